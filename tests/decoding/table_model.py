@@ -1,0 +1,152 @@
+"""A model that is a table per sentence, and searches over it written with lists.
+
+The whole history of a beam, read through the ancestry, picks the row of next-token logits, so
+that a wrong ancestor gives other logits.
+"""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.decoding.beam_search import Hypotheses, beam_search
+
+NUM_ROWS = 97
+WEIGHTS = [pow(31, position, NUM_ROWS) for position in range(40)]
+NO_SCORE = float(np.finfo(np.float32).min)
+
+
+def table_row(tokens: tuple[int, ...]) -> int:
+    history = (BOS_ID, *tokens)
+    return sum(token * WEIGHTS[i] for i, token in enumerate(history)) % NUM_ROWS
+
+
+def table_step(tokens, index, ancestry, cache):
+    read = tf.concat([cache["read"], tokens[:, tf.newaxis]], axis=1)  # [B, index + 1, W]
+    chosen = tf.one_hot(ancestry, tokens.shape[1], dtype=tf.int32)  # [B, W, index + 1, W]
+    histories = tf.reduce_sum(chosen * read[:, tf.newaxis], axis=-1)  # [B, W, index + 1]
+    rows = tf.reduce_sum(histories * tf.constant(WEIGHTS)[: index + 1], axis=-1) % NUM_ROWS
+    logits = tf.gather(cache["tables"], rows, batch_dims=1)
+    return logits, {"read": read, "tables": cache["tables"]}
+
+
+@functools.cache
+def compiled_search(vocabulary_size: int, beam_size: int, num_hypotheses: int, alpha: float):
+    """The search as one graph for any batch; it also returns how often a row was computed."""
+    computed = tf.Variable(0)
+
+    def counted_step(tokens, index, ancestry, cache):
+        computed.assign_add(tf.shape(tokens)[0])
+        return table_step(tokens, index, ancestry, cache)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, NUM_ROWS, vocabulary_size], tf.float32),
+            tf.TensorSpec([None], tf.int32),
+        ]
+    )
+    def run(tables, max_lengths):
+        computed.assign(0)
+        cache = {
+            "read": tf.zeros([tf.shape(tables)[0], 0, beam_size], tf.int32),
+            "tables": tables,
+        }
+        hypotheses = beam_search(
+            counted_step,
+            cache,
+            max_lengths,
+            beam_size=beam_size,
+            num_hypotheses=num_hypotheses,
+            alpha=alpha,
+        )
+        return hypotheses, computed.read_value()
+
+    return run
+
+
+def search(tables, max_lengths, *, beam_size=4, num_hypotheses=1, alpha=0.6) -> Hypotheses:
+    run = compiled_search(tables.shape[-1], beam_size, num_hypotheses, alpha)
+    hypotheses, _ = run(tables, np.array(max_lengths, np.int32))
+    return Hypotheses(*(tensor.numpy() for tensor in hypotheses))
+
+
+def count_computed_rows(
+    tables, max_lengths, *, beam_size=4, num_hypotheses=1, alpha=0.6
+) -> int:
+    run = compiled_search(tables.shape[-1], beam_size, num_hypotheses, alpha)
+    return int(run(tables, np.array(max_lengths, np.int32))[1])
+
+
+def hypotheses_of(hypotheses: Hypotheses, row: int) -> list[tuple[int, ...]]:
+    """The tokens of each hypothesis of one sentence; behind them must be pads only."""
+    pairs = list(zip(hypotheses.tokens[row], hypotheses.lengths[row], strict=True))
+    assert all((tokens[length:] == PAD_ID).all() for tokens, length in pairs)
+    return [tuple(tokens[:length].tolist()) for tokens, length in pairs]
+
+
+def random_tables(count: int, vocabulary_size: int, seed: int = 0) -> np.ndarray:
+    """Tables from flat to peaked, some of which end early and some late."""
+    rng = np.random.default_rng(seed)
+    tables = rng.normal(size=(count, NUM_ROWS, vocabulary_size))
+    tables *= rng.uniform(0.3, 3.0, size=(count, 1, 1))
+    tables[:, :, EOS_ID] += rng.uniform(-3.0, 1.0, size=(count, 1))
+    return tables.astype(np.float32)
+
+
+def table_of(rules: dict[tuple[int, ...], dict[int, float]]) -> np.ndarray:
+    """A table [1, NUM_ROWS, 6] from next-token probabilities; the rest of them is pad's."""
+    probabilities = np.zeros([NUM_ROWS, 6])
+    assert len({table_row(tokens) for tokens in rules}) == len(rules)
+    for tokens, distribution in rules.items():
+        probabilities[table_row(tokens), list(distribution)] = list(distribution.values())
+    probabilities[:, PAD_ID] = 1.0 - probabilities.sum(axis=-1)
+    return np.log(np.maximum(probabilities, 1e-30))[np.newaxis].astype(np.float32)
+
+
+def extensions(table: np.ndarray, tokens: tuple[int, ...], total: float, limit: int):
+    """(tokens, log-probability) of everything that may follow, in double precision."""
+    logits = table[table_row(tokens)].astype(np.float64)
+    log_probs = logits - np.log(np.exp(logits).sum())
+    for token in range(len(logits)):
+        allowed = token == EOS_ID or len(tokens) + 1 < limit
+        if allowed and token not in (PAD_ID, BOS_ID):
+            yield (*tokens, token), total + log_probs[token]
+
+
+def normalised(tokens: tuple[int, ...], total: float, alpha: float) -> float:
+    return total / ((5 + len(tokens)) / 6) ** alpha
+
+
+def list_beam(table, limit: int, beam_size: int, alpha: float) -> list[tuple[float, tuple]]:
+    """All (score, tokens) finished by a beam that never stops before the limit."""
+    beams, finished = [((), 0.0)], []
+    num_candidates = 2 * beam_size if beam_size > 1 else 1
+    while beams:
+        found = [pair for beam in beams for pair in extensions(table, *beam, limit)]
+        found = sorted(found, key=lambda pair: -pair[1])[:num_candidates]
+        ended = [pair for pair in found if pair[0][-1] == EOS_ID]
+        finished += [(normalised(*pair, alpha), pair[0]) for pair in ended]
+        beams = [pair for pair in found if pair[0][-1] != EOS_ID][:beam_size]
+    return sorted(finished, reverse=True)
+
+
+def all_hypotheses(table, limit: int, alpha: float) -> list[tuple[float, tuple]]:
+    pending, finished = [((), 0.0)], []
+    while pending:
+        for tokens, total in extensions(table, *pending.pop(), limit):
+            if tokens[-1] == EOS_ID:
+                finished.append((normalised(tokens, total, alpha), tokens))
+            else:
+                pending.append((tokens, total))
+    return sorted(finished, reverse=True)
+
+
+def assert_found(hypotheses: Hypotheses, row: int, expected: list[tuple[float, tuple]]) -> None:
+    """The hypotheses of a sentence are the head of `expected`, then fillers."""
+    num_hypotheses = hypotheses.scores.shape[1]
+    scores, tokens = zip(*(expected + [(NO_SCORE, ())] * num_hypotheses), strict=True)
+    assert hypotheses_of(hypotheses, row) == list(tokens[:num_hypotheses])
+    np.testing.assert_allclose(
+        hypotheses.scores[row], scores[:num_hypotheses], rtol=1e-5, atol=1e-5
+    )

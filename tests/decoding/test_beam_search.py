@@ -1,0 +1,208 @@
+"""The search against a list-based beam, against all hypotheses, and its rules one by one."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from table_model import (
+    NO_SCORE,
+    NUM_ROWS,
+    all_hypotheses,
+    assert_found,
+    compiled_search,
+    count_computed_rows,
+    extensions,
+    hypotheses_of,
+    list_beam,
+    random_tables,
+    search,
+    table_of,
+    table_step,
+)
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.decoding.beam_search import beam_search, length_penalty
+
+A, B = 4, 5  # two ordinary tokens
+
+
+@pytest.mark.parametrize(
+    ("vocabulary_size", "beam_size", "num_hypotheses", "alpha"),
+    [
+        (8, 1, 1, 0.6),
+        (8, 2, 1, 0.0),
+        (8, 4, 1, 0.6),
+        (8, 4, 1, 2.0),
+        (8, 4, 4, 0.6),
+        (8, 5, 3, 1.0),
+        (5, 12, 7, 0.6),
+        (4, 2, 2, 0.6),
+    ],
+)
+def test_search_finds_what_a_list_based_beam_finds(
+    vocabulary_size, beam_size, num_hypotheses, alpha
+):
+    tables = random_tables(96, vocabulary_size, seed=beam_size)
+    limits = [1 + row % 9 for row in range(len(tables))]
+    found = search(
+        tables, limits, beam_size=beam_size, num_hypotheses=num_hypotheses, alpha=alpha
+    )
+    for row, limit in enumerate(limits):
+        assert_found(found, row, list_beam(tables[row], limit, beam_size, alpha))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses(alpha):
+    tables, limit = random_tables(64, 6, seed=7), 4
+    # Three tokens go on, so 27 beams hold every history that the limit allows.
+    found = search(tables, [limit] * 64, beam_size=27, num_hypotheses=20, alpha=alpha)
+    for row, table in enumerate(tables):
+        assert_found(found, row, all_hypotheses(table, limit, alpha))
+
+
+def test_a_single_beam_takes_the_most_probable_token_at_every_step():
+    tables, limit = random_tables(96, 9, seed=3), 12
+    found = search(tables, [limit] * 96, beam_size=1)
+    for row, table in enumerate(tables):
+        tokens = ()
+        while tokens[-1:] != (EOS_ID,):
+            tokens = max(extensions(table, tokens, 0.0, limit), key=lambda pair: pair[1])[0]
+        assert hypotheses_of(found, row) == [tokens]
+
+
+def test_search_goes_on_while_a_longer_hypothesis_can_still_win():
+    rules = {(): {EOS_ID: 0.30, A: 0.29}}
+    rules |= {(A,) * length: {A: 0.999} for length in range(1, 9)}
+    rules |= {(A,) * 9: {EOS_ID: 0.999}}
+    found = search(table_of(rules), [20], beam_size=2)
+    assert hypotheses_of(found, 0) == [(A,) * 9 + (EOS_ID,)]
+    np.testing.assert_allclose(found.log_probs[0, 0], np.log(0.29 * 0.999**9), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("num_hypotheses", "alpha", "steps"), [(1, 0.6, 1), (2, 0.6, 3), (3, 0.6, 5), (3, 0.0, 3)]
+)
+def test_search_stops_as_soon_as_no_beam_can_enter_the_n_best(num_hypotheses, alpha, steps):
+    # The n-th best is A^(n-1) EOS with log(0.9 * 0.1^(n-1)) / penalty(n); after t steps
+    # the best beam is A^t, bounded by log(0.1^t) / penalty(30), and penalty(30) is 2.88.
+    rules = {(A,) * length: {EOS_ID: 0.9, A: 0.1} for length in range(8)}
+    rows = count_computed_rows(
+        table_of(rules), [30], beam_size=3, num_hypotheses=num_hypotheses, alpha=alpha
+    )
+    assert rows == steps
+
+
+def test_every_hypothesis_ends_with_eos_within_the_limit_of_its_own_sentence():
+    tables, limits = random_tables(40, 8), np.arange(40) % 8 + 4
+    tables[:, :, EOS_ID] = -1000.0  # nothing ends unless forced
+    found = search(tables, limits, num_hypotheses=4)
+    np.testing.assert_array_equal(found.lengths, np.repeat(limits[:, np.newaxis], 4, axis=1))
+    np.testing.assert_array_equal((found.tokens == EOS_ID).sum(axis=-1), 1)
+    last = np.take_along_axis(found.tokens, found.lengths[..., np.newaxis] - 1, axis=-1)
+    np.testing.assert_array_equal(last, EOS_ID)
+    assert found.tokens.shape[-1] == limits.max()
+
+
+def test_missing_hypotheses_are_finite_fillers_of_length_zero():
+    found = search(random_tables(2, 8), [1, 2], num_hypotheses=4)
+    assert hypotheses_of(found, 0) == [(EOS_ID,), (), (), ()]
+    assert found.scores[0, 1:].tolist() == [NO_SCORE] * 3
+    assert found.log_probs[0, 1:].tolist() == [NO_SCORE] * 3
+
+
+@pytest.mark.parametrize(("limit", "existing"), [(1, 1), (2, 3), (3, 7), (4, 8)])
+def test_n_best_holds_no_filler_while_hypotheses_exist(limit, existing):
+    tables = random_tables(16, 5)  # two tokens go on: 1 + 2 + 4 hypotheses within length 3
+    found = search(tables, [limit] * 16, beam_size=8, num_hypotheses=8)
+    np.testing.assert_array_equal((found.lengths > 0).sum(axis=-1), existing)
+    for row in range(16):
+        assert len(set(hypotheses_of(found, row)) - {()}) == existing
+
+
+def test_pad_and_bos_are_never_generated_even_if_the_most_probable():
+    tables = random_tables(32, 8)
+    tables[:, :, [PAD_ID, BOS_ID]] += 8.0
+    found = search(tables, [10] * 32, num_hypotheses=4)
+    inside = np.arange(10) < found.lengths[..., np.newaxis]
+    assert not np.isin(found.tokens[inside], [PAD_ID, BOS_ID]).any()
+    assert (found.tokens[inside] == UNK_ID).any()
+
+
+def test_equal_scores_are_ranked_by_beam_and_then_by_token():
+    flat = np.zeros([1, NUM_ROWS, 6], np.float32)
+    found = search(flat, [2], beam_size=2, num_hypotheses=2, alpha=0.0)
+    # Of the tokens unk, EOS, A, B the first two that go on are unk and A.
+    assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [UNK_ID, EOS_ID]]
+
+
+def test_result_of_a_sentence_does_not_depend_on_its_batch():
+    tables, limits = random_tables(24, 8, seed=5), np.arange(24) % 12 + 1
+    together = search(tables, limits, num_hypotheses=4)
+    order = np.random.default_rng(0).permutation(24)
+    permuted = search(tables[order], limits[order], num_hypotheses=4)
+    np.testing.assert_array_equal(permuted.tokens, together.tokens[order])
+    np.testing.assert_allclose(permuted.scores, together.scores[order], rtol=1e-5)
+    for row, limit in enumerate(limits):  # alone it meets no compaction
+        alone = search(tables[row : row + 1], [limit], num_hypotheses=4)
+        np.testing.assert_array_equal(alone.tokens[0], together.tokens[row, :, :limit])
+        np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5)
+
+
+def test_finished_sentences_leave_the_batch():
+    tables = random_tables(8, 8)
+    tables[:, :, EOS_ID] = -1000.0
+    limits = [1, 1, 1, 1, 1, 1, 20, 20]
+    assert count_computed_rows(tables, limits) == 8 * 1 + 2 * 19
+
+
+def test_scores_are_log_probabilities_over_the_penalty_of_the_length():
+    tables, limits = random_tables(32, 8), [9] * 32
+    found = search(tables, limits, num_hypotheses=4)
+    penalties = ((5 + found.lengths) / 6) ** 0.6
+    np.testing.assert_allclose(found.scores, found.log_probs / penalties, rtol=1e-5)
+    plain = search(tables, limits, num_hypotheses=4, alpha=0.0)
+    np.testing.assert_array_equal(plain.scores, plain.log_probs)
+
+
+@pytest.mark.parametrize(
+    ("length", "alpha", "penalty"),
+    [(1, 0.6, 1.0), (7, 1.0, 2.0), (19, 0.5, 2.0), (40, 0.0, 1.0)],
+)
+def test_length_penalty_is_that_of_wu_et_al(length, alpha, penalty):
+    assert float(length_penalty(length, alpha)) == pytest.approx(penalty)
+
+
+def test_an_empty_batch_gives_no_hypotheses():
+    found = search(np.zeros([0, NUM_ROWS, 8], np.float32), [], num_hypotheses=2)
+    assert found.tokens.shape == (0, 2, 0)
+    assert found.scores.shape == (0, 2)
+
+
+def test_a_length_limit_below_one_is_refused():
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`max_lengths` must be at least 1"
+    ):
+        search(random_tables(2, 8), [3, 0])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"beam_size": 0},
+        {"num_hypotheses": 0},
+        {"num_hypotheses": 5},
+        {"alpha": -0.1},
+        {"alpha": float("nan")},
+    ],
+)
+def test_an_argument_out_of_range_is_refused(wrong):
+    options = {"beam_size": 4, "num_hypotheses": 1, "alpha": 0.6} | wrong
+    with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must .* Received: "):
+        beam_search(table_step, {}, tf.constant([3]), **options)
+
+
+def test_graph_needs_neither_xla_nor_python():
+    graph = compiled_search(8, 4, 1, 0.6).get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    operations = {node.op for node in nodes}
+    assert "TopKV2" in operations
+    assert not [name for name in operations if "Xla" in name or "PyFunc" in name]

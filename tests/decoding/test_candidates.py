@@ -1,0 +1,91 @@
+"""Which extensions of the beams are considered, and in which order."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.decoding.candidates import BLOCK_SIZE, best_candidates, blocked_top_k
+
+
+def coarse_normal(shape: tuple[int, ...], levels_per_unit: int) -> np.ndarray:
+    """Normal values rounded to a grid: the coarser it is, the more of them tie."""
+    values = np.random.default_rng(0).normal(size=shape)
+    return (np.round(values * levels_per_unit) / levels_per_unit).astype(np.float32)
+
+
+def flat_top_k(logits: np.ndarray, log_probs: np.ndarray, k: int):
+    """Parents, tokens and totals of the best over the flat [W * V], without pad and BOS."""
+    totals = log_probs[..., np.newaxis] + tf.nn.log_softmax(logits).numpy()
+    totals[..., [PAD_ID, BOS_ID]] = -np.inf
+    best, position = tf.math.top_k(totals.reshape(len(logits), -1), k)
+    return (
+        position.numpy() // logits.shape[-1],
+        position.numpy() % logits.shape[-1],
+        best.numpy(),
+    )
+
+
+@pytest.mark.parametrize("levels_per_unit", [1, 4, 1_000_000])
+@pytest.mark.parametrize(("size", "k"), [(5, 2), (1280, 10), (1281, 10), (4096, 3), (5003, 16)])
+def test_blocked_top_k_equals_top_k_ties_included(size, k, levels_per_unit):
+    values = coarse_normal((3, 2, size), levels_per_unit)
+    best, positions = blocked_top_k(tf.constant(values), k)
+    expected_best, expected_positions = tf.math.top_k(values, k)
+    np.testing.assert_array_equal(best, expected_best)
+    np.testing.assert_array_equal(positions, expected_positions)
+
+
+def test_blocked_top_k_never_returns_its_own_padding():
+    values = np.full([1, 1, 2 * BLOCK_SIZE + 1], -np.inf, np.float32)
+    values[0, 0, -1] = 0.0
+    _, positions = blocked_top_k(tf.constant(values), 2)
+    assert positions.numpy().tolist() == [[[2 * BLOCK_SIZE, 0]]]
+
+
+@pytest.mark.parametrize("vocabulary_size", [8, 50, 3000])
+def test_candidates_are_the_best_of_all_beams_and_tokens(vocabulary_size):
+    logits = coarse_normal((6, 3, vocabulary_size), 1_000_000)
+    log_probs = coarse_normal((6, 3), 1_000_000)
+    found = best_candidates(tf.constant(logits), tf.constant(log_probs), tf.zeros([6], bool))
+    parents, tokens, totals = flat_top_k(logits, log_probs, 6)
+    np.testing.assert_array_equal(found.parents, parents)
+    np.testing.assert_array_equal(found.last_tokens, tokens)
+    np.testing.assert_allclose(found.log_probs, totals, rtol=1e-5)
+
+
+@pytest.mark.parametrize("vocabulary_size", [8, 3000])
+def test_ties_go_to_the_lower_beam_and_then_to_the_lower_token(vocabulary_size):
+    logits = np.repeat(coarse_normal((20, 1, vocabulary_size), 1), 3, axis=1)
+    log_probs = np.zeros([20, 3], np.float32)
+    found = best_candidates(tf.constant(logits), tf.constant(log_probs), tf.zeros([20], bool))
+    parents, tokens, _ = flat_top_k(logits, log_probs, 6)
+    np.testing.assert_array_equal(found.parents, parents)
+    np.testing.assert_array_equal(found.last_tokens, tokens)
+
+
+def test_pad_and_bos_take_no_place_among_the_candidates():
+    logits = np.zeros([1, 2, 30], np.float32)
+    logits[..., [PAD_ID, BOS_ID]] = 9.0
+    found = best_candidates(tf.constant(logits), tf.zeros([1, 2]), tf.zeros([1], bool))
+    assert not np.isin(found.last_tokens, [PAD_ID, BOS_ID]).any()
+    assert np.isfinite(found.log_probs).all()
+
+
+def test_a_sentence_at_its_limit_may_only_end():
+    logits = coarse_normal((2, 3, 8), 1_000_000)
+    log_probs = np.array([[-1.0, -2.0, -3.0]] * 2, np.float32)
+    found = best_candidates(
+        tf.constant(logits), tf.constant(log_probs), tf.constant([True, False])
+    )
+    ends = log_probs[0] + tf.nn.log_softmax(logits).numpy()[0, :, EOS_ID]
+    np.testing.assert_array_equal(found.last_tokens[0], EOS_ID)
+    np.testing.assert_allclose(found.log_probs[0, :3], np.sort(ends)[::-1], rtol=1e-5)
+    np.testing.assert_array_equal(found.parents[0, :3], np.argsort(-ends))
+    np.testing.assert_array_equal(found.log_probs[0, 3:], -np.inf)
+    assert (found.last_tokens[1].numpy() != EOS_ID).sum() >= 3
+
+
+def test_a_step_with_the_wrong_number_of_beams_is_refused():
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="[Ss]hape"):
+        best_candidates(tf.zeros([2, 3, 8]), tf.zeros([2, 4]), tf.zeros([2], bool))

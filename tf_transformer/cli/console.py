@@ -1,0 +1,68 @@
+"""A clean console: no TensorFlow noise, one line an event, errors without a traceback."""
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+
+from tf_transformer.errors import UserError
+
+
+def import_tensorflow_quietly() -> None:
+    """Imports TensorFlow and lists the devices with stderr held back, unless that fails.
+
+    No environment variable silences the lines that the C++ side prints at import.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            import tensorflow as tf
+
+            tf.config.list_physical_devices("GPU")
+            tf.get_logger().setLevel("ERROR")
+        except BaseException:
+            held.seek(0)
+            os.write(saved, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    command: Callable[[argparse.Namespace], None],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Parses, runs, and turns a UserError into one line. Returns the exit status."""
+    options = parser.parse_args(arguments)
+    _log_to(sys.stderr if getattr(options, "stdout_is_data", False) else sys.stdout)
+    try:
+        command(options)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (`| head`); keep Python from complaining when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _log_to(stream) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("tf_transformer")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -1,0 +1,186 @@
+"""Token-counted batches on a small fixed set of shapes (paper 5.1)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, PAD_ID
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.errors import UserError
+
+
+def bucket_boundaries(max_length: int) -> list[int]:
+    """Lengths to pad to: multiples of 4 from 8 on, the last is `max_length` rounded up.
+
+    Steps of 4, and of an eighth of the length or more from 36 on: a bounded number of
+    shapes, with little padding in each.
+    """
+    last = _round_up(max_length)
+    boundaries, length = [], 8
+    while length < last:
+        boundaries.append(length)
+        length += _round_up(max(4, length / 8))
+    return [*boundaries, last]
+
+
+def _round_up(length: float) -> int:
+    return 4 * int(np.ceil(length / 4))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The pairs of a batch of shape [num_rows, length].
+
+    `rows` are indices into the corpus; where they are fewer than `num_rows`, the other rows
+    of the batch are all PAD.
+    """
+
+    rows: np.ndarray
+    num_rows: int
+    length: int
+
+
+class BatchPlan:
+    """Which pairs make up the batch of each step: a pure function of `seed` and step.
+
+    A pair belongs to the bucket of its longer side. A batch of the bucket of length b has
+    shape [batch_tokens // b, b] on both sides: at most `batch_tokens` source and
+    `batch_tokens` target positions. What is left over in a bucket opens the next longer one,
+    so that in an epoch, which sees each pair once, only one batch is not full.
+
+    Args:
+        source_lengths, target_lengths: int [pairs], in tokens with EOS.
+        batch_tokens: bound on the positions of either side of a batch.
+        max_length: bound on the lengths.
+        seed: of the order of pairs and batches, which is another one in each epoch.
+
+    Attributes:
+        steps_per_epoch: the same in every epoch.
+        shapes: (rows, length) of all batches, shortest first.
+
+    Raises:
+        UserError: if a pair is longer than `max_length` or does not fit into `batch_tokens`.
+        ValueError: if there are no pairs.
+    """
+
+    def __init__(
+        self,
+        source_lengths: np.ndarray,
+        target_lengths: np.ndarray,
+        *,
+        batch_tokens: int,
+        max_length: int,
+        seed: int,
+    ):
+        lengths = np.maximum(source_lengths, target_lengths)
+        if not len(lengths):
+            raise ValueError("`source_lengths` must not be empty. Received: no pairs.")
+        if lengths.max() > max_length:
+            raise UserError(
+                f"Sentences must have at most max_length={max_length} tokens. "
+                f"Received: one of {lengths.max()}."
+            )
+        boundaries = np.array(bucket_boundaries(max_length))
+        bucket = np.searchsorted(boundaries, lengths)
+        longest = boundaries[bucket.max()]
+        if batch_tokens < longest:
+            raise UserError(
+                f"`batch_tokens` must be at least {longest}, the length that the longest "
+                f"sentence pair is padded to. Received: batch_tokens={batch_tokens}."
+            )
+        order = np.argsort(bucket, kind="stable")
+        ends = np.searchsorted(bucket[order], np.arange(len(boundaries)), side="right")
+        members = np.split(order, ends[:-1])
+        self._buckets = [
+            (batch_tokens // length, int(length), pairs)
+            for length, pairs in zip(boundaries, members, strict=True)
+            if len(pairs)
+        ]
+        self._seed = seed
+        self._tokens = (int(np.sum(source_lengths)), int(np.sum(target_lengths)))
+        self._current = (0, self._plan_epoch(0))
+        batches = self._current[1]
+        self.steps_per_epoch = len(batches)
+        self.shapes = sorted({(b.num_rows, b.length) for b in batches}, key=lambda s: s[1])
+        self._positions = sum(batch.num_rows * batch.length for batch in batches)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        # Read and replaced as one: the input thread and others may ask for different epochs.
+        current = self._current
+        if current[0] != epoch:
+            current = self._current = (epoch, self._plan_epoch(epoch))
+        return current[1][index]
+
+    def _plan_epoch(self, epoch: int) -> list[Batch]:
+        rng = np.random.default_rng([self._seed, epoch])
+        batches: list[Batch] = []
+        left = np.empty(0, np.int64)
+        for num_rows, length, pairs in self._buckets:
+            pairs = np.concatenate([left, rng.permutation(pairs)])
+            full = len(pairs) // num_rows * num_rows
+            batches += [
+                Batch(pairs[start : start + num_rows], num_rows, length)
+                for start in range(0, full, num_rows)
+            ]
+            left = pairs[full:]
+        if len(left):
+            batches.append(Batch(left, num_rows, length))
+        return [batches[index] for index in rng.permutation(len(batches))]
+
+    def padding_waste(self) -> float:
+        """The share of all positions, of both sides, that are PAD."""
+        return 1 - sum(self._tokens) / (2 * self._positions)
+
+    def summary(self) -> str:
+        """A few lines on shapes, steps and padding."""
+        source, target = (count / self.steps_per_epoch for count in self._tokens)
+        shapes = ", ".join(f"{rows}x{length}" for rows, length in self.shapes)
+        return (
+            f"{len(self.shapes)} batch shapes (rows x length): {shapes}\n"
+            f"{self.steps_per_epoch:,} steps an epoch, on average {source:,.0f} source and "
+            f"{target:,.0f} target tokens a batch\n"
+            f"padding: {self.padding_waste():.1%} of all positions"
+        )
+
+
+def make_dataset(
+    corpus: EncodedCorpus, plan: BatchPlan, *, start_step: int = 0, num_steps: int | None = None
+) -> tf.data.Dataset:
+    """The batches of `plan` from `start_step` on, as Keras takes them.
+
+    Returns:
+        `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32 and padded with PAD.
+        Labels are the target sentence with EOS; "target", the decoder's input, is BOS and the
+        labels before their EOS. Infinite if `num_steps` is None.
+    """
+
+    def generate() -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        step = start_step
+        while num_steps is None or step < start_step + num_steps:
+            yield _arrays(corpus, plan.batch(step))
+            step += 1
+
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = ({"source": ids, "target": ids}, ids)
+    cardinality = tf.data.INFINITE_CARDINALITY if num_steps is None else num_steps
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    return dataset.apply(tf.data.experimental.assert_cardinality(cardinality)).prefetch(
+        tf.data.AUTOTUNE
+    )
+
+
+def _arrays(corpus: EncodedCorpus, batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    fill = ((0, batch.num_rows - len(batch.rows)), (0, 0))
+    source, labels = (
+        np.pad(corpus.padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
+        for side in ("source", "target")
+    )
+    target = np.empty_like(labels)
+    target[:, 0] = BOS_ID
+    target[:, 1:] = labels[:, :-1]
+    target[labels == PAD_ID] = PAD_ID
+    return {"source": source, "target": target}, labels

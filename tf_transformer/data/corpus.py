@@ -1,0 +1,112 @@
+"""Plain parallel text: one sentence a line, a file per language, optionally gzipped."""
+
+import codecs
+import gzip
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tf_transformer.errors import UserError
+
+
+def resolve_prefixes(prefixes: Sequence[str | Path], language: str) -> list[Path]:
+    """The file PREFIX.language or PREFIX.language.gz of each prefix, the plain one first.
+
+    Raises:
+        UserError: if neither exists; it names the languages that do.
+    """
+    return [_resolve(prefix, language) for prefix in prefixes]
+
+
+def _resolve(prefix: str | Path, language: str) -> Path:
+    plain, zipped = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    for path in (plain, zipped):
+        if path.is_file():
+            return path
+    found = _languages(Path(prefix))
+    if Path(prefix).is_file():
+        hint = f"{prefix} is a file: give its name without the language."
+    elif found:
+        hint = f"Languages found for {prefix}: {', '.join(found)}."
+    else:
+        hint = f"No file begins with {prefix}."
+    raise UserError(f"There is no {plain} and no {zipped}. {hint}")
+
+
+def _languages(prefix: Path) -> list[str]:
+    if not prefix.parent.is_dir():
+        return []
+    start = f"{prefix.name}."
+    names = (path.name for path in prefix.parent.iterdir() if path.is_file())
+    return sorted(
+        {
+            name.removeprefix(start).removesuffix(".gz")
+            for name in names
+            if name.startswith(start)
+        }
+    )
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""The lines of a UTF-8 file, plain or .gz, without their line ends.
+
+    Only "\n" and "\r\n" end a line: the other characters that `str.splitlines` and text mode
+    break at would shift every pair after them. A byte order mark at the start is dropped.
+
+    Raises:
+        UserError: if the file cannot be read, is a damaged gzip file or not UTF-8.
+    """
+    for number, line in enumerate(_read_raw(path), start=1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}:{number}: text must be UTF-8. Received: byte "
+                f"0x{line[error.start]:02x} at byte {error.start + 1} of the line. "
+                "Convert the file, for example with iconv."
+            ) from None
+
+
+def _read_raw(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is no complete gzip file: {error}.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def read_pairs(
+    source_files: Sequence[Path], target_files: Sequence[Path]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of line i of a source file and line i of its target file, file after file.
+
+    Raises:
+        UserError: if two files differ in their number of lines, or as `read_lines` does.
+        ValueError: if there are not as many source files as target files.
+    """
+    if len(source_files) != len(target_files):
+        raise ValueError(
+            "`source_files` and `target_files` must be of equal length. "
+            f"Received: {len(source_files)} and {len(target_files)} files."
+        )
+    for source_file, target_file in zip(source_files, target_files, strict=True):
+        yield from _read_pair_of_files(source_file, target_file)
+
+
+def _read_pair_of_files(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]]:
+    sources, targets = read_lines(source_file), read_lines(target_file)
+    for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
+        if source is None or target is None:
+            source_count = number + sum(1 for _ in sources) + (source is not None)
+            target_count = number + sum(1 for _ in targets) + (target is not None)
+            raise UserError(
+                "Parallel files must have the same number of lines. Received: "
+                f"{source_file} with {source_count:,} and {target_file} with {target_count:,}."
+            )
+        yield source, target

@@ -1,0 +1,231 @@
+"""A tokenised parallel corpus on disk, memory-mapped so that it may be larger than memory."""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.errors import UserError
+
+CHUNK_PAIRS = 2048  # tokenised at once, by all cores
+INFO_FILE = "corpus.json"
+
+
+@dataclass(frozen=True)
+class FilterReport:
+    """How many pairs were read, kept, and dropped for which reason (the first that applies)."""
+
+    read: int
+    kept: int
+    empty: int
+    too_long: int
+    ratio: int
+    max_length: int
+    max_ratio: float
+
+    def summary(self) -> str:
+        """One line, such as "9 pairs read, 8 kept; dropped: 1 empty"."""
+        reasons = {
+            f"{self.empty:,} empty": self.empty,
+            f"{self.too_long:,} longer than {self.max_length} tokens": self.too_long,
+            f"{self.ratio:,} with a length ratio above {self.max_ratio:g}": self.ratio,
+        }
+        dropped = ", ".join(reason for reason, count in reasons.items() if count)
+        kept = f"{self.read:,} pairs read, {self.kept:,} kept"
+        return f"{kept}; dropped: {dropped}" if dropped else kept
+
+
+class _Side:
+    """The sentences of one language: flat ids, of which each sentence is a slice."""
+
+    def __init__(self, directory: Path, name: str, dtype: str):
+        self.lengths = np.load(directory / f"{name}_lengths.npy")
+        self.offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+        # A plain view: indexing the np.memmap class itself is slower.
+        self.ids = np.asarray(np.memmap(directory / f"{name}_ids.bin", dtype, mode="r"))
+        if len(self.ids) != self.offsets[-1]:
+            raise ValueError(f"{name}: {len(self.ids)} ids instead of {self.offsets[-1]}")
+
+    def sentence(self, index: int) -> np.ndarray:
+        start = self.offsets[index]
+        return self.ids[start : start + self.lengths[index]].astype(np.int32)
+
+    def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
+        columns = np.arange(length)
+        real = columns < self.lengths[rows, np.newaxis]  # [rows, length]
+        positions = self.offsets[rows, np.newaxis] + columns
+        result = np.full(real.shape, PAD_ID, np.int32)
+        result[real] = self.ids[positions[real]]
+        return result
+
+
+class EncodedCorpus:
+    """Sentence pairs as ids, each side ending in EOS; made by `encode_corpus`.
+
+    Attributes:
+        source_lengths, target_lengths: int32 [pairs], in tokens with EOS.
+        report: what the filters kept and dropped.
+        fingerprint: what the maker gave, to tell whether the corpus is still the right one.
+    """
+
+    def __init__(self, source: _Side, target: _Side, report: FilterReport, fingerprint: str):
+        self._sides = {"source": source, "target": target}
+        self.source_lengths = source.lengths
+        self.target_lengths = target.lengths
+        self.report = report
+        self.fingerprint = fingerprint
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Maps the corpus in `directory`.
+
+        Raises:
+            UserError: if there is none, or it is damaged.
+        """
+        try:
+            info = json.loads((directory / INFO_FILE).read_text("utf-8"))
+            sides = [_Side(directory, name, info["dtype"]) for name in ("source", "target")]
+            return cls(*sides, FilterReport(**info["report"]), info["fingerprint"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{directory} holds no complete encoded corpus ({error}). Delete it."
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+    def source(self, index: int) -> np.ndarray:
+        """int32 ids of source sentence `index`, with EOS."""
+        return self._sides["source"].sentence(index)
+
+    def target(self, index: int) -> np.ndarray:
+        """int32 ids of target sentence `index`, with EOS."""
+        return self._sides["target"].sentence(index)
+
+    def padded(
+        self, side: Literal["source", "target"], rows: np.ndarray, length: int
+    ) -> np.ndarray:
+        """The sentences `rows` of a side as int32 [len(rows), length], padded with PAD.
+
+        Sentences longer than `length` are cut.
+        """
+        return self._sides[side].padded(rows, length)
+
+
+class _SideWriter:
+    """Appends tokenised sentences to the files that `_Side` reads."""
+
+    def __init__(self, directory: Path, name: str, dtype: str):
+        self._directory, self._name, self._dtype = directory, name, dtype
+        self._file = (directory / f"{name}_ids.bin").open("wb")
+        self._lengths: list[np.ndarray] = []
+
+    def append(self, ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> None:
+        self._file.write(ids[np.repeat(keep, lengths)].astype(self._dtype).tobytes())
+        self._lengths.append(lengths[keep])
+
+    def close(self) -> None:
+        _flush_to_disk(self._file)
+        with (self._directory / f"{self._name}_lengths.npy").open("wb") as file:
+            np.save(file, np.concatenate(self._lengths))
+            _flush_to_disk(file)
+        self._file.close()
+
+
+def _flush_to_disk(file) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def encode_corpus(
+    pairs: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer,
+    directory: Path,
+    *,
+    max_length: int,
+    max_ratio: float,
+    fingerprint: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> EncodedCorpus:
+    """Tokenises and filters `pairs` into `directory`, which appears whole or not at all.
+
+    Args:
+        pairs: source and target sentences.
+        tokenizer: for both sides.
+        directory: to write; an older corpus there is replaced.
+        max_length: in tokens with EOS; pairs with a longer side are dropped.
+        max_ratio: of the longer to the shorter side, in tokens with EOS.
+        fingerprint: kept with the corpus, for the caller to compare.
+        progress: called with the number of pairs done so far.
+
+    Raises:
+        UserError: if no pair is left, or as `pairs` raises it.
+    """
+    temporary = directory.with_name(f"{directory.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        dtype = "<u2" if tokenizer.vocab_size <= 2**16 else "<i4"
+        sides = [_SideWriter(temporary, name, dtype) for name in ("source", "target")]
+        counts = dict.fromkeys(["read", "kept", "empty", "too_long", "ratio"], 0)
+        pairs = iter(pairs)
+        while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
+            encoded = [_tokenise(tokenizer, texts) for texts in zip(*chunk, strict=True)]
+            reasons = _drop(encoded[0][1], encoded[1][1], max_length, max_ratio)
+            keep = ~np.any(list(reasons.values()), axis=0)
+            for side, (ids, lengths) in zip(sides, encoded, strict=True):
+                side.append(ids, lengths, keep)
+            counts["read"] += len(chunk)
+            for name, chosen in {**reasons, "kept": keep}.items():
+                counts[name] += int(chosen.sum())
+            if progress is not None:
+                progress(counts["read"])
+        report = FilterReport(**counts, max_length=max_length, max_ratio=max_ratio)
+        if not report.kept:
+            raise UserError(f"The corpus has no usable pair: {report.summary()}.")
+        for side in sides:
+            side.close()
+        info = {
+            "dtype": dtype,
+            "fingerprint": fingerprint,
+            "report": dataclasses.asdict(report),
+        }
+        with (temporary / INFO_FILE).open("w", encoding="utf-8") as file:
+            json.dump(info, file, indent=2)
+            _flush_to_disk(file)
+        shutil.rmtree(directory, ignore_errors=True)
+        temporary.rename(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return EncodedCorpus.open(directory)
+
+
+def _tokenise(tokenizer: Tokenizer, texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of `texts` one after the other, EOS after each, and their lengths [B]."""
+    ends = tf.fill([len(texts), 1], EOS_ID)
+    ids = tf.concat([tokenizer.tokenize(tf.constant(texts)), ends], axis=1)
+    return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)
+
+
+def _drop(
+    source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
+) -> dict[str, np.ndarray]:
+    """For each reason the pairs it drops: boolean [B] from the lengths with EOS [B].
+
+    A pair is counted under one reason only.
+    """
+    shorter, longer = np.minimum(source, target), np.maximum(source, target)
+    empty = shorter == 1  # EOS alone
+    too_long = ~empty & (longer > max_length)
+    ratio = ~empty & ~too_long & (longer > max_ratio * shorter)
+    return {"empty": empty, "too_long": too_long, "ratio": ratio}

@@ -1,0 +1,137 @@
+"""SentencePiece subwords, trained once and applied inside the TensorFlow graph (paper 5.1)."""
+
+import io
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.errors import UserError
+
+SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
+TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
+
+
+def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: str) -> None:
+    """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
+
+    Characters that `lines` lacks are spelled in bytes, so every text can be encoded.
+
+    Args:
+        lines: sentences, of both languages for a shared vocabulary.
+        path: the model file to write.
+        vocab_size: number of pieces, with the four special ids and 256 bytes.
+        kind: "bpe" (paper 5.1) or "unigram".
+
+    Raises:
+        UserError: if `lines` are empty, or too few or too varied for `vocab_size`; the
+            message gives the bound.
+    """
+    model = io.BytesIO()
+    # Without a fixed seed SentencePiece samples and shuffles the lines anew every time.
+    sentencepiece.set_random_generator_seed(1)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            vocab_size=vocab_size,
+            model_type=kind,
+            byte_fallback=True,
+            character_coverage=1.0,
+            normalization_rule_name="nmt_nfkc",
+            input_sentence_size=TRAINING_LINES,
+            shuffle_input_sentence=True,
+            minloglevel=2,
+            **SPECIAL_IDS,
+        )
+    except RuntimeError as error:
+        raise UserError(_explain(str(error), vocab_size)) from None
+    _write(path, model.getvalue())
+
+
+def _explain(message: str, vocab_size: int) -> str:
+    received = f"Received: vocab_size={vocab_size}."
+    if match := re.search(r"too high.*<= (\d+)", message):
+        return (
+            "`vocab_size` is too large for this text, which has "
+            f"at most {int(match[1])} pieces. {received}"
+        )
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            "`vocab_size` is too small for the characters of this text: it must be "
+            f"at least {int(match[1])}. {received}"
+        )
+    if "sentences_.empty()" in message:
+        return "There is no text to train a tokenizer on: every line is empty."
+    return f"SentencePiece could not train a tokenizer. {received} It says: {message}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+class Tokenizer(tf.Module):
+    """A SentencePiece model as TensorFlow operations: text to ids and back.
+
+    Attributes:
+        path: the model file.
+        model_bytes: its content.
+        vocab_size: number of ids V.
+
+    Raises:
+        UserError: if `path` is no SentencePiece model, or one with other special ids.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(name="tokenizer")
+        self.path = Path(path)
+        self.model_bytes = _read_model(self.path)
+        self._sentencepiece = tf_text.SentencepieceTokenizer(self.model_bytes)
+        self.vocab_size = int(self._sentencepiece.vocab_size())
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Strings [B] to int32 ids [B, None], without BOS and EOS.
+
+        Invalid UTF-8 becomes U+FFFD.
+        """
+        return self._sentencepiece.tokenize(tf.ensure_shape(text, [None]))
+
+    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """int32 ids [B, T] to strings [B]: rows up to their first EOS, without PAD and BOS."""
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(PAD_ID)
+        ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
+        text = ~ended & (ids != PAD_ID) & (ids != BOS_ID)
+        return self._sentencepiece.detokenize(tf.ragged.boolean_mask(ids, text))
+
+    def pieces(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
+        """The subword of each id, as strings of the shape of `ids`."""
+        return self._sentencepiece.id_to_string(ids)
+
+
+def _read_model(path: Path) -> bytes:
+    try:
+        model = path.read_bytes()
+        # An empty file parses as an empty message.
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
+    except OSError as error:
+        raise UserError(f"The tokenizer {path} cannot be read: {error.strerror}.") from None
+    except RuntimeError:
+        raise UserError(f"{path} is not a SentencePiece model.") from None
+    received = {name: getattr(processor, name)() for name in SPECIAL_IDS}
+    if received != SPECIAL_IDS:
+        raise UserError(
+            f"The special ids of the tokenizer {path} must be {SPECIAL_IDS}. "
+            f"Received: {received}. Train it with these, or leave `data.tokenizer` empty."
+        )
+    return model

@@ -1,0 +1,59 @@
+"""BLEU and chrF of finished translations, by sacreBLEU, each with its signature (Post 2018)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics import BLEU, CHRF
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score and how it was computed; never compare scores of other signatures."""
+
+    name: str
+    value: float
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.2f}  {self.signature}"
+
+
+def bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> Score:
+    """Corpus BLEU of detokenised text.
+
+    Args:
+        hypotheses: one translation a sentence.
+        references: one reference a sentence.
+        lowercase: ignore case.
+        tokenize: sacreBLEU's tokeniser; "none" for text that is tokenised already.
+
+    Raises:
+        ValueError: if the numbers of sentences differ.
+    """
+    _check_lengths(hypotheses, references)
+    # `force`: sacreBLEU otherwise warns when text looks tokenised, as a few captions do.
+    metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return Score("BLEU", value, str(metric.get_signature()))
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Corpus chrF2 of detokenised text (Popović 2015)."""
+    _check_lengths(hypotheses, references)
+    metric = CHRF()
+    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return Score("chrF2", value, str(metric.get_signature()))
+
+
+def _check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            "`hypotheses` and `references` must have one sentence each for the other. "
+            f"Received: {len(hypotheses)} hypotheses, {len(references)} references."
+        )

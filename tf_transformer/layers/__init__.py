@@ -1,0 +1,27 @@
+"""The Transformer's Keras layers (paper 3), in keras.ops only.
+
+Shapes: B batch, S source length, T target length, D d_model, F d_ff, H heads, K key dimension,
+V vocabulary, W beam width.
+"""
+
+from tf_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
+from tf_transformer.layers.decoder import Decoder, DecoderLayer
+from tf_transformer.layers.embedding import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers.encoder import Encoder, EncoderLayer
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.masking import causal_mask, padding_mask
+
+__all__ = [
+    "AddAndNorm",
+    "Decoder",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "MultiHeadAttention",
+    "PositionalEmbedding",
+    "causal_mask",
+    "padding_mask",
+    "scaled_dot_product_attention",
+    "sinusoidal_positions",
+]

@@ -1,0 +1,162 @@
+"""Scaled dot-product and multi-head attention (paper 3.2)."""
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.masking import combine_masks
+
+MASKED_SCORE = -1e9  # added in float32: finite, so that a fully masked row is not NaN
+
+
+def scaled_dot_product_attention(query, key, value, mask=None):
+    """softmax(Q K^T / sqrt(d_k)) V (paper 3.2.1, equation 1), the softmax in float32.
+
+    Args:
+        query: [B, H, T, K].
+        key: [B, H, S, K].
+        value: [B, H, S, value_dim].
+        mask: boolean, broadcastable to [B, H, T, S], True where attention may look.
+
+    Returns:
+        The weighted values [B, H, T, value_dim] and the weights [B, H, T, S].
+    """
+    query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
+    scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, H, T, S]
+    scores = ops.cast(scores, "float32")
+    if mask is not None:
+        scores = scores + ops.where(mask, 0.0, MASKED_SCORE)
+    weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
+    return ops.matmul(weights, value), weights
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Multi-head attention without biases (paper 3.2.2).
+
+    Args:
+        num_heads: number of heads H.
+        key_dim: size K of each head's queries and keys; d_model / num_heads by default.
+        value_dim: size of each head's values; d_model / num_heads by default.
+        kernel_initializer: for each of the four projections.
+
+    Call arguments:
+        query: [B, T, D].
+        value: [B, S, D]; the query itself (self-attention) if None.
+        query_mask, value_mask: boolean [B, T] and [B, S], True at real positions; Keras fills
+            them in from tensors that carry a mask.
+        attention_mask: boolean [B or 1, T, S], True where a query may look.
+
+    Returns:
+        [B, T, D].
+
+    Raises:
+        ValueError: if `num_heads` does not divide D and a head size is left to default.
+
+    Example:
+        >>> MultiHeadAttention(num_heads=8)(keras.random.normal((2, 5, 64))).shape
+        (2, 5, 64)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
+
+    def build(self, query_shape, value_shape=None):
+        d_model = query_shape[-1]
+        value_width = d_model if value_shape is None else value_shape[-1]
+        if d_model % self.num_heads and None in (self.key_dim, self.value_dim):
+            raise ValueError(
+                "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "
+                f"Received: num_heads={self.num_heads}, d_model={d_model}."
+            )
+        keys = self.num_heads * (self.key_dim or d_model // self.num_heads)
+        values = self.num_heads * (self.value_dim or d_model // self.num_heads)
+        self.query_kernel = self._add_kernel("query_kernel", (d_model, keys))
+        self.key_kernel = self._add_kernel("key_kernel", (value_width, keys))
+        self.value_kernel = self._add_kernel("value_kernel", (value_width, values))
+        self.output_kernel = self._add_kernel("output_kernel", (values, d_model))
+
+    def _add_kernel(self, name, shape):
+        # A shared initialiser instance would fill equal shapes with equal numbers.
+        initializer = self.kernel_initializer.clone()
+        return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+    def call(
+        self, query, value=None, query_mask=None, value_mask=None, attention_mask=None
+    ):
+        if value is None:
+            heads, key_mask = self.project_self(query), query_mask
+        else:
+            heads = self.project_query(query), *self.project_memory(value)
+            key_mask = value_mask
+        return self.attend(*heads, mask=combine_masks(key_mask, attention_mask))
+
+    def project_query(self, query):
+        """[B, T, D] -> queries [B, H, T, K]."""
+        return self._split_heads(self._project(query, self._cast(self.query_kernel)))
+
+    def project_memory(self, value):
+        """[B, S, D] -> keys [B, H, S, K] and values [B, H, S, value_dim]."""
+        keys = self._project(value, self._cast(self.key_kernel))
+        values = self._project(value, self._cast(self.value_kernel))
+        return self._split_heads(keys), self._split_heads(values)
+
+    def project_self(self, query):
+        """[B, T, D] -> queries, keys and values of self-attention, in one product."""
+        kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
+        fused = ops.concatenate([self._cast(kernel) for kernel in kernels], axis=1)
+        keys = self.query_kernel.shape[1]
+        parts = ops.split(self._project(query, fused), [keys, 2 * keys], axis=-1)
+        return tuple(self._split_heads(part) for part in parts)
+
+    def attend(self, query, key, value, mask=None):
+        """Attention of projected heads and the output projection.
+
+        Args: query [B, H, T, K], key [B, H, S, K], value [B, H, S, value_dim], mask
+            broadcastable to [B, H, T, S]. Returns: [B, T, D].
+        """
+        heads, _ = scaled_dot_product_attention(query, key, value, mask)
+        heads = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
+        batch, length = ops.shape(heads)[:2]
+        merged = ops.reshape(heads, (batch, length, self.output_kernel.shape[0]))
+        return self._project(merged, self._cast(self.output_kernel))
+
+    def _project(self, x, kernel):
+        # One large product: a batched one is slower, and so is its gradient.
+        batch, length = ops.shape(x)[:2]
+        flat = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
+        return ops.reshape(flat, (batch, length, kernel.shape[1]))
+
+    def _cast(self, kernel):
+        return ops.cast(kernel, self.compute_dtype)
+
+    def _split_heads(self, x):
+        batch, length = ops.shape(x)[:2]
+        head_width = x.shape[-1] // self.num_heads
+        x = ops.reshape(x, (batch, length, self.num_heads, head_width))
+        return ops.transpose(x, (0, 2, 1, 3))  # [B, H, T, K]
+
+    def compute_mask(self, query, query_mask=None):
+        return query_mask
+
+    def compute_output_shape(self, query_shape, value_shape=None):
+        return query_shape
+
+    def get_config(self):
+        return super().get_config() | {
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,80 @@
+"""The position-wise feed-forward network (paper 3.3) and Add & Norm (Figure 1)."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class FeedForward(keras.layers.Layer):
+    """max(0, x W1 + b1) W2 + b2 (paper 3.3, equation 2): [B, T, D] -> [B, T, D].
+
+    Args:
+        d_ff: inner width F.
+    """
+
+    def __init__(self, d_ff: int, **kwargs):
+        super().__init__(**kwargs)
+        self.d_ff = d_ff
+        self.supports_masking = True
+
+    def build(self, inputs_shape):
+        policy = self.dtype_policy
+        self.inner = keras.layers.Dense(self.d_ff, "relu", name="inner", dtype=policy)
+        self.outer = keras.layers.Dense(inputs_shape[-1], name="outer", dtype=policy)
+        self.inner.build(inputs_shape)
+        self.outer.build((*inputs_shape[:-1], self.d_ff))
+
+    def call(self, inputs):
+        return self.outer(self.inner(inputs))
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return super().get_config() | {"d_ff": self.d_ff}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class AddAndNorm(keras.layers.Layer):
+    """The residual connection around a sublayer (paper 3.1 and 5.4).
+
+    Post-LN, as in the paper: LayerNorm(x + Dropout(Sublayer(x))). With `norm_first`:
+    x + Dropout(Sublayer(LayerNorm(x))). Write either as
+    `x = add_and_norm(x, sublayer(add_and_norm.before(x)))`.
+
+    Args:
+        dropout: rate on the sublayer's output.
+        norm_first: normalise the sublayer's input instead of the sum.
+
+    Call arguments:
+        inputs: x, [B, T, D].
+        sublayer_output: Sublayer(before(x)), [B, T, D].
+    """
+
+    def __init__(self, dropout: float = 0.0, norm_first: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = dropout
+        self.norm_first = norm_first
+        policy = self.dtype_policy
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, name="norm", dtype=policy)
+        self.supports_masking = True
+
+    def build(self, inputs_shape, sublayer_output_shape=None):
+        self.norm.build(inputs_shape)
+
+    def before(self, inputs):
+        """What the sublayer reads: x, or LayerNorm(x) with `norm_first`."""
+        return self.norm(inputs) if self.norm_first else inputs
+
+    def call(self, inputs, sublayer_output, training=None):
+        outputs = inputs + self.dropout(sublayer_output, training=training)
+        return outputs if self.norm_first else self.norm(outputs)
+
+    def compute_mask(self, inputs, inputs_mask=None):
+        return inputs_mask
+
+    def compute_output_shape(self, inputs_shape, sublayer_output_shape=None):
+        return inputs_shape
+
+    def get_config(self):
+        return super().get_config() | {"dropout": self.rate, "norm_first": self.norm_first}

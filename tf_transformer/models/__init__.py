@@ -1,0 +1,1 @@
+"""The Keras models built from the layers."""

@@ -1,0 +1,186 @@
+"""The Transformer as a functional Keras model (paper 3, Figure 1), and its cached decoding."""
+
+import keras
+from keras import ops
+
+from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
+from tf_transformer.layers.embedding import OutputProjection, project_to_logits
+
+# --- The model ---------------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Transformer(keras.Model):
+    """Inputs {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; output
+    float32 logits [B, T, V] for the token that follows each target position.
+
+    Feed the target shifted right: BOS first, without its last token. The labels are the
+    target with EOS. The defaults are the paper's base model.
+
+    Args:
+        vocab_size: V, shared by both languages.
+        num_layers: N, of the encoder and of the decoder.
+        d_model: D.
+        d_ff: F.
+        num_heads: H.
+        key_dim, value_dim: sizes per head; D / H by default.
+        dropout: rate on sublayer outputs and on embeddings plus positions (paper 5.4).
+        norm_first: pre-LN, with a last norm on either stack, instead of post-LN.
+        positions: "sinusoidal" or "learned".
+        tie_embeddings: one matrix for source and target embeddings and the output projection
+            (paper 3.4), or three.
+        max_length: longest input, where positions are learned.
+
+    Example:
+        >>> model = Transformer(vocab_size=100, num_layers=2, d_model=64, d_ff=128, num_heads=4)
+        >>> ids = np.array([[5, 6, 3, 0]])
+        >>> model({"source": ids, "target": ids}).shape
+        TensorShape([1, 4, 100])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        num_layers: int = 6,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        num_heads: int = 8,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        norm_first: bool = False,
+        positions: str = "sinusoidal",
+        tie_embeddings: bool = True,
+        max_length: int | None = None,
+        dtype=None,
+        **kwargs,
+    ):
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+
+        def embedding(name: str) -> PositionalEmbedding:
+            return PositionalEmbedding(
+                vocab_size, d_model, positions, max_length, name=name, dtype=policy
+            )
+
+        stack = {
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "d_ff": d_ff,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "dropout": dropout,
+            "norm_first": norm_first,
+            "dtype": policy,
+        }
+        encoder = Encoder(**stack, name="encoder")
+        decoder = Decoder(**stack, name="decoder")
+        if tie_embeddings:
+            source_embedding = target_embedding = embedding("embedding")
+        else:
+            source_embedding = embedding("source_embedding")
+            target_embedding = embedding("target_embedding")
+
+        source = keras.Input((None,), dtype="int32", name="source")
+        target = keras.Input((None,), dtype="int32", name="target")
+        encoder_output = encoder(source_embedding(source))
+        hidden = decoder(target_embedding(target), encoder_output)
+        if tie_embeddings:
+            projection = target_embedding
+            logits = target_embedding(hidden, reverse=True)
+        else:
+            projection = OutputProjection(vocab_size, name="output_projection", dtype=policy)
+            logits = projection(hidden)
+
+        super().__init__({"source": source, "target": target}, logits, **kwargs)
+        self.dtype_policy = policy
+        self.source_embedding = source_embedding
+        self.target_embedding = target_embedding
+        self.encoder = encoder
+        self.decoder = decoder
+        self.projection = projection
+        self.arguments = {
+            "vocab_size": vocab_size,
+            "num_layers": num_layers,
+            "d_model": d_model,
+            "d_ff": d_ff,
+            "num_heads": num_heads,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "dropout": dropout,
+            "norm_first": norm_first,
+            "positions": positions,
+            "tie_embeddings": tie_embeddings,
+            "max_length": max_length,
+        }
+
+    def get_config(self):
+        policy = keras.dtype_policies.serialize(self.dtype_policy)
+        return {"name": self.name, "trainable": self.trainable, "dtype": policy} | self.arguments
+
+    # --- Cached decoding -----------------------------------------------------------------
+
+    def encode(self, source):
+        """The encoder's output: ids [B, S] -> [B, S, D]."""
+        embedded = self.source_embedding(source)
+        return self.encoder(embedded, mask=padding_mask(source), training=False)
+
+    def initial_cache(self, source):
+        """What decoding knows before its first step; dimension 0 of every tensor is B.
+
+        Args:
+            source: ids [B, S].
+
+        Returns:
+            A dict of `memory`, keys and values of the encoder's output for each layer,
+            `memory_mask` [B, 1, 1, S], and `past`, the (empty) keys and values
+            [B, H, 0, K] of the positions decoded so far.
+        """
+        encoder_output = self.encode(source)
+        memory = [
+            layer.cross_attention.project_memory(encoder_output)
+            for layer in self.decoder.layers
+        ]
+        past = [
+            tuple(ops.zeros_like(part[:, :, :0]) for part in layer_memory)
+            for layer_memory in memory
+        ]
+        return {
+            "memory": memory,
+            "memory_mask": padding_mask(source)[:, None, None, :],
+            "past": past,
+        }
+
+    def step_function(self):
+        """The step that `decoding.beam_search` calls, one position for every beam.
+
+        Make it once, outside the search's loop: it holds the output kernel.
+
+        Returns:
+            `step(tokens, index, ancestry, cache) -> (logits, cache)` with tokens [B, W],
+            their position `index`, ancestry [B, W, index + 1] (the slot in which each earlier
+            step of a beam was computed), float32 logits [B, W, V].
+        """
+        output_kernel = self.projection.output_kernel()
+
+        def step(tokens, index, ancestry, cache):
+            batch, width = ops.shape(tokens)
+            column = ops.reshape(tokens, (batch * width, 1))
+            embedded = self.target_embedding(column, offset=index)  # [B * W, 1, D]
+            beams = ops.reshape(embedded, (batch, width, embedded.shape[-1]))
+            hidden, past = self.decoder.step(
+                beams,
+                cache["past"],
+                cache["memory"],
+                self_mask=_own_history(ancestry, width),
+                memory_mask=cache["memory_mask"],
+            )
+            return project_to_logits(hidden, output_kernel), {**cache, "past": past}
+
+        return step
+
+
+def _own_history(ancestry, width):
+    """Which cached rows (step t, slot j) a beam may see: [B, W, t] -> [B, 1, W, t * W]."""
+    own = ops.equal(ancestry[..., None], ops.arange(width))  # [B, W, t, W]
+    batch, beams, steps = ops.shape(ancestry)
+    return ops.reshape(own, (batch, 1, beams, steps * width))

@@ -1,0 +1,1 @@
+"""What a run is for: records of functions that the trainer calls."""

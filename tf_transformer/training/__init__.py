@@ -1,0 +1,1 @@
+"""The training recipe: schedule, loss, metrics, checkpoints, trainer."""

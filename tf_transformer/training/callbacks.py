@@ -1,0 +1,146 @@
+"""What happens during `fit`: progress bar, and at each evaluation score, checkpoint and logs."""
+
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
+from tf_transformer.run import Run
+from tf_transformer.training.checkpoints import save_checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+class ProgressBar(keras.callbacks.Callback):
+    """One bar from evaluation to evaluation: loss, perplexity, tokens per second, rate."""
+
+    def __init__(self, verbose: int) -> None:
+        """Args: verbose: 1 for a moving bar, 0 for none (output that is not a terminal)."""
+        super().__init__()
+        self.verbose = verbose
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.started = time.perf_counter()
+        names = ("loss", "perplexity", "accuracy", "tokens/s", "learning_rate")
+        self.bar = keras.utils.Progbar(
+            self.params["steps"], verbose=self.verbose, stateful_metrics=names, unit_name="step"
+        )
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.verbose:
+            values = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
+            values["tokens/s"] = logs["tokens"] / (time.perf_counter() - self.started)
+            values["learning_rate"] = learning_rate(self.model)
+            self.bar.update(batch + 1, values.items(), finalize=False)
+
+    def on_train_end(self, logs=None):
+        if self.verbose:
+            print()
+
+
+class StepLimit(keras.callbacks.Callback):
+    """Ends training at an exact step, and at once if the loss is no longer a number."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        if not math.isfinite(logs["loss"]):
+            raise UserError(
+                f"The loss is {logs['loss']} at step {step}. The last checkpoint is intact; "
+                "try a smaller training.learning_rate_scale, a longer training.warmup_steps "
+                "or training.clip_norm=1."
+            )
+        if step >= self.steps:
+            self.model.stop_training = True
+
+
+class Evaluation(keras.callbacks.Callback):
+    """At the end of each Keras epoch, that is every `training.evaluate_every` steps.
+
+    Translates the dev set, writes a checkpoint, keeps the best, appends to metrics.jsonl and
+    TensorBoard, prints one line, and stops early if `training.patience` is used up.
+    """
+
+    def __init__(self, run: Run, evaluate: Callable[[], Any]) -> None:
+        super().__init__()
+        self.run = run
+        self.evaluate = evaluate
+        self.writer = tf.summary.create_file_writer(str(run.logs))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.started = time.perf_counter()
+
+    def on_test_begin(self, logs=None):
+        self.seconds = time.perf_counter() - self.started  # of training, without validation
+
+    def on_epoch_end(self, epoch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        result = self.evaluate()
+        record = {
+            "step": step,
+            "loss": logs["loss"],
+            "perplexity": logs["perplexity"],
+            "accuracy": logs["accuracy"],
+            "valid_loss": logs["val_loss"],
+            "valid_perplexity": logs["val_perplexity"],
+            "valid_accuracy": logs["val_accuracy"],
+            "valid_bleu": result.score.value,
+            "valid_exact": result.exact,
+            "learning_rate": learning_rate(self.model),
+            "tokens_per_second": logs["tokens"] / self.seconds,
+            "train_seconds": self.seconds,
+        }
+        history = [past for past in self.run.history() if past["step"] < step]
+        best = max((past["valid_bleu"] for past in history), default=-1.0)
+        self._save(step, is_best=record["valid_bleu"] > best)
+        self.run.write_history([*history, record])
+        self._write_tensorboard(record)
+        logger.info("%s", _line(record, best))
+        self._stop_early([*history, record])
+
+    def _save(self, step: int, is_best: bool) -> None:
+        folder = self.run.checkpoints
+        save_checkpoint(folder.step_path(step), self.model)
+        if is_best:
+            with replacing(folder.best) as temporary:
+                shutil.copyfile(folder.step_path(step), temporary)
+        folder.rotate(self.run.config.training.keep_last)
+
+    def _write_tensorboard(self, record: dict[str, float]) -> None:
+        with self.writer.as_default(step=record["step"]):
+            for name, value in record.items():
+                tf.summary.scalar(name, value)
+        self.writer.flush()
+
+    def _stop_early(self, history: list[dict[str, float]]) -> None:
+        patience = self.run.config.training.patience
+        scores = [record["valid_bleu"] for record in history]
+        since_best = len(scores) - 1 - scores.index(max(scores))
+        if patience and since_best >= patience:
+            logger.info("no better dev BLEU in %d evaluations: stopping early", patience)
+            self.model.stop_training = True
+
+
+def learning_rate(model: keras.Model) -> float:
+    """The rate of the next update."""
+    return float(model.optimizer.learning_rate)
+
+
+def _line(record: dict[str, float], best: float) -> str:
+    mark = "  best" if record["valid_bleu"] > best else ""
+    return (
+        f"step {record['step']:>6,}  loss {record['loss']:.3f}  "
+        f"perplexity {record['perplexity']:.2f}  dev perplexity "
+        f"{record['valid_perplexity']:.2f}  dev BLEU {record['valid_bleu']:.2f}  "
+        f"{record['tokens_per_second']:,.0f} tokens/s{mark}"
+    )

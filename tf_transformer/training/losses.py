@@ -1,0 +1,93 @@
+"""Label-smoothed cross-entropy over real tokens (paper 5.4)."""
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.masking import padding_mask
+
+
+def softmax_statistics(labels, logits):
+    """What loss and metrics need of the logits, in one place so that the graph shares it.
+
+    Args:
+        labels: integer [B, T].
+        logits: float32 [B, T, V].
+
+    Returns:
+        exp(logits - maximum) [B, T, V]; its sum over V, the maximum and the label's logit,
+        [B, T] each.
+    """
+    maximum = ops.max(logits, axis=-1)
+    exponentials = ops.exp(logits - maximum[..., None])
+    total = ops.sum(exponentials, axis=-1)
+    vocab_size = logits.shape[-1]
+    flat_labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
+    positions = ops.arange(ops.shape(flat_labels)[0]) * vocab_size + flat_labels
+    label_logits = ops.take(ops.reshape(logits, (-1,)), positions)
+    return exponentials, total, maximum, ops.reshape(label_logits, ops.shape(labels))
+
+
+def smoothed_cross_entropy(labels, logits, label_smoothing: float):
+    """Cross-entropy with (1 - e) on the label and e spread over all V tokens (paper 5.4).
+
+    Written out, logsumexp(z) - (1 - e) z[label] - e mean(z), with the gradient
+    softmax(z) - e / V - (1 - e) [label]: no one-hot tensor is made in either direction.
+
+    Args:
+        labels: integer [B, T].
+        logits: float32 [B, T, V].
+        label_smoothing: e in [0, 1).
+
+    Returns:
+        float32 [B, T], in nats.
+    """
+    vocab_size = logits.shape[-1]
+    labels = ops.cast(labels, "int32")
+
+    @ops.custom_gradient
+    def cross_entropy(logits):
+        exponentials, total, maximum, label_logits = softmax_statistics(labels, logits)
+        smooth = (1 - label_smoothing) * label_logits
+        if label_smoothing:
+            smooth = smooth + label_smoothing * ops.mean(logits, axis=-1)
+
+        def gradient(upstream):
+            scale = upstream[..., None]
+            grad = (exponentials / total[..., None] - label_smoothing / vocab_size) * scale
+            flat = ops.reshape(grad, (-1,))
+            at_label = ops.exp(label_logits - maximum) / total - label_smoothing / vocab_size
+            at_label = (at_label - (1 - label_smoothing)) * upstream
+            rows = ops.arange(ops.size(labels)) * vocab_size
+            positions = rows + ops.reshape(labels, (-1,))
+            flat = ops.scatter_update(flat, positions[:, None], ops.reshape(at_label, (-1,)))
+            return ops.reshape(flat, ops.shape(logits))
+
+        return maximum + ops.log(total) - smooth, gradient
+
+    return cross_entropy(ops.cast(logits, "float32"))
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LabelSmoothedCrossEntropy(keras.losses.Loss):
+    """The sum of the smoothed cross-entropy over real tokens, divided by their number.
+
+    Padding is where the label is 0; a sample weight multiplies a token's loss and its count.
+
+    Args:
+        label_smoothing: 0.1 in the paper.
+    """
+
+    def __init__(self, label_smoothing: float = 0.1, name: str = "loss", **kwargs):
+        # "sum" is the one reduction that Keras leaves unscaled under a distribution strategy.
+        super().__init__(name=name, **(kwargs | {"reduction": "sum"}))
+        self.label_smoothing = label_smoothing
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        losses = smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
+        weights = ops.cast(padding_mask(y_true), losses.dtype)
+        if sample_weight is not None:
+            weights = weights * ops.cast(sample_weight, losses.dtype)
+        return ops.sum(losses * weights) / ops.maximum(ops.sum(weights), 1e-9)
+
+    def get_config(self):
+        return super().get_config() | {"label_smoothing": self.label_smoothing}

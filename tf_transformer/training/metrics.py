@@ -1,0 +1,71 @@
+"""Metrics over real tokens: perplexity without label smoothing, and token accuracy."""
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.masking import padding_mask
+from tf_transformer.training.losses import softmax_statistics
+
+
+class _TokenMean(keras.metrics.Metric):
+    """The mean of a value per token over all real tokens seen since the last reset."""
+
+    def __init__(self, name: str, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.total = self.add_weight(name="total", initializer="zeros")
+        self.count = self.add_weight(name="count", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        weights = ops.cast(padding_mask(y_true), "float32")
+        values = self.token_values(y_true, ops.cast(y_pred, "float32"))
+        self.total.assign_add(ops.sum(values * weights))
+        self.count.assign_add(ops.sum(weights))
+
+    def token_values(self, labels, logits):
+        """[B, T] and [B, T, V] -> [B, T]."""
+        raise NotImplementedError
+
+    def result(self):
+        return self.total / ops.maximum(self.count, 1.0)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Perplexity(_TokenMean):
+    """exp of the mean negative log-likelihood per token, never smoothed (Table 3)."""
+
+    def __init__(self, name: str = "perplexity", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def token_values(self, labels, logits):
+        _, total, maximum, label_logits = softmax_statistics(labels, logits)
+        return maximum + ops.log(total) - label_logits
+
+    def result(self):
+        return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenAccuracy(_TokenMean):
+    """The share of real tokens whose label has the highest logit."""
+
+    def __init__(self, name: str = "accuracy", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def token_values(self, labels, logits):
+        # The loss has the maximum and the label's logit already; an argmax would be new work.
+        _, _, maximum, label_logits = softmax_statistics(labels, logits)
+        return ops.cast(label_logits >= maximum, "float32")
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenCount(_TokenMean):
+    """The number of real target tokens."""
+
+    def __init__(self, name: str = "tokens", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def token_values(self, labels, logits):
+        return ops.ones_like(labels, "float32")
+
+    def result(self):
+        return self.total + 0.0
