@@ -57,6 +57,8 @@ def command(options: argparse.Namespace) -> None:
     output = Path(options.output or f"runs/{options.model}")
     import_tensorflow_quietly()
 
+    import keras
+
     from tf_transformer.cli.progress import Progress
     from tf_transformer.data.tokenizer import Tokenizer
     from tf_transformer.run import Run
@@ -68,6 +70,8 @@ def command(options: argparse.Namespace) -> None:
         size = Tokenizer(Path(config.data.tokenizer)).vocab_size
         config = config.replace({"model.vocab_size": size})
     run = Run.create_or_resume(output, config)
+    # First of all: it clears TensorFlow's caches, and with them a tokenizer made before.
+    keras.utils.set_random_seed(config.training.seed)
     with Progress() as progress:
         task = TranslationTask(run, progress)
     logger.info("%s", task.describe())

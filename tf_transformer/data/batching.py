@@ -42,6 +42,39 @@ class Batch:
     length: int
 
 
+@dataclass(frozen=True)
+class _Bucket:
+    """The pairs to be padded to `length`, `num_rows` of them a batch."""
+
+    pairs: np.ndarray
+    num_rows: int
+    length: int
+
+
+def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> list[_Bucket]:
+    """The buckets that occur, shortest first; raises UserError where a pair does not fit."""
+    if lengths.max() > max_length:
+        raise UserError(
+            f"Sentences must have at most max_length={max_length} tokens. "
+            f"Received: one of {lengths.max()}."
+        )
+    boundaries = np.array(bucket_boundaries(max_length))
+    bucket = np.searchsorted(boundaries, lengths)
+    longest = boundaries[bucket.max()]
+    if batch_tokens < longest:
+        raise UserError(
+            f"`batch_tokens` must be at least {longest}, the length that the longest "
+            f"sentence pair is padded to. Received: batch_tokens={batch_tokens}."
+        )
+    order = np.argsort(bucket, kind="stable")
+    ends = np.searchsorted(bucket[order], np.arange(len(boundaries)), side="right")
+    return [
+        _Bucket(pairs, batch_tokens // int(length), int(length))
+        for pairs, length in zip(np.split(order, ends[:-1]), boundaries, strict=True)
+        if len(pairs)
+    ]
+
+
 class BatchPlan:
     """Which pairs make up the batch of each step: a pure function of `seed` and step.
 
@@ -77,27 +110,7 @@ class BatchPlan:
         lengths = np.maximum(source_lengths, target_lengths)
         if not len(lengths):
             raise ValueError("`source_lengths` must not be empty. Received: no pairs.")
-        if lengths.max() > max_length:
-            raise UserError(
-                f"Sentences must have at most max_length={max_length} tokens. "
-                f"Received: one of {lengths.max()}."
-            )
-        boundaries = np.array(bucket_boundaries(max_length))
-        bucket = np.searchsorted(boundaries, lengths)
-        longest = boundaries[bucket.max()]
-        if batch_tokens < longest:
-            raise UserError(
-                f"`batch_tokens` must be at least {longest}, the length that the longest "
-                f"sentence pair is padded to. Received: batch_tokens={batch_tokens}."
-            )
-        order = np.argsort(bucket, kind="stable")
-        ends = np.searchsorted(bucket[order], np.arange(len(boundaries)), side="right")
-        members = np.split(order, ends[:-1])
-        self._buckets = [
-            (batch_tokens // length, int(length), pairs)
-            for length, pairs in zip(boundaries, members, strict=True)
-            if len(pairs)
-        ]
+        self._buckets = _fill_buckets(lengths, batch_tokens, max_length)
         self._seed = seed
         self._tokens = (int(np.sum(source_lengths)), int(np.sum(target_lengths)))
         self._current = (0, self._plan_epoch(0))
@@ -119,16 +132,16 @@ class BatchPlan:
         rng = np.random.default_rng([self._seed, epoch])
         batches: list[Batch] = []
         left = np.empty(0, np.int64)
-        for num_rows, length, pairs in self._buckets:
-            pairs = np.concatenate([left, rng.permutation(pairs)])
-            full = len(pairs) // num_rows * num_rows
+        for bucket in self._buckets:
+            pairs = np.concatenate([left, rng.permutation(bucket.pairs)])
+            full = len(pairs) // bucket.num_rows * bucket.num_rows
             batches += [
-                Batch(pairs[start : start + num_rows], num_rows, length)
-                for start in range(0, full, num_rows)
+                Batch(rows, bucket.num_rows, bucket.length)
+                for rows in pairs[:full].reshape(-1, bucket.num_rows)
             ]
             left = pairs[full:]
         if len(left):
-            batches.append(Batch(left, num_rows, length))
+            batches.append(Batch(left, self._buckets[-1].num_rows, self._buckets[-1].length))
         return [batches[index] for index in rng.permutation(len(batches))]
 
     def padding_waste(self) -> float:

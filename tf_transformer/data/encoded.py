@@ -5,10 +5,11 @@ import itertools
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import IO, Literal, Self
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +20,8 @@ from tf_transformer.errors import UserError
 
 CHUNK_PAIRS = 2048  # tokenised at once, by all cores
 INFO_FILE = "corpus.json"
+SIDES = ("source", "target")
+COUNTS = ("read", "kept", "empty", "too_long", "ratio")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class _Side:
         return self.ids[start : start + self.lengths[index]].astype(np.int32)
 
     def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
+        if np.any(self.lengths[rows] > length):
+            longest = self.lengths[rows].max()
+            raise ValueError(f"`length` must be at least {longest}. Received: {length}.")
         columns = np.arange(length)
         real = columns < self.lengths[rows, np.newaxis]  # [rows, length]
         positions = self.offsets[rows, np.newaxis] + columns
@@ -94,11 +100,11 @@ class EncodedCorpus:
         """
         try:
             info = json.loads((directory / INFO_FILE).read_text("utf-8"))
-            sides = [_Side(directory, name, info["dtype"]) for name in ("source", "target")]
+            sides = [_Side(directory, name, info["dtype"]) for name in SIDES]
             return cls(*sides, FilterReport(**info["report"]), info["fingerprint"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{directory} holds no complete encoded corpus ({error}). Delete it."
+                f"{directory} holds no complete encoded corpus: {error}. Encode the text again."
             ) from None
 
     def __len__(self) -> int:
@@ -117,7 +123,8 @@ class EncodedCorpus:
     ) -> np.ndarray:
         """The sentences `rows` of a side as int32 [len(rows), length], padded with PAD.
 
-        Sentences longer than `length` are cut.
+        Raises:
+            ValueError: if one of them is longer than `length`.
         """
         return self._sides[side].padded(rows, length)
 
@@ -126,23 +133,26 @@ class _SideWriter:
     """Appends tokenised sentences to the files that `_Side` reads."""
 
     def __init__(self, directory: Path, name: str, dtype: str):
-        self._directory, self._name, self._dtype = directory, name, dtype
-        self._file = (directory / f"{name}_ids.bin").open("wb")
+        self._ids_path = directory / f"{name}_ids.bin"
+        self._lengths_path = directory / f"{name}_lengths.npy"
+        self._dtype = dtype
         self._lengths: list[np.ndarray] = []
 
     def append(self, ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> None:
-        self._file.write(ids[np.repeat(keep, lengths)].astype(self._dtype).tobytes())
+        """Adds the sentences chosen by `keep` [B]; `ids` holds all of them in a row."""
+        with self._ids_path.open("ab") as file:
+            file.write(ids[np.repeat(keep, lengths)].astype(self._dtype).tobytes())
         self._lengths.append(lengths[keep])
 
-    def close(self) -> None:
-        _flush_to_disk(self._file)
-        with (self._directory / f"{self._name}_lengths.npy").open("wb") as file:
+    def finish(self) -> None:
+        with self._ids_path.open("ab") as file:
+            _flush_to_disk(file)
+        with self._lengths_path.open("wb") as file:
             np.save(file, np.concatenate(self._lengths))
             _flush_to_disk(file)
-        self._file.close()
 
 
-def _flush_to_disk(file) -> None:
+def _flush_to_disk(file: IO) -> None:
     file.flush()
     os.fsync(file.fileno())
 
@@ -171,43 +181,59 @@ def encode_corpus(
     Raises:
         UserError: if no pair is left, or as `pairs` raises it.
     """
+    if directory.exists() and not (directory / INFO_FILE).is_file():
+        raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
     temporary = directory.with_name(f"{directory.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         dtype = "<u2" if tokenizer.vocab_size <= 2**16 else "<i4"
-        sides = [_SideWriter(temporary, name, dtype) for name in ("source", "target")]
-        counts = dict.fromkeys(["read", "kept", "empty", "too_long", "ratio"], 0)
+        sides = [_SideWriter(temporary, name, dtype) for name in SIDES]
+        counts: Counter[str] = Counter()
         pairs = iter(pairs)
         while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
-            encoded = [_tokenise(tokenizer, texts) for texts in zip(*chunk, strict=True)]
-            reasons = _drop(encoded[0][1], encoded[1][1], max_length, max_ratio)
-            keep = ~np.any(list(reasons.values()), axis=0)
-            for side, (ids, lengths) in zip(sides, encoded, strict=True):
-                side.append(ids, lengths, keep)
-            counts["read"] += len(chunk)
-            for name, chosen in {**reasons, "kept": keep}.items():
-                counts[name] += int(chosen.sum())
+            counts.update(_append(sides, tokenizer, chunk, max_length, max_ratio))
             if progress is not None:
                 progress(counts["read"])
-        report = FilterReport(**counts, max_length=max_length, max_ratio=max_ratio)
+        report = FilterReport(
+            **{name: counts[name] for name in COUNTS},
+            max_length=max_length,
+            max_ratio=max_ratio,
+        )
         if not report.kept:
             raise UserError(f"The corpus has no usable pair: {report.summary()}.")
         for side in sides:
-            side.close()
-        info = {
-            "dtype": dtype,
-            "fingerprint": fingerprint,
-            "report": dataclasses.asdict(report),
-        }
-        with (temporary / INFO_FILE).open("w", encoding="utf-8") as file:
-            json.dump(info, file, indent=2)
-            _flush_to_disk(file)
+            side.finish()
+        _write_info(temporary / INFO_FILE, dtype, fingerprint, report)
         shutil.rmtree(directory, ignore_errors=True)
         temporary.rename(directory)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return EncodedCorpus.open(directory)
+
+
+def _append(
+    sides: list[_SideWriter],
+    tokenizer: Tokenizer,
+    pairs: list[tuple[str, str]],
+    max_length: int,
+    max_ratio: float,
+) -> dict[str, int]:
+    """Writes the usable ones of `pairs`; returns the counts of a `FilterReport`."""
+    encoded = [_tokenise(tokenizer, texts) for texts in zip(*pairs, strict=True)]
+    (_, source_lengths), (_, target_lengths) = encoded
+    chosen = _drop(source_lengths, target_lengths, max_length, max_ratio)
+    chosen["kept"] = ~np.any(list(chosen.values()), axis=0)
+    for side, (ids, lengths) in zip(sides, encoded, strict=True):
+        side.append(ids, lengths, chosen["kept"])
+    return {"read": len(pairs)} | {name: int(rows.sum()) for name, rows in chosen.items()}
+
+
+def _write_info(path: Path, dtype: str, fingerprint: str, report: FilterReport) -> None:
+    info = {"dtype": dtype, "fingerprint": fingerprint, "report": dataclasses.asdict(report)}
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(info, file, indent=2)
+        _flush_to_disk(file)
 
 
 def _tokenise(tokenizer: Tokenizer, texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:

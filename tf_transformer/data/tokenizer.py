@@ -3,7 +3,7 @@
 import io
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import sentencepiece
@@ -33,11 +33,20 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
             message gives the bound.
     """
     model = io.BytesIO()
+    failures: list[Exception] = []
+
+    def watched() -> Iterator[str]:
+        try:
+            yield from lines
+        except Exception as error:
+            failures.append(error)
+            raise
+
     # Without a fixed seed SentencePiece samples and shuffles the lines anew every time.
     sentencepiece.set_random_generator_seed(1)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=watched(),
             model_writer=model,
             vocab_size=vocab_size,
             model_type=kind,
@@ -50,28 +59,30 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
             **SPECIAL_IDS,
         )
     except RuntimeError as error:
-        raise UserError(_explain(str(error), vocab_size)) from None
+        # SentencePiece turns an exception of `lines` into a RuntimeError of its own.
+        raise failures[0] if failures else _explain(str(error), vocab_size) from None
     _write(path, model.getvalue())
 
 
-def _explain(message: str, vocab_size: int) -> str:
+def _explain(message: str, vocab_size: int) -> UserError:
     received = f"Received: vocab_size={vocab_size}."
     if match := re.search(r"too high.*<= (\d+)", message):
-        return (
-            "`vocab_size` is too large for this text, which has "
-            f"at most {int(match[1])} pieces. {received}"
+        return UserError(
+            f"`vocab_size` must be at most {match[1]}, all the pieces that this text has. "
+            f"{received}"
         )
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return (
-            "`vocab_size` is too small for the characters of this text: it must be "
-            f"at least {int(match[1])}. {received}"
+        return UserError(
+            f"`vocab_size` must be at least {match[1]}, for the characters of this text, the "
+            f"bytes and the special ids. {received}"
         )
     if "sentences_.empty()" in message:
-        return "There is no text to train a tokenizer on: every line is empty."
-    return f"SentencePiece could not train a tokenizer. {received} It says: {message}"
+        return UserError("There is no text to train a tokenizer on: every line is empty.")
+    return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
 
 
 def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(data)

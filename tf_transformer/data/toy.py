@@ -7,11 +7,10 @@ and verbs at the end of subordinate clauses.
 """
 
 import itertools
-import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,6 +20,7 @@ from tf_transformer.data import toy_numbers as numbers
 from tf_transformer.data.toy_clauses import any_clause
 from tf_transformer.data.toy_grammar import THE, Clause, FixedPhrase, NounPhrase
 from tf_transformer.data.toy_lexicon import Phrase
+from tf_transformer.files import write_text
 
 LANGUAGES = ("en", "de")
 
@@ -190,15 +190,20 @@ def write_corpus(
     Returns:
         The path of each split without the language, as `--train` and `--valid` take it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     pairs = iter(_rare_words_first(generate(sum(sizes.values()), seed)))
     prefixes = {}
     for split, size in sizes.items():
         prefixes[split] = directory / split
-        sides = zip(*(next(pairs) for _ in range(size)), strict=True)
+        sides = zip(*itertools.islice(pairs, size), strict=True)
         for language, lines in zip(LANGUAGES, sides, strict=True):
-            _write_if_different(directory / f"{split}.{language}", "\n".join(lines) + "\n")
+            _write_if_new(directory / f"{split}.{language}", lines)
     return prefixes
+
+
+def _write_if_new(path: Path, lines: Sequence[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_text(path, text)
 
 
 def _rare_words_first(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -208,15 +213,3 @@ def _rare_words_first(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     rarest = [min(counts[word] for word in pair) for pair in words]
     order = sorted(range(len(pairs)), key=lambda index: rarest[index] >= _RARE)
     return [pairs[index] for index in order]
-
-
-def _write_if_different(path: Path, text: str) -> None:
-    data = text.encode()
-    if path.is_file() and path.read_bytes() == data:
-        return
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)

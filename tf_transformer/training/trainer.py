@@ -41,14 +41,13 @@ def train(run: Run, task: Task, verbose: int) -> Any:
 
     Args:
         run: where everything is kept.
-        task: data, model and dev score.
+        task: data, model and dev score; its weights come from Keras's global seed.
         verbose: 1 shows a progress bar.
 
     Returns:
         The task's dev result with the chosen weights, which are `run.checkpoints.best`.
     """
     config = run.config
-    keras.utils.set_random_seed(config.training.seed)
     model = task.build_model()
     compile_model(model, config)
     logger.info("model: %s parameters", f"{model.count_params():,}")
