@@ -1,8 +1,9 @@
-"""The configuration of a run: frozen dataclasses, overrides, JSON round trip (no TensorFlow)."""
+"""The configuration of a run: frozen dataclasses, overrides, JSON round trip; no TensorFlow."""
 
 import dataclasses
 import difflib
 import json
+import math
 import types
 import typing
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from tf_transformer.errors import UserError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
+POSITIONS = ("sinusoidal", "learned")
+TOKENIZER_KINDS = ("bpe", "unigram")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -49,8 +52,11 @@ class ModelConfig:
         _require(self.vocab_size > EOS_ID + 1, "model.vocab_size", "above 4", self.vocab_size)
         _require(self.d_model % 2 == 0, "model.d_model", "even", self.d_model)
         _require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
-        choices = ("sinusoidal", "learned")
-        _require(self.positions in choices, "model.positions", f"one of {choices}", self.positions)
+        for name in ("key_dim", "value_dim"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"model.{name}", "at least 1 or None", value)
+        _require(self.positions in POSITIONS, "model.positions", f"one of {POSITIONS}",
+                 self.positions)  # fmt: skip
         if self.d_model % self.num_heads and None in (self.key_dim, self.value_dim):
             raise UserError(
                 "`model.num_heads` must divide `model.d_model`, unless key_dim and value_dim "
@@ -78,9 +84,8 @@ class DataConfig:
     max_ratio: float = 4.0
 
     def __post_init__(self) -> None:
-        kinds = ("bpe", "unigram")
-        _require(self.tokenizer_kind in kinds, "data.tokenizer_kind", f"one of {kinds}",
-                 self.tokenizer_kind)  # fmt: skip
+        _require(self.tokenizer_kind in TOKENIZER_KINDS, "data.tokenizer_kind",
+                 f"one of {TOKENIZER_KINDS}", self.tokenizer_kind)  # fmt: skip
         _require(self.max_length >= 8, "data.max_length", "at least 8", self.max_length)
         _require(self.max_ratio >= 1, "data.max_ratio", "at least 1", self.max_ratio)
 
@@ -133,7 +138,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingConfig:
-    """Beam search (paper 6.1): output is at most `max_extra_length` tokens longer than input."""
+    """Beam search (paper 6.1); output may be `max_extra_length` tokens longer than the input."""
 
     beam_size: int = 4
     alpha: float = 0.6
@@ -171,9 +176,9 @@ class Config:
                 for section, fields in record.items()
                 for name, value in fields.items()
             ]
-        except (json.JSONDecodeError, AttributeError, KeyError) as error:
+        except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
-        return cls(preset=preset).replace(dict(assignments))
+        return cls(preset=_typed("preset", str, preset)).replace(dict(assignments))
 
     def replace(self, values: dict[str, Any]) -> Self:
         """A copy with `{"section.field": value}` replaced, each checked against its type."""
@@ -241,8 +246,10 @@ def _parse(hint: Any, text: str) -> Any:
 
 
 def _typed(dotted: str, hint: Any, value: Any) -> Any:
-    if hint == tuple[str, ...] and isinstance(value, (list, tuple)):
-        return tuple(str(item) for item in value)
+    if hint == tuple[str, ...]:
+        strings = isinstance(value, (list, tuple)) and all(type(v) is str for v in value)
+        _require(strings, dotted, "a list of strings", value)
+        return tuple(value)
     allowed = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
     if float in allowed and type(value) is int:
         return float(value)
@@ -252,4 +259,6 @@ def _typed(dotted: str, hint: Any, value: Any) -> Any:
         names = " or ".join("None" if a is type(None) else getattr(a, "__name__", str(a))
                             for a in allowed)  # fmt: skip
         raise UserError(f"`{dotted}` must be {names}. Received: {value!r}.")
+    if type(value) is float:
+        _require(math.isfinite(value), dotted, "a finite number", value)
     return value

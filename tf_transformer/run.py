@@ -75,8 +75,14 @@ class Run:
         """The evaluations so far, oldest first, one record of metrics each."""
         if not self.metrics.exists():
             return []
-        lines = self.metrics.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        try:
+            lines = self.metrics.read_text(encoding="utf-8").splitlines()
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise UserError(
+                f"{self.metrics} is damaged: {error}. Expected one JSON object a line; "
+                "delete the broken line."
+            ) from None
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replaces metrics.jsonl: one JSON object a line."""

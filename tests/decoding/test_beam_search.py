@@ -171,6 +171,15 @@ def test_length_penalty_is_that_of_wu_et_al(length, alpha, penalty):
     assert float(length_penalty(length, alpha)) == pytest.approx(penalty)
 
 
+def test_a_batch_of_static_size_shrinks_like_any_other():
+    tables, limits = random_tables(6, 8, seed=5), [1, 1, 1, 2, 5, 9]
+    cache = {"read": tf.zeros([6, 0, 4], tf.int32), "tables": tf.constant(tables)}
+    static = tf.function(
+        lambda: beam_search(table_step, cache, tf.constant(limits), beam_size=4)
+    )()
+    np.testing.assert_array_equal(static.tokens, search(tables, limits).tokens)
+
+
 def test_an_empty_batch_gives_no_hypotheses():
     found = search(np.zeros([0, NUM_ROWS, 8], np.float32), [], num_hypotheses=2)
     assert found.tokens.shape == (0, 2, 0)

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from types import ModuleType
 
 from tf_transformer.errors import UserError
 
@@ -15,7 +15,7 @@ def import_tensorflow_quietly() -> None:
 
     No environment variable silences the lines that the C++ side prints at import.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     sys.stderr.flush()
     saved = os.dup(2)
@@ -36,16 +36,11 @@ def import_tensorflow_quietly() -> None:
             os.close(saved)
 
 
-def run_command(
-    parser: argparse.ArgumentParser,
-    command: Callable[[argparse.Namespace], None],
-    arguments: Sequence[str] | None,
-) -> int:
-    """Parses, runs, and turns a UserError into one line. Returns the exit status."""
-    options = parser.parse_args(arguments)
-    _log_to(sys.stderr if getattr(options, "stdout_is_data", False) else sys.stdout)
+def run_command(module: ModuleType, options: argparse.Namespace) -> int:
+    """Runs a command module and turns a UserError into one line. Returns the exit status."""
+    _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
-        command(options)
+        module.command(options)
         sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

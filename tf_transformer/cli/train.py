@@ -3,22 +3,22 @@
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.cli.console import import_tensorflow_quietly, run_command
+from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.config import Config
 from tf_transformer.presets import PRESETS, preset
 
 logger = logging.getLogger(__name__)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="train.py",
-        description="Trains a Transformer on parallel text; without --train, on the built-in "
-        "English-German corpus. Run it again on the same --output to go on.",
-    )
+DESCRIPTION = (
+    "Trains a Transformer on parallel text; without --train, on the built-in English-German "
+    "corpus. Run it again on the same --output to go on."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", default="tiny", metavar="NAME", help=f"one of {', '.join(PRESETS)}"
     )
@@ -39,7 +39,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SECTION.FIELD=VALUE",
         help="any setting of the configuration: --set model.dropout=0.3",
     )
-    return parser
 
 
 def configure(options: argparse.Namespace) -> Config:
@@ -89,7 +88,3 @@ def _report(run, result) -> None:
     logger.info("\nThe run is in %s. Next:", run.path)
     logger.info("  echo 'Your sentence.' | tf-transformer translate %s", run.path)
     logger.info("  python export.py %s --output exported/%s", run.path, run.path.name)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(build_parser(), command, arguments)

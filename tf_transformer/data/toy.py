@@ -43,6 +43,7 @@ def _fronted(rng: random.Random) -> Phrase:
 
 def _question(rng: random.Random) -> Phrase:
     clause = _affirmative(rng)
+    # Nobody asks "Do I buy a book?", and such verbs would hardly begin other sentences.
     if clause.subject.english == "I":
         return _question(rng)
     return Phrase(f"{clause.english_question}?", f"{clause.german_question}?")
@@ -168,14 +169,12 @@ def generate(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
         raise ValueError(f"`num_pairs` must be 0 or more. Received: num_pairs={num_pairs}.")
     rng = random.Random(seed)
     pairs: list[tuple[str, str]] = []
-    seen: tuple[set[str], set[str]] = (set(), set())
+    seen: set[str] = set()
     while len(pairs) < num_pairs:
-        english, german = _sentence(rng)
-        is_new = english not in seen[0] and german not in seen[1]
-        if is_new and _MIN_WORDS <= len(english.split()) <= _MAX_WORDS:
-            pairs.append((english, german))
-            seen[0].add(english)
-            seen[1].add(german)
+        pair = _sentence(rng)
+        if seen.isdisjoint(pair) and _MIN_WORDS <= len(pair[0].split()) <= _MAX_WORDS:
+            pairs.append(pair)
+            seen.update(pair)
     return pairs
 
 

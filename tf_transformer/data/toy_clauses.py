@@ -45,6 +45,7 @@ _NUMERALS = tuple(numeral(numbers.cardinal(number)) for number in range(2, 13))
 
 
 def definite(rng: random.Random) -> Determiner:
+    """A determiner of known things: the, this or a possessive."""
     return rng.choice((THE, THE, THIS, rng.choice(POSSESSIVES)))
 
 
@@ -60,6 +61,7 @@ def noun_phrase(
 
 
 def any_subject(rng: random.Random) -> Subject:
+    """A pronoun or a person."""
     if rng.random() < 0.4:
         return rng.choice(_PRONOUNS)
     return noun_phrase(rng, "person", definite(rng), adjectives=0.25)
@@ -196,6 +198,7 @@ def _be(rng: random.Random, subject: Subject, complement: Complement) -> Clause:
 
 
 def birth(rng: random.Random) -> Clause:
+    """When somebody was born, to the day."""
     subject, date, year = any_subject(rng), numbers.any_date(rng), numbers.any_year(rng)
     time = lexicon.Phrase(f"on {date.english}, {year}", f"am {date.german} {year}")
     return Clause(subject, was_born(subject.person), time=time)
@@ -210,6 +213,7 @@ def price(rng: random.Random) -> Clause:
 
 
 def payment(rng: random.Random) -> Clause:
+    """What somebody pays for something."""
     subject, tense = any_subject(rng), rng.choice(TENSES)
     amount = numbers.any_price(rng)
     thing = _any_object(rng, rng.choice(("text", "thing", "food")), negated=False)
@@ -258,5 +262,6 @@ CLAUSES: tuple[tuple[Callable[[random.Random], Clause], int], ...] = (
 
 
 def any_clause(rng: random.Random) -> Clause:
+    """A clause from one of CLAUSES, in proportion to its weight."""
     sources, weights = zip(*CLAUSES, strict=True)
     return rng.choices(sources, weights)[0](rng)

@@ -145,6 +145,7 @@ class VerbGroup:
 
 
 def present(verb: Verb, person: str) -> VerbGroup:
+    """The simple present; in German a separable prefix closes the bracket."""
     third = person == "third"
     finite = {"first": verb.first, "third": verb.third, "plural": verb.german}[person]
     return VerbGroup(
@@ -165,6 +166,7 @@ def past(verb: Verb, person: str) -> VerbGroup:
 
 
 def with_modal(verb: Verb, modal: Modal, person: str) -> VerbGroup:
+    """The modal in the present, with the infinitive."""
     finite = {"first": modal.first, "third": modal.third, "plural": modal.plural}[person]
     infinitive = verb.prefix + verb.german
     german = (finite, infinitive, join(infinitive, finite))
@@ -176,11 +178,13 @@ def with_modal(verb: Verb, modal: Modal, person: str) -> VerbGroup:
 
 
 def copula(person: str, in_past: bool) -> VerbGroup:
+    """To be, in the present or the past; the predicate is a complement."""
     english, finite = (_WAS, _WAR) if in_past else (_BE, _SEIN)
     return VerbGroup(english[person], english[person], "", finite[person], "", finite[person])
 
 
 def was_born(person: str) -> VerbGroup:
+    """The passive "was born", "wurde geboren"."""
     was, wurde = _WAS[person], _WURDE[person]
     return VerbGroup(f"{was} born", was, "born", wurde, "geboren", f"geboren {wurde}")
 

@@ -98,6 +98,7 @@ def clock(hour: int, minute: int) -> Phrase:
 
 
 def any_clock(rng: random.Random) -> Phrase:
+    """Any five minutes of the twelve hours."""
     return clock(rng.randint(1, 12), rng.randrange(0, 60, 5))
 
 
@@ -108,6 +109,7 @@ def any_date(rng: random.Random) -> Phrase:
 
 
 def any_year(rng: random.Random) -> int:
+    """A year of birth, 1960 to 2019."""
     return rng.randint(1960, 2019)
 
 

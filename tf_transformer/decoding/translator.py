@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.beam_search import beam_search, length_penalty
+from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
 from tf_transformer.models.transformer import Transformer
 
 Progress = Callable[[int], None]
@@ -54,7 +54,7 @@ class Translator:
         self.decoding = decoding
         self.num_hypotheses = num_hypotheses
         ids = tf.TensorSpec([None, None], tf.int32)
-        self._search = tf.function(self._search_ids, [ids], autograph=False)
+        self._search = tf.function(self.search, [ids], autograph=False)
         self._force = tf.function(self._force_ids, [ids, ids], autograph=False)
 
     def translate(
@@ -104,13 +104,27 @@ class Translator:
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         if not texts:
             return []
-        ragged = self.tokenizer.tokenize(tf.constant(list(texts), tf.string))
-        longest = self.model.arguments["max_length"]
-        limit = longest - 1 if self._learned_positions() else None
-        return [np.append(ids[:limit], EOS_ID).astype("int32") for ids in ragged.numpy()]
+        ragged = self.encode(tf.constant(list(texts), tf.string))
+        return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 
-    def _learned_positions(self) -> bool:
-        return self.model.arguments["positions"] == "learned"
+    def encode(self, texts: tf.Tensor, max_length: int | None = None) -> tf.RaggedTensor:
+        """Strings [B] to int32 ids [B, None] with EOS, in the graph.
+
+        Args:
+            texts: one sentence each.
+            max_length: cuts longer ones, EOS counted; by default as many as the model's
+                positions allow: no limit for sinusoids.
+        """
+        limits = [size for size in (max_length, self._position_limit()) if size]
+        ids = self.tokenizer.tokenize(texts)
+        if limits:
+            ids = ids[:, : min(limits) - 1]
+        ends = tf.fill([ids.nrows(), 1], EOS_ID)
+        return tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
+
+    def _position_limit(self) -> int | None:
+        arguments = self.model.arguments
+        return arguments["max_length"] if arguments["positions"] == "learned" else None
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Groups rows of like length, longest first, about `batch_tokens` positions each."""
@@ -135,11 +149,12 @@ class Translator:
         ]
         return [flat_hypotheses[row * number : (row + 1) * number] for row in range(batch)]
 
-    def _search_ids(self, source: tf.Tensor):
+    def search(self, source: tf.Tensor) -> Hypotheses:
+        """Beam search in the graph: ids with EOS and padding [B, S] to `Hypotheses`."""
         lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
         max_lengths = lengths + self.decoding.max_extra_length
-        if self._learned_positions():
-            max_lengths = tf.minimum(max_lengths, self.model.arguments["max_length"])
+        if limit := self._position_limit():
+            max_lengths = tf.minimum(max_lengths, limit)
         return beam_search(
             self.model.step_function(),
             self.model.initial_cache(source),

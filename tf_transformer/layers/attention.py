@@ -97,6 +97,9 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         if value is None:
             heads, key_mask = self.project_self(query), query_mask
+            if key_mask is None:
+                # Keras fills in `query_mask` only beside a second tensor.
+                key_mask = getattr(query, "_keras_mask", None)
         else:
             heads = self.project_query(query), *self.project_memory(value)
             key_mask = value_mask
@@ -146,9 +149,6 @@ class MultiHeadAttention(keras.layers.Layer):
         head_width = x.shape[-1] // self.num_heads
         x = ops.reshape(x, (batch, length, self.num_heads, head_width))
         return ops.transpose(x, (0, 2, 1, 3))  # [B, H, T, K]
-
-    def compute_mask(self, query, query_mask=None):
-        return query_mask
 
     def compute_output_shape(self, query_shape, value_shape=None):
         return query_shape

@@ -130,9 +130,6 @@ class DecoderLayer(keras.layers.Layer):
         value = ops.concatenate([past[1], value], axis=2)
         return attention.project_query(x), key, value
 
-    def compute_mask(self, target, encoder_output, target_mask=None, encoder_output_mask=None):
-        return target_mask
-
     def compute_output_shape(self, target_shape, encoder_output_shape):
         return target_shape
 
@@ -218,9 +215,6 @@ class Decoder(keras.layers.Layer):
             )
             new_past.append(extended)
         return (self.norm(beams) if self.norm else beams), new_past
-
-    def compute_mask(self, target, encoder_output, target_mask=None, encoder_output_mask=None):
-        return target_mask
 
     def compute_output_shape(self, target_shape, encoder_output_shape):
         return target_shape

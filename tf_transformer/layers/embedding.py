@@ -109,8 +109,10 @@ class PositionalEmbedding(keras.layers.Layer):
         """The embeddings as an output projection, [D, V]."""
         return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
-    def compute_mask(self, inputs, mask=None, reverse=False):
-        return None if reverse else padding_mask(inputs)
+    def compute_mask(self, inputs, mask=None):
+        # Keras does not say whether the call was reversed: ids have rank 2. Logits carry no
+        # mask, which would enter any loss.
+        return padding_mask(inputs) if len(inputs.shape) == 2 else None
 
     def compute_output_spec(self, inputs, reverse=False, offset=0):
         if reverse:

@@ -70,9 +70,6 @@ class AddAndNorm(keras.layers.Layer):
         outputs = inputs + self.dropout(sublayer_output, training=training)
         return outputs if self.norm_first else self.norm(outputs)
 
-    def compute_mask(self, inputs, inputs_mask=None):
-        return inputs_mask
-
     def compute_output_shape(self, inputs_shape, sublayer_output_shape=None):
         return inputs_shape
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from tf_transformer.config import Config, DataConfig
+from tf_transformer.config import Config, DataConfig, DecodingConfig
 from tf_transformer.data import toy
 from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
@@ -21,6 +21,7 @@ from tf_transformer.evaluation.bleu import Score, bleu
 from tf_transformer.files import replacing
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
+from tf_transformer.training.checkpoints import load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -180,6 +181,21 @@ def build_model(config: Config) -> Transformer:
     return Transformer(
         **dataclasses.asdict(config.model), dtype=config.training.precision, name="transformer"
     )
+
+
+def load_translator(
+    run: Run, checkpoint: str, decoding: DecodingConfig, num_hypotheses: int = 1
+) -> Translator:
+    """A translator with the weights of a checkpoint: best, average, last or a step.
+
+    It computes in float32, whatever the precision of training was.
+    """
+    path = run.checkpoints.find(checkpoint)
+    if not run.tokenizer.exists():
+        raise UserError(f"{run.path} has no tokenizer.model: its training never began.")
+    model = build_model(run.config.replace({"training.precision": "float32"}))
+    load_weights(path, model)
+    return Translator(model, Tokenizer(run.tokenizer), decoding, num_hypotheses)
 
 
 def load_tokenizer(run: Run, lines: Callable[[], Iterator[str]]) -> Tokenizer:

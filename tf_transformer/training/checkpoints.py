@@ -6,37 +6,56 @@ checksums tell a damaged file from a good one.
 """
 
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
 
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
+if TYPE_CHECKING:  # commands look into a run directory before they wait for TensorFlow
+    import keras
 
-def save_checkpoint(path: Path, model: keras.Model) -> None:
+
+Arrays = dict[str, np.ndarray]
+
+# What zipfile and NumPy raise where bytes of an archive are missing or changed.
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+)
+
+
+def save_checkpoint(path: Path, model: "keras.Model") -> None:
     """Writes weights, optimizer state and dropout seeds; `path` appears whole or not at all."""
     variables = _model_variables(model) | _training_variables(model)
     _write(path, {name: np.asarray(variable) for name, variable in variables.items()})
 
 
-def restore_checkpoint(path: Path, model: keras.Model) -> None:
+def restore_checkpoint(path: Path, model: "keras.Model") -> None:
     """Restores all of `save_checkpoint` into a compiled model of the same configuration."""
     model.optimizer.build(model.trainable_variables)
-    _assign(path, _model_variables(model) | _training_variables(model))
+    _assign(path, _read(path), _model_variables(model) | _training_variables(model))
 
 
-def load_weights(path: Path, model: keras.Model) -> None:
+def load_weights(path: Path, model: "keras.Model") -> None:
     """Loads the model's weights only, for decoding."""
-    _assign(path, _model_variables(model))
+    _assign(path, _read(path, prefix="model/"), _model_variables(model))
 
 
 def average_checkpoints(paths: Sequence[Path], output: Path) -> None:
     """Writes the mean of the model weights of several checkpoints (paper 6.1)."""
-    totals: dict[str, np.ndarray] = {}
+    totals: Arrays = {}
     for path in paths:
         for name, value in _read(path, prefix="model/").items():
             totals[name] = totals.get(name, 0) + value.astype(np.float64) / len(paths)
@@ -54,6 +73,19 @@ class CheckpointFolder:
     def step_path(self, step: int) -> Path:
         return self.path / f"step-{step:08d}.npz"
 
+    def find(self, which: str) -> Path:
+        """The file of "best", "average", "last" or a step; UserError if there is none."""
+        steps = self.steps()
+        paths = {"best": self.best, "average": self.average}
+        paths |= {str(step): self.step_path(step) for step in steps}
+        if steps:
+            paths["last"] = self.step_path(steps[-1])
+        there = [name for name, path in paths.items() if path.exists()]
+        if which not in there:
+            found = f"There are: {', '.join(there)}" if there else "There is none yet"
+            raise UserError(f"{self.path} has no checkpoint {which!r}. {found}.")
+        return paths[which]
+
     def steps(self) -> list[int]:
         """Steps of which there is a checkpoint, in order."""
         names = (re.fullmatch(r"step-(\d+)\.npz", file.name) for file in self.path.glob("*"))
@@ -64,9 +96,11 @@ class CheckpointFolder:
         return [self.step_path(step) for step in self.steps()[-count:]]
 
     def rotate(self, keep: int) -> None:
-        """Deletes all but the newest `keep`."""
+        """Deletes all but the newest `keep`, and what killed processes left half written."""
         for step in self.steps()[:-keep]:
             self.step_path(step).unlink()
+        for leftover in self.path.glob(".*.npz.*.tmp"):
+            leftover.unlink()
 
     def latest_valid(self) -> tuple[int, Path] | None:
         """The newest checkpoint whose checksums hold, or None."""
@@ -81,46 +115,47 @@ def is_valid(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile):
+    except _DAMAGE:
         return False
 
 
-def _model_variables(model: keras.Model) -> dict[str, keras.Variable]:
+def _model_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
     return {f"model/{v.path}": v for v in model.trainable_variables}
 
 
-def _training_variables(model: keras.Model) -> dict[str, keras.Variable]:
+def _training_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
     variables = {f"optimizer/{v.path}": v for v in model.optimizer.variables}
     seeds = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
     # The paths of seeds carry a counter of the process: their order is what is stable.
     return variables | {f"seed/{i:04d}": seed for i, seed in enumerate(seeds)}
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def _write(path: Path, arrays: Arrays) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)
 
 
-def _read(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
+def _read(path: Path, prefix: str = "") -> Arrays:
     try:
         with np.load(path) as archive:
             return {name: archive[name] for name in archive.files if name.startswith(prefix)}
     except FileNotFoundError:
         raise UserError(f"There is no checkpoint {path}.") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except _DAMAGE as error:
         raise UserError(
             f"The checkpoint {path} is damaged ({error}). Delete it to use the one before."
         ) from error
 
 
-def _assign(path: Path, variables: dict[str, keras.Variable]) -> None:
-    arrays = _read(path)
-    for name, variable in variables.items():
-        if name not in arrays or arrays[name].shape != tuple(variable.shape):
-            shape = arrays[name].shape if name in arrays else "nothing"
+def _assign(path: Path, arrays: Arrays, variables: dict[str, keras.Variable]) -> None:
+    """Assigns all or none; UserError unless names and shapes are the same."""
+    stored = {name: array.shape for name, array in arrays.items()}
+    expected = {name: tuple(variable.shape) for name, variable in variables.items()}
+    for name in sorted(stored.keys() | expected.keys()):
+        if stored.get(name) != expected.get(name):
             raise UserError(
                 f"The checkpoint {path} is of another model. Expected {name} of shape "
-                f"{tuple(variable.shape)}, received {shape}."
+                f"{expected.get(name, 'nothing')}, received {stored.get(name, 'nothing')}."
             )
     for name, variable in variables.items():
         variable.assign(arrays[name])

@@ -1,0 +1,22 @@
+PYTHON ?= python3
+VENV := .venv
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
+	$(VENV)/bin/python train.py
+
+test: $(VENV)/ready  ## all tests
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+$(VENV)/ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --editable ".[dev,plot]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,245 @@
+"""Batches counted in tokens: shapes, coverage, reproducibility, waste."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.data.batching import BatchPlan, bucket_boundaries, make_dataset
+from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.errors import UserError
+
+
+def random_lengths(count: int, longest: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.integers(2, longest + 1, [2, count], dtype=np.int32)
+
+
+def make_plan(count: int = 1000, batch_tokens: int = 256, seed: int = 1) -> BatchPlan:
+    lengths = random_lengths(count)
+    return BatchPlan(*lengths, batch_tokens=batch_tokens, max_length=64, seed=seed)
+
+
+def epoch_rows(plan: BatchPlan, epoch: int) -> list[np.ndarray]:
+    first = epoch * plan.steps_per_epoch
+    return [plan.batch(first + index).rows for index in range(plan.steps_per_epoch)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> EncodedCorpus:
+    directory = tmp_path_factory.mktemp("corpus")
+    letters = "abcdefghij"
+    path = directory / "letters.model"
+    train_tokenizer([" ".join(letters)], path, vocab_size=280, kind="bpe")
+    rng = np.random.default_rng(0)
+    pairs = [
+        tuple(" ".join(rng.choice(list(letters), rng.integers(5, 15))) for _ in range(2))
+        for _ in range(100)
+    ]
+    return encode_corpus(pairs, Tokenizer(path), directory / "c", max_length=16, max_ratio=4.0)
+
+
+@pytest.fixture(scope="module")
+def plan(corpus) -> BatchPlan:
+    lengths = corpus.source_lengths, corpus.target_lengths
+    return BatchPlan(*lengths, batch_tokens=128, max_length=16, seed=3)
+
+
+@pytest.mark.parametrize("max_length", [1, 4, 7, 8, 9, 30, 33, 100, 256, 1000, 1024])
+def test_boundaries_are_few_close_and_end_at_max_length(max_length):
+    boundaries = bucket_boundaries(max_length)
+    assert boundaries[-1] == -(-max_length // 4) * 4
+    assert all(length % 4 == 0 for length in boundaries)
+    for shorter, longer in itertools.pairwise(boundaries[:-1]):
+        assert longer - shorter >= max(4, shorter / 8)
+        assert longer - shorter < max(4, shorter / 8) + 4
+    assert len(boundaries) <= 34  # of 256 multiples of 4 up to 1024
+
+
+def test_boundaries_of_the_default_length():
+    expected = [8, 12, 16, 20, 24, 28, 32, 36, 44, 52, 60, 68, 80, 92, 104, 120, 136, 156, 176]
+    assert bucket_boundaries(256) == [*expected, 200, 228, 256]
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 5])
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_each_pair_is_in_exactly_one_batch_of_an_epoch(count, epoch):
+    plan = make_plan(count)
+    assert sorted(np.concatenate(epoch_rows(plan, epoch))) == list(range(count))
+
+
+def test_batches_hold_at_most_batch_tokens_positions_of_a_side():
+    plan = make_plan(batch_tokens=250)
+    boundaries = bucket_boundaries(64)
+    assert all(rows == 250 // length for rows, length in plan.shapes)
+    assert {length for _, length in plan.shapes} <= set(boundaries)
+
+
+def test_pairs_fit_into_their_batch_in_both_sides():
+    plan, (source, target) = make_plan(), random_lengths(1000)
+    for step in range(plan.steps_per_epoch):
+        batch = plan.batch(step)
+        assert max(source[batch.rows].max(), target[batch.rows].max()) <= batch.length
+
+
+def test_only_one_batch_of_an_epoch_is_not_full():
+    plan = make_plan()
+    partial = [
+        batch
+        for batch in map(plan.batch, range(plan.steps_per_epoch))
+        if len(batch.rows) < batch.num_rows
+    ]
+    assert len(partial) == 1
+    assert partial[0].length == max(length for _, length in plan.shapes)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_shapes_and_steps_are_the_same_in_every_epoch(seed):
+    plan = make_plan(seed=seed)
+    for epoch in range(3):
+        first = epoch * plan.steps_per_epoch
+        batches = [plan.batch(first + index) for index in range(plan.steps_per_epoch)]
+        shapes = {(batch.num_rows, batch.length) for batch in batches}
+        assert sorted(shapes, key=lambda shape: shape[1]) == plan.shapes
+    assert plan.shapes == make_plan(seed=7).shapes
+    assert plan.steps_per_epoch == make_plan(seed=7).steps_per_epoch
+
+
+def test_only_buckets_that_occur_have_a_shape():
+    lengths = np.array([5] * 8 + [30] * 4)
+    plan = BatchPlan(lengths, lengths, batch_tokens=64, max_length=64, seed=1)
+    assert plan.shapes == [(8, 8), (2, 32)]
+
+
+def test_pairs_left_over_join_the_next_longer_bucket():
+    lengths = np.array([5] * 9 + [12] * 4)
+    plan = BatchPlan(lengths, lengths, batch_tokens=60, max_length=64, seed=1)
+    assert plan.shapes == [(7, 8), (5, 12)]
+    assert sorted(map(len, epoch_rows(plan, 0))) == [1, 5, 7]
+
+
+def test_longer_side_decides_the_bucket():
+    plan = BatchPlan(
+        np.array([3, 20]), np.array([20, 3]), batch_tokens=64, max_length=64, seed=1
+    )
+    assert plan.shapes == [(3, 20)]
+
+
+def test_plan_depends_on_seed_and_step_alone():
+    one, other = make_plan(), make_plan()
+    steps = [0, 2 * one.steps_per_epoch + 5, 3, one.steps_per_epoch]
+    backwards = {step: other.batch(step) for step in reversed(steps)}
+    for step in steps:
+        np.testing.assert_array_equal(one.batch(step).rows, backwards[step].rows)
+
+
+def test_order_differs_between_epochs_and_seeds():
+    plan = make_plan()
+    orders = [np.concatenate(epoch_rows(plan, epoch)).tolist() for epoch in (0, 1)]
+    orders.append(np.concatenate(epoch_rows(make_plan(seed=2), 0)).tolist())
+    assert len(set(map(tuple, orders))) == 3
+
+
+def test_composition_of_batches_differs_between_epochs():
+    plan = make_plan()
+    batches = [{frozenset(rows.tolist()) for rows in epoch_rows(plan, e)} for e in (0, 1)]
+    assert len(batches[0] & batches[1]) < plan.steps_per_epoch / 10
+
+
+def test_lengths_are_mixed_over_the_epoch():
+    plan = make_plan()
+    lengths = [plan.batch(step).length for step in range(plan.steps_per_epoch)]
+    assert lengths != sorted(lengths)
+    assert lengths != sorted(lengths, reverse=True)
+
+
+def test_waste_is_the_share_of_pad_positions(corpus, plan):
+    pad = positions = 0
+    for inputs, labels in make_dataset(corpus, plan, num_steps=plan.steps_per_epoch):
+        for ids in (inputs["source"].numpy(), labels.numpy()):
+            pad += np.sum(ids == PAD_ID)
+            positions += ids.size
+    assert plan.padding_waste() == pytest.approx(pad / positions)
+
+
+def test_summary_states_shapes_steps_and_waste():
+    lengths = np.array([6] * 20)
+    plan = BatchPlan(lengths, lengths, batch_tokens=80, max_length=64, seed=1)
+    assert plan.summary() == (
+        "1 batch shapes (rows x length): 10x8\n"
+        "2 steps an epoch, on average 60 source and 60 target tokens a batch\n"
+        "padding: 25.0% of all positions"
+    )
+
+
+def test_pair_longer_than_max_length_is_refused():
+    lengths = np.array([5, 65])
+    with pytest.raises(UserError, match="at most max_length=64 tokens. Received: one of 65"):
+        BatchPlan(lengths, lengths, batch_tokens=999, max_length=64, seed=1)
+
+
+def test_batch_smaller_than_the_longest_pair_is_refused():
+    lengths = np.array([5, 41])
+    with pytest.raises(UserError, match="at least 44, .* Received: batch_tokens=43"):
+        BatchPlan(lengths, lengths, batch_tokens=43, max_length=64, seed=1)
+    plan = BatchPlan(lengths, lengths, batch_tokens=44, max_length=64, seed=1)
+    assert (plan.shapes, plan.steps_per_epoch) == ([(1, 44)], 2)
+
+
+def test_no_pairs_are_a_programming_error():
+    with pytest.raises(ValueError, match="must not be empty"):
+        BatchPlan(np.array([]), np.array([]), batch_tokens=64, max_length=64, seed=1)
+
+
+def test_dataset_holds_the_sentences_of_the_plan(corpus, plan):
+    dataset = make_dataset(corpus, plan, num_steps=plan.steps_per_epoch)
+    for step, (inputs, labels) in enumerate(dataset):
+        batch = plan.batch(step)
+        assert labels.shape == inputs["source"].shape == (batch.num_rows, batch.length)
+        for row, pair in enumerate(batch.rows):
+            source, target = corpus.source(pair), corpus.target(pair)
+            pad = [PAD_ID] * batch.length
+            want = ([*ids, *pad][: batch.length] for ids in (source, target))
+            assert inputs["source"][row].numpy().tolist() == next(want)
+            assert labels[row].numpy().tolist() == next(want)
+        unused = np.concatenate([inputs["source"], inputs["target"], labels], axis=1)
+        assert not unused[len(batch.rows) :].any()
+
+
+def test_decoder_input_is_bos_and_the_labels_without_eos(corpus, plan):
+    for inputs, labels in make_dataset(corpus, plan, num_steps=plan.steps_per_epoch):
+        for target, label in zip(inputs["target"].numpy(), labels.numpy(), strict=True):
+            label = label[label != PAD_ID].tolist()
+            expected = [BOS_ID, *label[:-1]] if label else []
+            assert label[-1:] in ([EOS_ID], [])
+            assert target[target != PAD_ID].tolist() == expected
+            assert not target[len(expected) :].any()
+
+
+def test_dataset_has_the_promised_element_spec_and_cardinality(corpus, plan):
+    ids = tf.TensorSpec([None, None], tf.int32)
+    endless = make_dataset(corpus, plan)
+    assert endless.element_spec == ({"source": ids, "target": ids}, ids)
+    assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert make_dataset(corpus, plan, num_steps=3).cardinality() == 3
+    assert sum(1 for _ in make_dataset(corpus, plan, num_steps=3)) == 3
+
+
+def test_endless_dataset_goes_on_into_the_next_epochs(corpus, plan):
+    steps = 2 * plan.steps_per_epoch + 1
+    endless = make_dataset(corpus, plan).take(steps)
+    counted = make_dataset(corpus, plan, num_steps=steps)
+    for (_, labels), (_, expected) in zip(endless, counted, strict=True):
+        np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.mark.parametrize("start", [1, 5, 40])
+def test_resuming_gives_the_batches_of_an_unbroken_run(corpus, plan, start):
+    unbroken = list(make_dataset(corpus, plan, num_steps=start + 3))[start:]
+    resumed = make_dataset(corpus, plan, start_step=start, num_steps=3)
+    for (inputs, labels), (expected, expected_labels) in zip(resumed, unbroken, strict=True):
+        np.testing.assert_array_equal(inputs["source"], expected["source"])
+        np.testing.assert_array_equal(labels, expected_labels)

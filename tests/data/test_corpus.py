@@ -1,0 +1,133 @@
+"""Reading plain parallel text."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
+from tf_transformer.errors import UserError
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["train.en", "train.en.gz"])
+def test_prefix_finds_plain_and_gzipped_files(tmp_path, name):
+    path = write(tmp_path / name, b"a\n")
+    assert resolve_prefixes([tmp_path / "train", f"{tmp_path}/train"], "en") == [path, path]
+
+
+def test_plain_file_is_preferred_to_its_gzipped_twin(tmp_path):
+    write(tmp_path / "train.en.gz", b"a\n")
+    plain = write(tmp_path / "train.en", b"a\n")
+    assert resolve_prefixes([tmp_path / "train"], "en") == [plain]
+
+
+def test_prefix_may_contain_dots_and_glob_characters(tmp_path):
+    path = write(tmp_path / "news.v1[clean].en", b"a\n")
+    assert resolve_prefixes([tmp_path / "news.v1[clean]"], "en") == [path]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        ("train", "Languages found for {dir}/train: en, fr."),
+        ("valid", "No file begins with {dir}/valid."),
+        ("no/such", "No file begins with {dir}/no/such."),
+        ("train.en", "{dir}/train.en is a file: give its name without the language."),
+    ],
+)
+def test_missing_language_names_what_was_sought_and_what_is_there(tmp_path, prefix, expected):
+    write(tmp_path / "train.en", b"a\n")
+    write(tmp_path / "train.fr.gz", b"a\n")
+    with pytest.raises(UserError) as error:
+        resolve_prefixes([tmp_path / prefix], "de")
+    wanted = f"{tmp_path}/{prefix}.de"
+    assert str(error.value).startswith(f"There is no {wanted} and no {wanted}.gz.")
+    assert str(error.value).endswith(expected.format(dir=tmp_path))
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\r\n\r\nb\r\n", ["a", "", "b"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        ("a\u2028b\x0bc\x85d\x1ce\n".encode(), ["a\u2028b\x0bc\x85d\x1ce"]),
+        (b"a\rb\n", ["a\rb"]),
+        ("😀 Füße\n".encode(), ["😀 Füße"]),
+    ],
+)
+def test_only_newline_and_crlf_end_a_line(tmp_path, name, data, lines):
+    assert list(read_lines(write(tmp_path / name, data))) == lines
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+def test_invalid_utf8_is_refused_with_line_and_byte(tmp_path, name):
+    path = write(tmp_path / name, b"fine\nna\xefve\n")
+    with pytest.raises(UserError, match=rf"{name}:2: .* byte 0xef at byte 3 of the line"):
+        list(read_lines(path))
+
+
+def test_utf16_is_refused_at_its_first_line(tmp_path):
+    path = write(tmp_path / "text.en", "hello\n".encode("utf-16"))
+    with pytest.raises(UserError, match=r"text.en:1: text must be UTF-8"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(b"a line\n" * 999)[:-12], b"plain text\n", gzip.compress(b"a\n") + b"junk"],
+    ids=["truncated", "plain", "trailing"],
+)
+def test_damaged_gzip_is_refused(tmp_path, data):
+    path = tmp_path / "text.en.gz"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="text.en.gz is no complete gzip file"):
+        list(read_lines(path))
+
+
+def test_unreadable_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match="missing.en cannot be read: No such file"):
+        list(read_lines(tmp_path / "missing.en"))
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        list(read_lines(tmp_path))
+
+
+def test_pairs_follow_the_files_line_by_line(tmp_path):
+    sources = [write(tmp_path / "1.en", b"a\nb\n"), write(tmp_path / "2.en.gz", b"c")]
+    targets = [write(tmp_path / "1.de.gz", b"x\ny"), write(tmp_path / "2.de", b"z\n")]
+    assert list(read_pairs(sources, targets)) == [("a", "x"), ("b", "y"), ("c", "z")]
+
+
+def test_empty_lines_stay_in_step(tmp_path):
+    source, target = (
+        write(tmp_path / "1.en", b"a\n\nc\n"),
+        write(tmp_path / "1.de", b"\ny\nz\n"),
+    )
+    assert list(read_pairs([source], [target])) == [("a", ""), ("", "y"), ("c", "z")]
+
+
+@pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1), (4, 5)])
+def test_different_line_counts_are_refused_with_the_true_counts(tmp_path, left, right):
+    source = write(tmp_path / "1.en", b"a\n" * left)
+    target = write(tmp_path / "1.de", b"x\n" * right)
+    with pytest.raises(UserError, match=rf"1.en with {left} and .*1.de with {right}\."):
+        list(read_pairs([source], [target]))
+
+
+def test_counts_are_compared_per_file_and_not_over_all(tmp_path):
+    files = [write(tmp_path / f"{n}.txt", b"a\n" * n) for n in (1, 2)]
+    with pytest.raises(UserError, match="same number of lines"):
+        list(read_pairs(files, files[::-1]))
+
+
+def test_different_numbers_of_files_are_a_programming_error(tmp_path):
+    with pytest.raises(ValueError, match="Received: 1 and 0 files"):
+        list(read_pairs([tmp_path / "1.en"], []))

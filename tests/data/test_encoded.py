@@ -1,0 +1,207 @@
+"""The tokenised corpus on disk: content, filters, atomic writing."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID
+from tf_transformer.data.encoded import CHUNK_PAIRS, EncodedCorpus, FilterReport, encode_corpus
+from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.errors import UserError
+
+LETTERS = ["a b c d e f g h i j", "j i h g f e d c b a"]
+PAIRS = [("a b c", "d e"), ("f", "g h"), ("a b c d e f", "a b c d e"), ("b", "b")]
+LIMITS = {"max_length": 16, "max_ratio": 4.0}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    """A tokenizer of single letters: the length of "a b c" is 3, 4 with EOS."""
+    path = tmp_path_factory.mktemp("tokenizer") / "letters.model"
+    train_tokenizer(LETTERS, path, vocab_size=280, kind="bpe")
+    return Tokenizer(path)
+
+
+def expected_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    return [*tokenizer.tokenize(tf.constant([text])).to_list()[0], EOS_ID]
+
+
+def test_sentences_are_their_ids_with_eos(tokenizer, tmp_path):
+    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    assert len(corpus) == len(PAIRS)
+    for index, (source, target) in enumerate(PAIRS):
+        assert corpus.source(index).tolist() == expected_ids(tokenizer, source)
+        assert corpus.target(index).tolist() == expected_ids(tokenizer, target)
+        assert corpus.source_lengths[index] == len(corpus.source(index))
+        assert corpus.target_lengths[index] == len(corpus.target(index))
+
+
+def test_reopened_corpus_is_the_written_one(tokenizer, tmp_path):
+    written = encode_corpus(PAIRS, tokenizer, tmp_path / "c", fingerprint="abc", **LIMITS)
+    reopened = EncodedCorpus.open(tmp_path / "c")
+    assert (reopened.fingerprint, reopened.report) == ("abc", written.report)
+    np.testing.assert_array_equal(reopened.source_lengths, written.source_lengths)
+    for index in range(len(PAIRS)):
+        np.testing.assert_array_equal(reopened.target(index), written.target(index))
+
+
+def test_pairs_keep_their_order_across_chunks(tokenizer, tmp_path):
+    count = CHUNK_PAIRS * 2 + 1
+    pairs = [(" ".join("abcdefghij"[int(d)] for d in f"{i:05}"), "a b") for i in range(count)]
+    done: list[int] = []
+    corpus = encode_corpus(
+        iter(pairs), tokenizer, tmp_path / "c", progress=done.append, **LIMITS
+    )
+    assert done == [CHUNK_PAIRS, 2 * CHUNK_PAIRS, count]
+    for index in (0, 1, CHUNK_PAIRS - 1, CHUNK_PAIRS, count - 1):
+        assert corpus.source(index).tolist() == expected_ids(tokenizer, pairs[index][0])
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_ids_are_stored_in_two_bytes_where_they_fit(tokenizer, tmp_path, big):
+    tokenizer = Tokenizer(tokenizer.path)
+    if big:
+        tokenizer.vocab_size = 2**16 + 1
+    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    size = (tmp_path / "c" / "source_ids.bin").stat().st_size
+    assert size == corpus.source_lengths.sum() * (4 if big else 2)
+    assert corpus.source(0).tolist() == expected_ids(tokenizer, PAIRS[0][0])
+
+
+def test_padded_gathers_rows_in_any_order(tokenizer, tmp_path):
+    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    rows = np.array([2, 0, 3, 2])
+    for side, sentence in (("source", corpus.source), ("target", corpus.target)):
+        padded = corpus.padded(side, rows, 9)
+        assert padded.dtype == np.int32
+        expected = [sentence(i).tolist() + [0] * (9 - len(sentence(i))) for i in rows]
+        assert padded.tolist() == expected
+
+
+def test_padded_refuses_to_cut_a_sentence(tokenizer, tmp_path):
+    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    with pytest.raises(ValueError, match="must be at least 7. Received: 6"):
+        corpus.padded("source", np.array([0, 2]), 6)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("a", "", "empty"),
+        ("  ", "b", "empty"),
+        ("", "", "empty"),
+        ("a " * 15, "b " * 15, "kept"),  # 16 with EOS: just fits
+        ("a " * 16, "b " * 15, "too_long"),
+        ("a " * 15, "b " * 16, "too_long"),
+        ("a " * 99, "b", "too_long"),  # counted once, not under its ratio as well
+        ("a " * 99, "", "empty"),
+        ("a", "b " * 7, "kept"),  # 8 to 2 with EOS: just fits
+        ("a", "b " * 8, "ratio"),
+        ("a " * 8, "b", "ratio"),
+    ],
+)
+def test_filters_count_each_pair_once(tokenizer, tmp_path, source, target, reason):
+    pairs = [("a", "b"), (source, target)]
+    report = encode_corpus(pairs, tokenizer, tmp_path / "c", **LIMITS).report
+    counts = dataclasses.asdict(report)
+    expected = dict.fromkeys(["empty", "too_long", "ratio"], 0) | {"read": 2, "kept": 1}
+    expected[reason] += 1
+    assert {name: counts[name] for name in expected} == expected
+
+
+def test_kept_sentences_are_the_right_ones(tokenizer, tmp_path):
+    pairs = [("a " * 20, "b"), ("c", "d"), ("", "e"), ("f", "g " * 9), ("h", "i")]
+    corpus = encode_corpus(pairs, tokenizer, tmp_path / "c", **LIMITS)
+    assert [corpus.source(i).tolist() for i in range(len(corpus))] == [
+        expected_ids(tokenizer, text) for text in ("c", "h")
+    ]
+    assert [corpus.target(i).tolist() for i in range(len(corpus))] == [
+        expected_ids(tokenizer, text) for text in ("d", "i")
+    ]
+
+
+def test_summary_names_only_the_reasons_that_occurred():
+    report = FilterReport(29_000, 28_990, 3, 5, 2, max_length=256, max_ratio=3.0)
+    assert report.summary() == (
+        "29,000 pairs read, 28,990 kept; dropped: 3 empty, 5 longer than 256 tokens, "
+        "2 with a length ratio above 3"
+    )
+    report = FilterReport(3, 3, 0, 0, 0, max_length=256, max_ratio=3.0)
+    assert report.summary() == "3 pairs read, 3 kept"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], "0 pairs read, 0 kept"),
+        ([("", "a"), ("b", "")], "2 pairs read, 0 kept; dropped: 2 empty"),
+    ],
+)
+def test_corpus_without_a_usable_pair_is_refused(tokenizer, tmp_path, pairs, expected):
+    with pytest.raises(UserError, match=f"no usable pair: {expected}"):
+        encode_corpus(pairs, tokenizer, tmp_path / "c", **LIMITS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_interrupted_encoding_leaves_the_old_corpus(tokenizer, tmp_path):
+    encode_corpus(PAIRS, tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
+
+    def broken():
+        yield from PAIRS * CHUNK_PAIRS
+        raise UserError("text.en:9: text must be UTF-8")
+
+    with pytest.raises(UserError, match="text.en:9"):
+        encode_corpus(broken(), tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
+    assert EncodedCorpus.open(tmp_path / "c").fingerprint == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_encoding_replaces_an_old_corpus_and_leftovers(tokenizer, tmp_path):
+    encode_corpus(PAIRS, tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
+    shutil.copytree(tmp_path / "c", tmp_path / "c.tmp")  # as after a kill
+    corpus = encode_corpus(PAIRS[:2], tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
+    assert (len(corpus), corpus.fingerprint) == (2, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_directory_of_something_else_is_never_replaced(tokenizer, tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match="must be new or an encoded corpus"):
+        encode_corpus(PAIRS, tokenizer, tmp_path, **LIMITS)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def forget_dtype(path):
+    info = json.loads(path.read_text())
+    del info["dtype"]
+    path.write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("source_ids.bin", truncate),
+        ("target_lengths.npy", truncate),
+        ("corpus.json", truncate),
+        ("corpus.json", forget_dtype),
+        ("target_ids.bin", lambda path: path.unlink()),
+    ],
+)
+def test_damaged_corpus_is_refused(tokenizer, tmp_path, name, damage):
+    encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    damage(tmp_path / "c" / name)
+    with pytest.raises(UserError, match="holds no complete encoded corpus"):
+        EncodedCorpus.open(tmp_path / "c")
+
+
+def test_missing_corpus_is_refused(tmp_path):
+    with pytest.raises(UserError, match="holds no complete encoded corpus"):
+        EncodedCorpus.open(tmp_path / "none")

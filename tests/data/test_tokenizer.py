@@ -1,0 +1,192 @@
+"""SentencePiece inside the graph, against the SentencePiece library."""
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.errors import UserError
+
+ENGLISH = [
+    f"the {adjective} {animal} {verb} near the {place}"
+    for adjective in ("small", "brown", "lazy", "quick", "happy")
+    for animal in ("dog", "cat", "fox", "horse", "children")
+    for verb in ("sleeps", "jumps", "running", "walked")
+    for place in ("house", "river", "mountain")
+]
+TEXTS = [
+    ENGLISH[0],
+    "the fox sleeps.  Twice",
+    "你好，世界 😀",
+    "Füße ﬁne ①",
+    "</s> <s> <pad> x",
+    "",
+    "  ",
+    "tab\there\x00and there",
+]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def tokenizer(request, tmp_path_factory) -> Tokenizer:
+    path = tmp_path_factory.mktemp(request.param) / "tokenizer.model"
+    train_tokenizer(ENGLISH, path, vocab_size=290, kind=request.param)
+    return Tokenizer(path)
+
+
+def test_vocabulary_has_the_asked_size_and_special_ids(tokenizer):
+    assert tokenizer.vocab_size == 290
+    special = tokenizer.pieces(tf.constant([PAD_ID, UNK_ID, BOS_ID, EOS_ID]))
+    assert special.numpy().tolist() == [b"<pad>", b"<unk>", b"<s>", b"</s>"]
+
+
+def test_ids_are_those_of_the_sentencepiece_library(tokenizer):
+    library = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
+    ids = tokenizer.tokenize(tf.constant(TEXTS))
+    assert ids.dtype == tf.int32
+    assert ids.to_list() == library.encode(TEXTS)
+    assert tokenizer.detokenize(ids).numpy().tolist() == [
+        library.decode(row).encode() for row in library.encode(TEXTS)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["the quick fox jumps", "😀 👩‍👧", "你好世界", "naïve Füße", "Ωμέγα"]
+)
+def test_any_script_survives_a_round_trip(tokenizer, text):
+    ids = tokenizer.tokenize(tf.constant([text]))
+    assert not set(ids.values.numpy()) & {PAD_ID, UNK_ID, BOS_ID, EOS_ID}
+    assert tokenizer.detokenize(ids).numpy()[0].decode() == text
+
+
+def test_invalid_utf8_becomes_replacement_characters(tokenizer):
+    ids = tokenizer.tokenize(tf.constant([b"fox\xff dog"]))
+    assert tokenizer.detokenize(ids).numpy()[0].decode() == "fox\ufffd dog"
+
+
+def test_special_tokens_in_the_text_are_only_text(tokenizer):
+    ids = tokenizer.tokenize(tf.constant(["fox </s> <s> <pad> <unk> dog"]))
+    assert not set(ids.values.numpy()) & {PAD_ID, UNK_ID, BOS_ID, EOS_ID}
+
+
+@pytest.mark.parametrize("text", ["a scalar", [["rank", "two"]]])
+def test_text_of_another_rank_is_refused(tokenizer, text):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        tokenizer.tokenize(tf.constant(text))
+
+
+def test_detokenize_stops_at_eos_and_drops_padding_and_bos(tokenizer):
+    fox, dog = tokenizer.tokenize(tf.constant(["fox", "dog"])).to_list()
+    rows = [
+        [BOS_ID, *fox, EOS_ID, *dog],
+        [*fox, EOS_ID, EOS_ID, *dog, EOS_ID],
+        [PAD_ID, *dog, PAD_ID],
+        [EOS_ID, *dog],
+        [],
+    ]
+    ragged = tf.ragged.constant(rows, dtype=tf.int32)
+    expected = [b"fox", b"fox", b"dog", b"", b""]
+    assert tokenizer.detokenize(ragged).numpy().tolist() == expected
+    assert tokenizer.detokenize(ragged.to_tensor(PAD_ID)).numpy().tolist() == expected
+
+
+def test_detokenize_accepts_no_columns(tokenizer):
+    assert tokenizer.detokenize(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
+
+
+def test_pieces_spell_the_sentence(tokenizer):
+    pieces = tokenizer.pieces(tokenizer.tokenize(tf.constant(["the fox"])))
+    assert "".join(piece.decode() for piece in pieces.to_list()[0]) == "▁the▁fox"
+
+
+def test_functions_and_datasets_give_the_ids_of_eager_calls(tokenizer):
+    expected = tokenizer.tokenize(tf.constant(TEXTS)).to_list()
+    in_function = tf.function(tokenizer.tokenize)(tf.constant(TEXTS))
+    assert in_function.to_list() == expected
+    batches = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(tokenizer.tokenize)
+    assert [row for batch in batches for row in batch.to_list()] == expected
+
+
+def test_tokenizer_is_saved_inside_a_module_that_holds_it(tokenizer, tmp_path):
+    class Echo(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokenizer = tokenizer
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def echo(self, text):
+            return self.tokenizer.detokenize(self.tokenizer.tokenize(text))
+
+    tf.saved_model.save(Echo(), str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded.echo(tf.constant(["the fox"])).numpy().tolist() == [b"the fox"]
+
+
+def test_training_twice_gives_the_same_file(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["".join(rng.choice(list("abcde "), 40)) for _ in range(500)]
+    paths = [tmp_path / "sub" / "1.model", tmp_path / "2.model"]
+    for path in paths:
+        train_tokenizer(iter(lines), path, vocab_size=400, kind="bpe")
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "vocab_size", "expected"),
+    [
+        (["a b c"] * 9, 5000, r"`vocab_size` must be at most \d+, .* vocab_size=5000"),
+        (["a b c"] * 9, 100, r"`vocab_size` must be at least \d+, .* vocab_size=100"),
+        ([], 300, "every line is empty"),
+        (["", ""], 300, "every line is empty"),
+    ],
+)
+def test_impossible_training_is_refused_with_the_bound(tmp_path, lines, vocab_size, expected):
+    with pytest.raises(UserError, match=expected):
+        train_tokenizer(lines, tmp_path / "m.model", vocab_size=vocab_size, kind="bpe")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("vocab_size", [100, 5000])
+def test_the_bound_in_the_message_works(tmp_path, vocab_size):
+    path = tmp_path / "m.model"
+    with pytest.raises(UserError) as error:
+        train_tokenizer(ENGLISH, path, vocab_size=vocab_size, kind="bpe")
+    bound = next(int(w.strip(",")) for w in str(error.value).split() if w.strip(",").isdigit())
+    train_tokenizer(ENGLISH, path, vocab_size=bound, kind="bpe")
+    assert Tokenizer(path).vocab_size == bound
+
+
+def test_errors_of_the_lines_come_through(tmp_path):
+    def lines():
+        yield ENGLISH[0]
+        raise UserError("text.en:2: text must be UTF-8")
+
+    with pytest.raises(UserError, match="text.en:2"):
+        train_tokenizer(lines(), tmp_path / "m.model", vocab_size=300, kind="bpe")
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x00" * 99])
+def test_file_that_is_no_model_is_refused(tmp_path, content):
+    path = tmp_path / "m.model"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="m.model is not a SentencePiece model"):
+        Tokenizer(path)
+
+
+def test_missing_model_is_refused(tmp_path):
+    with pytest.raises(UserError, match="m.model cannot be read: No such file"):
+        Tokenizer(tmp_path / "m.model")
+
+
+def test_model_with_other_special_ids_is_refused(tmp_path):
+    # The defaults of SentencePiece: unk 0, bos 1, eos 2, no pad.
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(ENGLISH),
+        model_prefix=str(tmp_path / "m"),
+        vocab_size=30,
+        minloglevel=2,
+    )
+    with pytest.raises(UserError, match=r"must be \{'pad_id': 0.*Received: \{'pad_id': -1"):
+        Tokenizer(tmp_path / "m.model")

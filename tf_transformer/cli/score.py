@@ -1,0 +1,33 @@
+"""`tf-transformer score RUN`: log-probability of given translations, by forced decoding."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tf_transformer.cli.options import add_run_options, load_translator
+from tf_transformer.cli.progress import Progress
+from tf_transformer.data.corpus import read_pairs
+
+DESCRIPTION = (
+    "Prints for each pair the natural log-probability of the target given the source, the "
+    "length-normalised score as beam search ranks it, and the number of tokens with EOS, "
+    "tab-separated."
+)
+STDOUT_IS_DATA = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_options(parser)
+    parser.add_argument("--source", metavar="FILE", required=True)
+    parser.add_argument("--target", metavar="FILE", required=True)
+    parser.add_argument("--alpha", type=float, help="length penalty (default: the run's)")
+
+
+def command(options: argparse.Namespace) -> None:
+    pairs = list(read_pairs([Path(options.source)], [Path(options.target)]))
+    translator = load_translator(options)
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    with Progress(len(pairs)) as progress:
+        found = translator.score(sources, targets, lambda count: progress("scored", count))
+    for one in found:
+        sys.stdout.write(f"{one.log_prob:.5f}\t{one.score:.5f}\t{one.num_tokens}\n")

@@ -1,0 +1,37 @@
+"""`tf-transformer tokenizer`: trains a SentencePiece model on text of both languages."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Trains one SentencePiece vocabulary for all the files given, for several runs to share "
+    "(train.py ... --set data.tokenizer=FILE). train.py makes its own if it is given none."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="text, plain or .gz")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the .model to write")
+    parser.add_argument("--vocab-size", type=int, required=True, metavar="V")
+    parser.add_argument("--kind", choices=("bpe", "unigram"), default="bpe")
+
+
+def command(options: argparse.Namespace) -> None:
+    output = Path(options.output)
+    if output.exists():
+        raise UserError(f"{output} exists already. Remove it, or choose another --output.")
+    from tf_transformer.cli.console import import_tensorflow_quietly
+
+    import_tensorflow_quietly()
+
+    from tf_transformer.data.tokenizer import train_tokenizer
+
+    lines = (line for file in options.files for line in read_lines(Path(file)))
+    train_tokenizer(lines, output, vocab_size=options.vocab_size, kind=options.kind)
+    logger.info("%s: %s pieces", output, f"{options.vocab_size:,}")
