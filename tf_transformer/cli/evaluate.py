@@ -13,7 +13,7 @@ from tf_transformer.files import write_text
 
 DESCRIPTION = (
     "Translates --source with RUN, or takes --hypothesis as it is, and prints sacreBLEU "
-    "with its signature and chrF against --reference."
+    "with its signature, chrF and the share of exact translations against --reference."
 )
 
 
@@ -53,7 +53,11 @@ def command(options: argparse.Namespace) -> None:
     score = bleu(
         hypotheses, references, lowercase=options.lowercase, tokenize=options.tokenize
     )
-    sys.stdout.write(f"{score}\n{chrf(hypotheses, references)}\n")
+    exact = sum(map(str.__eq__, hypotheses, references))
+    sys.stdout.write(
+        f"{score}\n{chrf(hypotheses, references)}\n"
+        f"exact {exact / len(references):.1%} ({exact:,} of {len(references):,})\n"
+    )
 
 
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:

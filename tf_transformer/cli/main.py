@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tf_transformer.cli import evaluate, export, score, tokenizer, train, translate
+from tf_transformer.cli import curves, evaluate, export, score, tokenizer, train, translate
 from tf_transformer.cli.console import run_command
 
 COMMANDS = {
@@ -13,6 +13,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "score": score,
     "export": export,
+    "curves": curves,
     "tokenizer": tokenizer,
 }
 

@@ -1,8 +1,7 @@
-"""What happens during `fit`: progress bar, and at each evaluation score, checkpoint and logs."""
+"""What happens during `fit`: progress bar, and at evaluations score, checkpoint and logs."""
 
 import logging
 import math
-import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,6 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing
 from tf_transformer.run import Run
 from tf_transformer.training.checkpoints import save_checkpoint
 
@@ -54,12 +52,7 @@ class StepLimit(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         step = int(self.model.optimizer.iterations)
-        if not math.isfinite(logs["loss"]):
-            raise UserError(
-                f"The loss is {logs['loss']} at step {step}. The last checkpoint is intact; "
-                "try a smaller training.learning_rate_scale, a longer training.warmup_steps "
-                "or training.clip_norm=1."
-            )
+        _require_finite(logs["loss"], step)
         if step >= self.steps:
             self.model.stop_training = True
 
@@ -85,6 +78,8 @@ class Evaluation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         step = int(self.model.optimizer.iterations)
+        # The loss of the last update was measured before it: this one tells of the weights.
+        _require_finite(logs["val_loss"], step)
         result = self.evaluate()
         record = {
             "step": step,
@@ -101,19 +96,22 @@ class Evaluation(keras.callbacks.Callback):
             "train_seconds": self.seconds,
         }
         history = [past for past in self.run.history() if past["step"] < step]
-        best = max((past["valid_bleu"] for past in history), default=-1.0)
+        best = best_bleu(history)
+        history.append(record)
+        self.run.write_history(history)
         self._save(step, is_best=record["valid_bleu"] > best)
-        self.run.write_history([*history, record])
         self._write_tensorboard(record)
         logger.info("%s", _line(record, best))
-        self._stop_early([*history, record])
+        if patience_used_up(history, self.run.config.training.patience):
+            logger.info("no better dev BLEU in training.patience evaluations: stopping early")
+            self.model.stop_training = True
 
     def _save(self, step: int, is_best: bool) -> None:
         folder = self.run.checkpoints
-        save_checkpoint(folder.step_path(step), self.model)
         if is_best:
-            with replacing(folder.best) as temporary:
-                shutil.copyfile(folder.step_path(step), temporary)
+            save_checkpoint(folder.best, self.model)
+        # Last of all: training goes on from here, so whatever is missing before is redone.
+        save_checkpoint(folder.step_path(step), self.model)
         folder.rotate(self.run.config.training.keep_last)
 
     def _write_tensorboard(self, record: dict[str, float]) -> None:
@@ -122,18 +120,31 @@ class Evaluation(keras.callbacks.Callback):
                 tf.summary.scalar(name, value)
         self.writer.flush()
 
-    def _stop_early(self, history: list[dict[str, float]]) -> None:
-        patience = self.run.config.training.patience
-        scores = [record["valid_bleu"] for record in history]
-        since_best = len(scores) - 1 - scores.index(max(scores))
-        if patience and since_best >= patience:
-            logger.info("no better dev BLEU in %d evaluations: stopping early", patience)
-            self.model.stop_training = True
+
+def best_bleu(history: list[dict[str, Any]]) -> float:
+    """The highest dev BLEU of some evaluations; -1 of none, which any score beats."""
+    return max((record["valid_bleu"] for record in history), default=-1.0)
+
+
+def patience_used_up(history: list[dict[str, Any]], patience: int) -> bool:
+    """Whether the last `patience` evaluations brought no better dev BLEU; never at 0."""
+    return 0 < patience < len(history) and (
+        best_bleu(history[-patience:]) <= best_bleu(history[:-patience])
+    )
 
 
 def learning_rate(model: keras.Model) -> float:
     """The rate of the next update."""
     return float(model.optimizer.learning_rate)
+
+
+def _require_finite(loss: float, step: int) -> None:
+    if not math.isfinite(loss):
+        raise UserError(
+            f"The loss is {loss} at step {step}. The last checkpoint is intact; try a smaller "
+            "training.learning_rate_scale, a longer training.warmup_steps or "
+            "training.clip_norm=1."
+        )
 
 
 def _line(record: dict[str, float], best: float) -> str:

@@ -147,7 +147,7 @@ def _read(path: Path, prefix: str = "") -> Arrays:
         ) from error
 
 
-def _assign(path: Path, arrays: Arrays, variables: dict[str, keras.Variable]) -> None:
+def _assign(path: Path, arrays: Arrays, variables: dict[str, "keras.Variable"]) -> None:
     """Assigns all or none; UserError unless names and shapes are the same."""
     stored = {name: array.shape for name, array in arrays.items()}
     expected = {name: tuple(variable.shape) for name, variable in variables.items()}

@@ -21,10 +21,16 @@ def softmax_statistics(labels, logits):
     exponentials = ops.exp(logits - maximum[..., None])
     total = ops.sum(exponentials, axis=-1)
     vocab_size = logits.shape[-1]
-    flat_labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
-    positions = ops.arange(ops.shape(flat_labels)[0]) * vocab_size + flat_labels
+    positions = _label_positions(labels, vocab_size)
     label_logits = ops.take(ops.reshape(logits, (-1,)), positions)
     return exponentials, total, maximum, ops.reshape(label_logits, ops.shape(labels))
+
+
+def _label_positions(labels, vocab_size: int):
+    """Where the label's logits are in a flat [B * T * V]: int64, which 2^31 do not overflow."""
+    flat_labels = ops.reshape(ops.cast(labels, "int64"), (-1,))
+    rows = ops.arange(ops.size(flat_labels), dtype="int64")
+    return rows * vocab_size + flat_labels
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing: float):
@@ -35,14 +41,13 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float):
 
     Args:
         labels: integer [B, T].
-        logits: float32 [B, T, V].
+        logits: floating [B, T, V]; computed in float32.
         label_smoothing: e in [0, 1).
 
     Returns:
         float32 [B, T], in nats.
     """
     vocab_size = logits.shape[-1]
-    labels = ops.cast(labels, "int32")
 
     @ops.custom_gradient
     def cross_entropy(logits):
@@ -57,8 +62,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float):
             flat = ops.reshape(grad, (-1,))
             at_label = ops.exp(label_logits - maximum) / total - label_smoothing / vocab_size
             at_label = (at_label - (1 - label_smoothing)) * upstream
-            rows = ops.arange(ops.size(labels)) * vocab_size
-            positions = rows + ops.reshape(labels, (-1,))
+            positions = _label_positions(labels, vocab_size)
             flat = ops.scatter_update(flat, positions[:, None], ops.reshape(at_label, (-1,)))
             return ops.reshape(flat, ops.shape(logits))
 

@@ -1,7 +1,6 @@
 """Compiles a task's model with the paper's recipe (paper 5) and runs Keras's `fit`."""
 
 import logging
-import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,7 +10,13 @@ import tensorflow as tf
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.files import replacing
 from tf_transformer.run import Run
-from tf_transformer.training.callbacks import Evaluation, ProgressBar, StepLimit
+from tf_transformer.training.callbacks import (
+    Evaluation,
+    ProgressBar,
+    StepLimit,
+    best_bleu,
+    patience_used_up,
+)
 from tf_transformer.training.checkpoints import (
     average_checkpoints,
     load_weights,
@@ -53,7 +58,8 @@ def train(run: Run, task: Task, verbose: int) -> Any:
     logger.info("model: %s parameters", f"{model.count_params():,}")
     evaluate = task.evaluator(model)
     start = _restore(run, model)
-    if start < config.training.steps:
+    finished = start >= config.training.steps
+    if not finished and not patience_used_up(run.history(), config.training.patience):
         _fit(run, task, model, evaluate, start, verbose)
     return _choose(run, model, evaluate)
 
@@ -77,6 +83,8 @@ def make_optimizer(training: TrainingConfig, d_model: int) -> keras.optimizers.O
         beta_2=training.beta_2,
         epsilon=training.epsilon,
         global_clipnorm=training.clip_norm or None,
+        # A checkpoint's names begin with it; Keras would number the optimizers of a process.
+        name="adam",
     )
 
 
@@ -100,8 +108,7 @@ def _fit(run: Run, task: Task, model, evaluate, start: int, verbose: int) -> Non
     model.fit(
         task.training_data(start),
         validation_data=task.validation_data(),
-        initial_epoch=start // training.evaluate_every,
-        epochs=math.ceil(training.steps / training.evaluate_every),
+        epochs=training.steps,  # more than enough: StepLimit ends it
         steps_per_epoch=training.evaluate_every,
         shuffle=False,
         verbose=0,
@@ -120,9 +127,9 @@ def _choose(run: Run, model: keras.Model, evaluate: Callable[[], Any]) -> Any:
     average_checkpoints(paths, folder.average)
     load_weights(folder.average, model)
     averaged = evaluate()
-    best = max(record["valid_bleu"] for record in run.history())
-    logger.info("average of the last %d checkpoints: dev BLEU %.2f", len(paths), averaged.score.value)
-    if averaged.score.value >= best:
+    bleu = averaged.score.value
+    logger.info("average of the last %d checkpoints: dev BLEU %.2f", len(paths), bleu)
+    if bleu >= best_bleu(run.history()):
         with replacing(folder.best) as temporary:
             temporary.write_bytes(folder.average.read_bytes())
         return averaged
