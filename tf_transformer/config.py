@@ -138,7 +138,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingConfig:
-    """Beam search (paper 6.1); output is `max_extra_length` tokens longer than input at most."""
+    """Beam search (paper 6.1); the output has at most `max_extra_length` tokens more."""
 
     beam_size: int = 4
     alpha: float = 0.6

@@ -69,13 +69,18 @@ def test_a_single_beam_takes_the_most_probable_token_at_every_step():
         assert hypotheses_of(found, row) == [tokens]
 
 
-def test_search_goes_on_while_a_longer_hypothesis_can_still_win():
-    rules = {(): {EOS_ID: 0.30, A: 0.29}}
+@pytest.mark.parametrize(
+    ("probability", "limit"),
+    # 0.13 wins at the last length only: log(0.13) / penalty(10) > log(0.30), penalty(9) not.
+    [(0.29, 20), (0.13, 10)],
+)
+def test_search_goes_on_while_a_longer_hypothesis_can_still_win(probability, limit):
+    rules = {(): {EOS_ID: 0.30, A: probability}}
     rules |= {(A,) * length: {A: 0.999} for length in range(1, 9)}
     rules |= {(A,) * 9: {EOS_ID: 0.999}}
-    found = search(table_of(rules), [20], beam_size=2)
+    found = search(table_of(rules), [limit], beam_size=2)
     assert hypotheses_of(found, 0) == [(A,) * 9 + (EOS_ID,)]
-    np.testing.assert_allclose(found.log_probs[0, 0], np.log(0.29 * 0.999**9), rtol=1e-5)
+    np.testing.assert_allclose(found.log_probs[0, 0], np.log(probability * 0.999**9), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +94,15 @@ def test_search_stops_as_soon_as_no_beam_can_enter_the_n_best(num_hypotheses, al
         table_of(rules), [30], beam_size=3, num_hypotheses=num_hypotheses, alpha=alpha
     )
     assert rows == steps
+
+
+def test_the_limit_of_another_sentence_does_not_delay_the_stop():
+    rules = {(A,) * length: {EOS_ID: 0.9, A: 0.1} for length in range(8)}
+    tables = np.repeat(table_of(rules), 2, axis=0)
+    rows = count_computed_rows(tables, [3, 30], beam_size=3, num_hypotheses=2)
+    assert (
+        rows == 2 + 3
+    )  # log(0.1^2) / penalty(3) loses after two steps, / penalty(30) does not
 
 
 def test_every_hypothesis_ends_with_eos_within_the_limit_of_its_own_sentence():

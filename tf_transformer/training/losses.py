@@ -75,7 +75,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float):
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """The sum of the smoothed cross-entropy over real tokens, divided by their number.
 
-    Padding is where the label is 0; a sample weight multiplies a token's loss and its count.
+    Padding is where the label is 0. A sample weight, [B] or [B, T], multiplies a token's loss
+    and its count.
 
     Args:
         label_smoothing: 0.1 in the paper.
@@ -90,7 +91,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         losses = smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
         weights = ops.cast(padding_mask(y_true), losses.dtype)
         if sample_weight is not None:
-            weights = weights * ops.cast(sample_weight, losses.dtype)
+            sample_weight = ops.cast(sample_weight, losses.dtype)
+            if len(sample_weight.shape) == 1:
+                sample_weight = sample_weight[:, None]
+            weights = weights * sample_weight
         return ops.sum(losses * weights) / ops.maximum(ops.sum(weights), 1e-9)
 
     def get_config(self):

@@ -1,6 +1,7 @@
 """Compiles a task's model with the paper's recipe (paper 5) and runs Keras's `fit`."""
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -32,13 +33,17 @@ logger = logging.getLogger(__name__)
 class Task(Protocol):
     """What the trainer asks of a task."""
 
-    def build_model(self) -> keras.Model: ...
+    def build_model(self) -> keras.Model:
+        """A model whose output is float logits [B, T, V]; every layer has a fixed name."""
 
-    def training_data(self, start_step: int) -> tf.data.Dataset: ...
+    def training_data(self, start_step: int) -> tf.data.Dataset:
+        """Batches (inputs, labels [B, T]) from a step on, without end and always the same."""
 
-    def validation_data(self) -> tf.data.Dataset: ...
+    def validation_data(self) -> tf.data.Dataset:
+        """The dev set once, in such batches."""
 
-    def evaluator(self, model: keras.Model) -> Callable[[], Any]: ...
+    def evaluator(self, model: keras.Model) -> Callable[[], Any]:
+        """A function that scores the model's present weights: `.score.value` and `.exact`."""
 
 
 def train(run: Run, task: Task, verbose: int) -> Any:
@@ -58,8 +63,9 @@ def train(run: Run, task: Task, verbose: int) -> Any:
     logger.info("model: %s parameters", f"{model.count_params():,}")
     evaluate = task.evaluator(model)
     start = _restore(run, model)
-    finished = start >= config.training.steps
-    if not finished and not patience_used_up(run.history(), config.training.patience):
+    history = [record for record in run.history() if record["step"] <= start]
+    used_up = patience_used_up(history, config.training.patience)
+    if start < config.training.steps and not used_up:
         _fit(run, task, model, evaluate, start, verbose)
     return _choose(run, model, evaluate)
 
@@ -108,7 +114,7 @@ def _fit(run: Run, task: Task, model, evaluate, start: int, verbose: int) -> Non
     model.fit(
         task.training_data(start),
         validation_data=task.validation_data(),
-        epochs=training.steps,  # more than enough: StepLimit ends it
+        epochs=sys.maxsize,  # StepLimit ends it; updates that float16 skips do not count
         steps_per_epoch=training.evaluate_every,
         shuffle=False,
         verbose=0,

@@ -1,0 +1,77 @@
+"""BLEU and chrF are sacreBLEU's own, and say how they were computed."""
+
+import pytest
+import sacrebleu
+
+from tf_transformer.evaluation.bleu import Score, bleu, chrf
+
+HYPOTHESES = [
+    "A man in a blue shirt is standing on a ladder .",
+    "Two dogs are playing in the snow.",
+    "Zwei Hunde spielen im Schnee, oder?",
+    "The well-known author's book costs $3.50 today.",
+]
+REFERENCES = [
+    "A man in a blue shirt stands on a ladder cleaning a window.",
+    "Two dogs play in the snow.",
+    "Zwei Hunde spielen im Schnee.",
+    "The well-known Author's book cost $3.50 today!",
+]
+
+
+def test_bleu_is_the_corpus_score_of_sacrebleu():
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], force=True)
+    assert bleu(HYPOTHESES, REFERENCES).value == expected.score
+    assert 20 < expected.score < 80
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("tokenize", ["13a", "none", "intl"])
+def test_options_change_the_score_as_in_sacrebleu_and_the_signature(lowercase, tokenize):
+    score = bleu(HYPOTHESES, REFERENCES, lowercase=lowercase, tokenize=tokenize)
+    expected = sacrebleu.corpus_bleu(
+        HYPOTHESES, [REFERENCES], lowercase=lowercase, tokenize=tokenize, force=True
+    )
+    assert score.value == expected.score
+    case = "lc" if lowercase else "mixed"
+    assert score.signature == (
+        f"nrefs:1|case:{case}|eff:no|tok:{tokenize}|smooth:exp|version:{sacrebleu.__version__}"
+    )
+
+
+def test_the_default_is_cased_and_13a():
+    score = bleu(HYPOTHESES, REFERENCES)
+    assert "case:mixed" in score.signature and "tok:13a" in score.signature
+
+
+def test_chrf_is_that_of_sacrebleu():
+    score = chrf(HYPOTHESES, REFERENCES)
+    assert score.value == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert score.signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+
+
+def test_corpus_bleu_is_not_the_mean_over_sentences():
+    one = [
+        bleu([h], [r]).value for h, r in zip(HYPOTHESES, REFERENCES, strict=True)
+    ]
+    assert bleu(HYPOTHESES, REFERENCES).value != pytest.approx(sum(one) / len(one))
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_equal_text_scores_100(metric):
+    assert metric(REFERENCES, REFERENCES).value == pytest.approx(100)
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_empty_translations_score_0(metric):
+    assert metric([""] * 4, REFERENCES).value == 0
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_numbers_of_sentences_must_agree(metric):
+    with pytest.raises(ValueError, match="Received: 4 hypotheses, 3 references"):
+        metric(HYPOTHESES, REFERENCES[:3])
+
+
+def test_a_score_prints_its_signature():
+    assert str(Score("BLEU", 27.345, "nrefs:1|tok:13a")) == "BLEU 27.35  nrefs:1|tok:13a"

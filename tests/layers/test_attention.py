@@ -1,0 +1,142 @@
+"""Attention against equation 1 written out in NumPy, head by head."""
+
+import keras
+import numpy as np
+import pytest
+from contract import Case, check_layer, check_padding_is_ignored, hidden_states
+from numpy_layers import attention, multi_head, randomized
+
+from tf_transformer.layers import MultiHeadAttention, causal_mask, scaled_dot_product_attention
+
+QUERY, VALUE = hidden_states(2, 3, 8), hidden_states(2, 5, 8, seed=1)
+
+CASES = [
+    Case(MultiHeadAttention, {"num_heads": 2}, {"query": QUERY}),
+    Case(MultiHeadAttention, {"num_heads": 4}, {"query": QUERY, "value": VALUE}),
+    Case(
+        MultiHeadAttention,
+        {"num_heads": 3, "key_dim": 5, "value_dim": 7},
+        {"query": QUERY, "value": VALUE},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_multi_head_attention_keeps_the_contract(case, tmp_path):
+    check_layer(case, tmp_path)
+    check_padding_is_ignored(case)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_scaled_dot_product_attention_is_equation_1(masked):
+    query, key = hidden_states(2, 3, 4, 6), hidden_states(2, 3, 5, 6, seed=1)
+    value = hidden_states(2, 3, 5, 7, seed=2)
+    mask = np.random.default_rng(3).random((2, 3, 4, 5)) < 0.7 if masked else None
+    outputs, weights = scaled_dot_product_attention(query, key, value, mask)
+    for row, head in np.ndindex(2, 3):
+        at = row, head
+        expected = attention(query[at], key[at], value[at], mask[at] if masked else None)
+        np.testing.assert_allclose(outputs[at], expected, atol=1e-5)
+    np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-6)
+    if masked:
+        assert np.all(np.asarray(weights)[~mask] == 0)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"key_dim": 3}, {"value_dim": 6}])
+@pytest.mark.parametrize("value", [None, VALUE], ids=["self", "cross"])
+def test_multi_head_attention_is_each_head_by_itself(sizes, value):
+    layer = MultiHeadAttention(num_heads=4, **sizes)
+    outputs = layer(QUERY, value)
+    randomized(layer)
+    outputs = layer(QUERY, value)
+    expected = multi_head(layer, QUERY, QUERY if value is None else value)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_identity_kernels_let_each_head_read_its_own_feature():
+    layer = MultiHeadAttention(num_heads=2, kernel_initializer="identity")
+    # Head 0 sees 0 and ln 3, of scores 0 and 0, and 0 and (ln 3)^2; head 1 sees equal keys.
+    x = np.array([[[0.0, 2.0], [np.log(3.0), 2.0]]], "float32")
+    sharper = 3.0 ** np.log(3.0)
+    expected = [
+        [np.log(3.0) / 2, 2.0],
+        [np.log(3.0) * sharper / (1 + sharper), 2.0],
+    ]
+    np.testing.assert_allclose(layer(x)[0], expected, rtol=1e-6)
+
+
+def test_self_attention_is_attention_to_oneself():
+    layer = MultiHeadAttention(num_heads=2, key_dim=3, value_dim=5)
+    np.testing.assert_allclose(layer(QUERY), layer(QUERY, QUERY), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys", "values"),
+    [
+        ({"num_heads": 8}, 64, 64),
+        ({"num_heads": 1}, 64, 64),
+        ({"num_heads": 8, "key_dim": 2}, 16, 64),
+        ({"num_heads": 8, "value_dim": 3}, 64, 24),
+        ({"num_heads": 5, "key_dim": 4, "value_dim": 6}, 20, 30),
+    ],
+)
+def test_there_are_four_kernels_of_the_heads_sizes_and_no_bias(arguments, keys, values):
+    layer = MultiHeadAttention(**arguments)
+    layer.build((None, None, 64), (None, None, 48))
+    shapes = {weight.name: weight.shape for weight in layer.weights}
+    assert shapes == {
+        "query_kernel": (64, keys),
+        "key_kernel": (48, keys),
+        "value_kernel": (48, values),
+        "output_kernel": (values, 64),
+    }
+
+
+def test_one_initializer_instance_fills_four_different_kernels():
+    layer = MultiHeadAttention(2, kernel_initializer=keras.initializers.GlorotNormal())
+    layer.build((None, None, 8))
+    kernels = layer.get_weights()
+    assert len({kernel.tobytes() for kernel in kernels}) == 4
+
+
+@pytest.mark.parametrize("argument", ["query_mask", "value_mask"])
+def test_masked_keys_cannot_be_seen(argument):
+    layer = MultiHeadAttention(num_heads=2)
+    value = None if argument == "query_mask" else VALUE
+    keys = QUERY if value is None else VALUE
+    mask = np.arange(keys.shape[1]) < 2
+    masked = layer(QUERY, value, **{argument: np.stack([mask] * 2)})
+    seen = layer(QUERY, keys[:, :2])
+    np.testing.assert_allclose(masked, seen, atol=1e-6)
+
+
+def test_attention_mask_and_padding_both_hide():
+    layer = MultiHeadAttention(num_heads=2)
+    padded = keras.layers.Masking()(np.pad(QUERY, ((0, 0), (0, 2), (0, 0))))
+    outputs = layer(padded, attention_mask=causal_mask(5))
+    expected = multi_head(layer, QUERY, QUERY, np.tri(3, dtype=bool))
+    np.testing.assert_allclose(outputs[:, :3], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_row_that_may_look_nowhere_is_finite(dtype):
+    heads = keras.ops.cast(hidden_states(1, 1, 3, 4), dtype)
+    mask = np.tri(3, k=-1, dtype=bool)  # the first query sees nothing
+    outputs, weights = scaled_dot_product_attention(heads, heads, heads, mask)
+    assert outputs.dtype == weights.dtype == dtype
+    assert np.all(np.isfinite(keras.ops.cast(outputs, "float32")))
+
+
+def test_large_float16_scores_keep_a_float32_softmax():
+    query = keras.ops.full((1, 1, 1, 4), 60.0, "float16")
+    key = keras.ops.cast([[[[60.0] * 4, [60.0] * 3 + [59.0]]]], "float16")
+    value = keras.ops.cast([[[[1.0], [0.0]]]], "float16")
+    outputs, _ = scaled_dot_product_attention(query, key, value)
+    np.testing.assert_allclose(keras.ops.cast(outputs, "float32"), 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"key_dim": 4}, {"value_dim": 4}])
+def test_heads_that_do_not_divide_the_width_are_refused(sizes):
+    layer = MultiHeadAttention(num_heads=7, **sizes)
+    with pytest.raises(ValueError, match="Received: num_heads=7, d_model=512"):
+        layer.build((None, None, 512))
