@@ -111,7 +111,8 @@ with replacing(Path(sys.argv[1])) as temporary:
 def test_a_killed_writer_leaves_the_old_content(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    writer = subprocess.run([sys.executable, "-c", WRITER, str(path)], check=False)
+    root = Path(__file__).parents[1]
+    writer = subprocess.run([sys.executable, "-c", WRITER, path], cwd=root, check=False)
     assert writer.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     write_text(path, "new")

@@ -74,4 +74,4 @@ def test_numbers_of_sentences_must_agree(metric):
 
 
 def test_a_score_prints_its_signature():
-    assert str(Score("BLEU", 27.345, "nrefs:1|tok:13a")) == "BLEU 27.35  nrefs:1|tok:13a"
+    assert str(Score("BLEU", 27.3, "nrefs:1|tok:13a")) == "BLEU 27.30  nrefs:1|tok:13a"

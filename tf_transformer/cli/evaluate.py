@@ -63,5 +63,5 @@ def command(options: argparse.Namespace) -> None:
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
     translator = load_translator(options)
     with Progress(len(lines)) as progress:
-        found = translator.translate(lines, lambda count: progress("translated", count))
+        found = translator.translate(lines, lambda done: progress("translated", done))
     return [hypotheses[0].text for hypotheses in found]

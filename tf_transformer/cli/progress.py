@@ -5,21 +5,19 @@ from typing import Self
 
 
 class Progress:
-    """Counts what is done: `progress("tokenising train", 2048)`; a new text starts a new line."""
+    """Shows how much is done: `progress("tokenising train", 2048)`; a new text, a new line."""
 
     def __init__(self, total: int | None = None) -> None:
         self.total = total
         self.text = ""
-        self.done = 0
 
-    def __call__(self, text: str, count: int) -> None:
+    def __call__(self, text: str, done: int) -> None:
         if text != self.text:
             self._end_line()
-            self.text, self.done = text, 0
-        self.done += count
+            self.text = text
         if sys.stderr.isatty():
             of = f" of {self.total:,}" if self.total else ""
-            print(f"\r{self.text}: {self.done:,}{of}", end="", file=sys.stderr, flush=True)
+            print(f"\r{text}: {done:,}{of}", end="", file=sys.stderr, flush=True)
 
     def _end_line(self) -> None:
         if self.text and sys.stderr.isatty():

@@ -28,6 +28,6 @@ def command(options: argparse.Namespace) -> None:
     translator = load_translator(options)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     with Progress(len(pairs)) as progress:
-        found = translator.score(sources, targets, lambda count: progress("scored", count))
+        found = translator.score(sources, targets, lambda done: progress("scored", done))
     for one in found:
         sys.stdout.write(f"{one.log_prob:.5f}\t{one.score:.5f}\t{one.num_tokens}\n")

@@ -34,7 +34,10 @@ def command(options: argparse.Namespace) -> None:
     number = 0
     with Progress() as progress:
         for chunk in _chunks(lines):
-            found = translator.translate(chunk, lambda count: progress("translated", count))
+            before = number
+            found = translator.translate(
+                chunk, lambda done, before=before: progress("translated", before + done)
+            )
             for hypotheses in found:
                 number += 1
                 sys.stdout.writelines(_format(number, hypotheses, options.n_best))

@@ -64,8 +64,9 @@ class Translator:
 
         Args:
             texts: any number of sentences.
-            progress: called with the number of sentences done since the last call.
+            progress: called with the number of sentences done so far.
         """
+        done = 0
         blank = [Hypothesis("", 0.0, 0.0, 0)] * self.num_hypotheses
         results = [blank] * len(texts)
         sources = self._encode(texts)
@@ -74,8 +75,9 @@ class Translator:
             for row, hypotheses in zip(rows, self._hypotheses(batch), strict=True):
                 if texts[row].strip():
                     results[row] = hypotheses
+            done += len(rows)
             if progress:
-                progress(len(rows))
+                progress(done)
         return results
 
     def score(
@@ -85,6 +87,7 @@ class Translator:
 
         Equal to what `translate` reports for the same tokens.
         """
+        done = 0
         results: list[Hypothesis | None] = [None] * len(sources)
         source_ids, target_ids = self._encode(sources), self._encode(targets)
         lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
@@ -97,8 +100,9 @@ class Translator:
                 size = len(target_ids[row])
                 score = log_prob / length_penalty(size, self.decoding.alpha).numpy()
                 results[row] = Hypothesis(targets[row], float(score), float(log_prob), size)
+            done += len(rows)
             if progress:
-                progress(len(rows))
+                progress(done)
         return results
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:

@@ -96,7 +96,7 @@ class TranslationTask:
 
         Args:
             run: the run directory.
-            progress: called with what is being done and how much of it is new.
+            progress: called with what is being done and how much of it is done.
         """
         self.run = run
         self.data = effective_data(run)
@@ -122,7 +122,7 @@ class TranslationTask:
             max_length=self.data.max_length,
             max_ratio=self.data.max_ratio,
             fingerprint=fingerprint,
-            progress=lambda count: progress(f"tokenising {name}", count),
+            progress=lambda done: progress(f"tokenising {name}", done),
         )
 
     def _plan(self, corpus: EncodedCorpus) -> BatchPlan:

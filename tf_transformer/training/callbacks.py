@@ -36,11 +36,12 @@ class ProgressBar(keras.callbacks.Callback):
             values = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
             values["tokens/s"] = logs["tokens"] / (time.perf_counter() - self.started)
             values["learning_rate"] = learning_rate(self.model)
-            self.bar.update(batch + 1, values.items(), finalize=False)
+            self.done = batch + 1
+            self.bar.update(self.done, values.items(), finalize=False)
 
-    def on_train_end(self, logs=None):
+    def on_epoch_end(self, epoch, logs=None):
         if self.verbose:
-            print()
+            self.bar.update(self.done, finalize=True)
 
 
 class StepLimit(keras.callbacks.Callback):

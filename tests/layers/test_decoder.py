@@ -1,0 +1,84 @@
+"""The decoder against the right half of Figure 1 in NumPy, and its steps against its call."""
+
+import numpy as np
+import pytest
+from contract import Case, check_layer, check_padding_is_ignored, hidden_states
+from numpy_layers import decoder_layer, layer_norm, randomized
+
+from tf_transformer.layers import Decoder, DecoderLayer
+
+TARGET, SOURCE = hidden_states(2, 4, 8), hidden_states(2, 5, 8, seed=1)
+INPUTS = {"target": TARGET, "encoder_output": SOURCE}
+LAYER = {"num_heads": 2, "d_ff": 16}
+NORM_ORDERS = pytest.mark.parametrize("norm_first", [False, True], ids=["post-LN", "pre-LN"])
+
+CASES = [
+    Case(DecoderLayer, LAYER | {"dropout": 0.1}, INPUTS),
+    Case(DecoderLayer, LAYER | {"key_dim": 3, "value_dim": 5, "norm_first": True}, INPUTS),
+    Case(Decoder, LAYER | {"num_layers": 2}, INPUTS),
+    Case(Decoder, LAYER | {"num_layers": 2, "dropout": 0.1, "norm_first": True}, INPUTS),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_decoder_keeps_the_contract(case, tmp_path):
+    check_layer(case, tmp_path)
+    check_padding_is_ignored(case)
+
+
+@NORM_ORDERS
+def test_decoder_layer_is_figure_1(norm_first):
+    layer = DecoderLayer(**LAYER, norm_first=norm_first)
+    layer.build(TARGET.shape, SOURCE.shape)
+    randomized(layer)
+    expected = decoder_layer(layer, TARGET, SOURCE)
+    np.testing.assert_allclose(layer(TARGET, SOURCE), expected, rtol=1e-3, atol=1e-3)
+
+
+@NORM_ORDERS
+def test_decoder_is_its_layers_one_after_another(norm_first):
+    decoder = Decoder(num_layers=3, **LAYER, norm_first=norm_first)
+    outputs = decoder(TARGET, SOURCE)
+    assert len(decoder.layers) == 3
+    expected = TARGET
+    for layer in decoder.layers:
+        expected = decoder_layer(layer, expected, SOURCE)
+    if norm_first:
+        expected = layer_norm(decoder.norm, expected)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_later_target_position_changes_no_earlier_output():
+    decoder = Decoder(num_layers=2, **LAYER)
+    changed = TARGET.copy()
+    changed[:, 2] += 1.0
+    before, after = np.asarray(decoder(TARGET, SOURCE)), np.asarray(decoder(changed, SOURCE))
+    np.testing.assert_array_equal(after[:, :2], before[:, :2])
+    assert np.all(np.any(after[:, 2:] != before[:, 2:], axis=-1))
+
+
+def test_each_mask_hides_what_it_names():
+    decoder = Decoder(num_layers=2, **LAYER)
+    target_mask, source_mask = np.ones((2, 4), bool), np.arange(5) < np.array([[5], [3]])
+    target_mask[0, 1] = False
+    outputs = decoder(
+        TARGET, SOURCE, target_mask=target_mask, encoder_output_mask=source_mask
+    )
+    rest = [0, 2, 3]
+    first = decoder(TARGET[:1, rest], SOURCE[:1])
+    np.testing.assert_allclose(np.asarray(outputs)[:1, rest], first, atol=1e-5)
+    second = decoder(TARGET[1:], SOURCE[1:, :3])
+    np.testing.assert_allclose(outputs[1:], second, atol=1e-5)
+
+
+@NORM_ORDERS
+def test_steps_of_two_equal_beams_are_the_whole_pass(norm_first):
+    decoder = Decoder(num_layers=2, **LAYER, key_dim=3, value_dim=5, norm_first=norm_first)
+    expected = np.asarray(decoder(TARGET, SOURCE))
+    memory = [layer.cross_attention.project_memory(SOURCE) for layer in decoder.layers]
+    past = [(np.zeros((2, 2, 0, 3), "float32"), np.zeros((2, 2, 0, 5), "float32"))] * 2
+    for t in range(4):
+        beams = np.repeat(TARGET[:, t : t + 1], 2, axis=1)  # [B, W, D]
+        own = np.tile(np.eye(2, dtype=bool), t + 1)[None, None]  # [1, 1, W, (t + 1) * W]
+        outputs, past = decoder.step(beams, past, memory, own, np.ones((2, 1, 1, 5), bool))
+        np.testing.assert_allclose(outputs, expected[:, [t, t]], atol=1e-5)

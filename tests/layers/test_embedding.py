@@ -1,0 +1,136 @@
+"""Embeddings, the paper's positions, and the projection back to the vocabulary."""
+
+import keras
+import numpy as np
+import pytest
+from contract import Case, check_layer, hidden_states
+
+from tf_transformer.layers import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers.embedding import OutputProjection
+
+IDS = np.array([[5, 1, 2, 3], [6, 3, 0, 0]], "int32")
+HIDDEN = hidden_states(2, 3, 8)
+LEARNED = {"positions": "learned", "max_length": 4}
+
+CASES = [
+    Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8}, {"inputs": IDS}),
+    Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8} | LEARNED, {"inputs": IDS}),
+    Case(OutputProjection, {"vocab_size": 7}, {"inputs": HIDDEN}, gives_logits=True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_embeddings_keep_the_contract(case, tmp_path):
+    check_layer(case, tmp_path)
+
+
+def paper_positions(number: int, d_model: int) -> np.ndarray:
+    """Paper 3.5, one entry after another, in float64."""
+    table = np.empty((number, d_model))
+    for pos, i in np.ndindex(number, d_model // 2):
+        angle = pos / 10000 ** (2 * i / d_model)
+        table[pos, 2 * i], table[pos, 2 * i + 1] = np.sin(angle), np.cos(angle)
+    return table
+
+
+@pytest.mark.parametrize("d_model", [2, 64, 512])
+def test_sinusoids_are_the_papers_to_position_2000(d_model):
+    table = sinusoidal_positions(np.arange(2000), d_model)
+    assert keras.backend.standardize_dtype(table.dtype) == "float32"
+    np.testing.assert_allclose(table, paper_positions(2000, d_model), atol=3e-4)
+
+
+def test_sine_and_cosine_alternate():
+    np.testing.assert_array_equal(sinusoidal_positions([0], 6), [[0, 1, 0, 1, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("policy", "tolerance"),
+    [("float32", 3e-4), ("mixed_float16", 1e-3), ("mixed_bfloat16", 4e-3)],
+)
+def test_late_positions_are_only_rounded_to_the_compute_dtype(policy, tolerance):
+    layer = PositionalEmbedding(vocab_size=7, d_model=16, dtype=policy)
+    layer.build((None, None))
+    layer.embeddings.assign(keras.ops.zeros((7, 16)))
+    outputs = keras.ops.cast(layer(np.ones((1, 2000), "int32")), "float32")
+    np.testing.assert_allclose(outputs[0], paper_positions(2000, 16), atol=tolerance)
+
+
+def test_embeddings_are_scaled_by_the_root_of_the_width():
+    layer = PositionalEmbedding(vocab_size=7, d_model=64)
+    words = layer(IDS) - paper_positions(4, 64)
+    expected = 8.0 * layer.embeddings.numpy()[IDS]
+    np.testing.assert_allclose(words, expected, atol=1e-5)
+
+
+def test_fresh_words_are_as_large_as_their_positions():
+    layer = PositionalEmbedding(vocab_size=500, d_model=64)
+    layer.build((None, None))
+    assert np.std(layer.embeddings * 8.0) == pytest.approx(1.0, rel=0.05)
+
+
+def test_learned_positions_are_added_row_by_row():
+    layer = PositionalEmbedding(vocab_size=7, d_model=64, positions="learned", max_length=9)
+    outputs = layer(IDS)
+    assert layer.position_embeddings.shape == (9, 64)
+    rows = layer.position_embeddings.numpy()[:4]
+    expected = 8.0 * layer.embeddings.numpy()[IDS] + rows
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])
+def test_offset_continues_a_sequence(positions):
+    layer = PositionalEmbedding(vocab_size=7, d_model=8, **positions)
+    whole = layer(IDS)
+    for column in range(4):
+        step = layer(IDS[:, column : column + 1], offset=column)
+        np.testing.assert_array_equal(step[:, 0], whole[:, column])
+
+
+def test_sinusoids_are_no_weights():
+    layer = PositionalEmbedding(vocab_size=7, d_model=8)
+    layer.build((None, None))
+    assert [weight.shape for weight in layer.weights] == [(7, 8)]
+
+
+def test_only_real_tokens_are_unmasked():
+    layer = PositionalEmbedding(vocab_size=7, d_model=8)
+    np.testing.assert_array_equal(layer(IDS)._keras_mask, IDS != 0)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_reversed_embedding_gives_float32_logits_without_a_mask(policy):
+    layer = PositionalEmbedding(vocab_size=7, d_model=8, dtype=policy)
+    layer.build((None, None))
+    logits = layer(keras.layers.Masking()(HIDDEN), reverse=True)
+    expected = HIDDEN @ layer.embeddings.numpy().T  # not scaled: paper 3.4
+    assert logits.dtype == "float32"
+    assert getattr(logits, "_keras_mask", None) is None
+    np.testing.assert_allclose(logits, expected, atol=1e-5 if policy == "float32" else 0.05)
+
+
+def test_symbolic_logits_have_the_vocabularys_width():
+    layer = PositionalEmbedding(vocab_size=7, d_model=8, dtype="mixed_bfloat16")
+    logits = layer(layer(keras.Input((None,), dtype="int32")), reverse=True)
+    assert (logits.shape, logits.dtype) == ((None, None, 7), "float32")
+
+
+def test_output_projection_is_a_product_with_its_kernel():
+    layer = OutputProjection(vocab_size=7)
+    logits = layer(keras.layers.Masking()(HIDDEN))
+    assert [weight.shape for weight in layer.weights] == [(8, 7)]
+    assert getattr(logits, "_keras_mask", None) is None
+    np.testing.assert_allclose(logits, HIDDEN @ layer.kernel.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"d_model": 7}, "`d_model` must be even. Received: d_model=7."),
+        ({"d_model": 8, "positions": "rotary"}, "Received: positions='rotary'."),
+        ({"d_model": 8, "positions": "learned"}, "Received: max_length=None."),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PositionalEmbedding(vocab_size=7, **arguments)

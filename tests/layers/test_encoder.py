@@ -1,0 +1,71 @@
+"""The encoder against the left half of Figure 1 in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+from contract import Case, check_layer, check_padding_is_ignored, hidden_states
+from numpy_layers import encoder_layer, layer_norm, randomized
+
+from tf_transformer.layers import Encoder, EncoderLayer
+
+X = hidden_states(2, 5, 8)
+INPUTS = {"inputs": X}
+LAYER = {"num_heads": 2, "d_ff": 16}
+
+CASES = [
+    Case(EncoderLayer, LAYER | {"dropout": 0.1}, INPUTS),
+    Case(EncoderLayer, LAYER | {"key_dim": 3, "value_dim": 5, "norm_first": True}, INPUTS),
+    Case(Encoder, LAYER | {"num_layers": 2}, INPUTS),
+    Case(Encoder, LAYER | {"num_layers": 2, "dropout": 0.1, "norm_first": True}, INPUTS),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_encoder_keeps_the_contract(case, tmp_path):
+    check_layer(case, tmp_path)
+    check_padding_is_ignored(case)
+
+
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-LN", "pre-LN"])
+def test_encoder_layer_is_figure_1(norm_first):
+    layer = EncoderLayer(**LAYER, norm_first=norm_first)
+    layer.build(X.shape)
+    randomized(layer)
+    np.testing.assert_allclose(layer(X), encoder_layer(layer, X), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-LN", "pre-LN"])
+def test_encoder_is_its_layers_one_after_another(norm_first):
+    encoder = Encoder(num_layers=3, **LAYER, norm_first=norm_first)
+    outputs = encoder(X)
+    assert len(encoder.layers) == 3
+    expected = X
+    for layer in encoder.layers:
+        expected = encoder_layer(layer, expected)
+    if norm_first:
+        expected = layer_norm(encoder.norm, expected)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_encoder_knows_order_only_from_its_inputs():
+    encoder = Encoder(num_layers=2, **LAYER)
+    order = [3, 0, 4, 1, 2]
+    expected = np.asarray(encoder(X))[:, order]
+    np.testing.assert_allclose(encoder(X[:, order]), expected, atol=1e-5)
+
+
+def test_dropout_starts_at_the_embedded_input():
+    encoder = Encoder(num_layers=0, **LAYER, dropout=0.5)
+    ones = np.ones((1, 50, 8), "float32")
+    assert set(np.unique(encoder(ones, training=True))) == {0.0, 2.0}
+    np.testing.assert_array_equal(encoder(ones, training=False), ones)
+
+
+def test_each_sublayer_drops_out():
+    layer = EncoderLayer(**LAYER, dropout=0.999)
+    keras.utils.set_random_seed(1)
+    # With both sublayers' outputs gone, two norms of the input are left.
+    expected = layer_norm(layer.feed_forward_norm.norm, X) if layer(X) is not None else None
+    outputs = layer(X, training=True)
+    untouched = np.isclose(outputs, expected, atol=1e-3).all(axis=-1)
+    assert untouched.mean() > 0.8

@@ -1,0 +1,68 @@
+"""Equation 2 and the residual connection of Figure 1, in the paper's order and pre-LN."""
+
+import numpy as np
+import pytest
+from contract import Case, check_layer, check_padding_is_ignored, hidden_states
+from numpy_layers import feed_forward, layer_norm, randomized
+
+from tf_transformer.layers import AddAndNorm, FeedForward
+
+X, SUBLAYER = hidden_states(2, 3, 8), hidden_states(2, 3, 8, seed=1)
+PAIR = {"inputs": X, "sublayer_output": SUBLAYER}
+
+
+def test_feed_forward_keeps_the_contract(tmp_path):
+    case = Case(FeedForward, {"d_ff": 8}, {"inputs": X})
+    check_layer(case, tmp_path)
+    check_padding_is_ignored(case)
+
+
+def test_add_and_norm_keeps_the_contract(tmp_path):
+    case = Case(AddAndNorm, {"dropout": 0.1, "norm_first": False}, PAIR)
+    check_layer(case, tmp_path)
+    check_padding_is_ignored(case)
+
+
+def test_feed_forward_is_equation_2():
+    layer = FeedForward(d_ff=20)
+    layer.build(X.shape)
+    randomized(layer)
+    np.testing.assert_allclose(layer(X), feed_forward(layer, X), rtol=1e-4, atol=1e-4)
+
+
+def test_feed_forward_has_two_kernels_and_two_biases():
+    layer = FeedForward(d_ff=20)
+    layer.build((None, None, 8))
+    assert [weight.shape for weight in layer.weights] == [(8, 20), (20,), (20, 8), (8,)]
+
+
+def test_post_ln_normalises_the_sum():
+    layer = AddAndNorm()
+    layer.build(X.shape)
+    randomized(layer)
+    np.testing.assert_array_equal(layer.before(X), X)
+    expected = layer_norm(layer.norm, X + SUBLAYER)
+    np.testing.assert_allclose(layer(X, SUBLAYER), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_pre_ln_normalises_what_the_sublayer_reads():
+    layer = AddAndNorm(norm_first=True)
+    layer.build(X.shape)
+    randomized(layer)
+    np.testing.assert_allclose(layer.before(X), layer_norm(layer.norm, X), atol=1e-4)
+    np.testing.assert_array_equal(layer(X, SUBLAYER), X + SUBLAYER)
+
+
+def test_dropout_is_of_the_sublayers_output_and_of_training_only():
+    layer = AddAndNorm(dropout=0.5, norm_first=True)
+    ones = np.ones((1, 50, 8), "float32")
+    dropped = np.asarray(layer(ones, ones, training=True)) - ones
+    assert set(np.unique(dropped)) == {0.0, 2.0}
+    np.testing.assert_array_equal(layer(ones, ones, training=False), 2 * ones)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_add_and_norm_has_one_norm(norm_first):
+    layer = AddAndNorm(norm_first=norm_first)
+    layer.build((None, None, 8))
+    assert [weight.shape for weight in layer.trainable_weights] == [(8,), (8,)]
