@@ -5,7 +5,13 @@ import json
 
 import pytest
 
-from tf_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
+from tf_transformer.config import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TrainingConfig,
+)
 from tf_transformer.errors import UserError
 from tf_transformer.presets import PRESETS, preset
 
@@ -205,7 +211,17 @@ def test_a_file_of_an_older_version_may_lack_newer_fields():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "null", "3", "[]", '"preset"', "{}", '{"preset": ""', '{"preset": "", "model": 3}'],
+    [
+        "",
+        "{",
+        "null",
+        "3",
+        "[]",
+        '"preset"',
+        "{}",
+        '{"preset": ""',
+        '{"preset": "", "model": 3}',
+    ],
 )
 def test_a_damaged_file_is_refused(text):
     with pytest.raises(UserError, match="not a valid config.json"):

@@ -2,29 +2,15 @@
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing, write_text
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Lets the system refuse to write any file beyond `size` bytes, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def names(folder: Path) -> list[str]:
@@ -63,10 +49,13 @@ def test_an_exception_in_the_block_leaves_everything_as_it_was(tmp_path, error):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_full_disk_leaves_everything_as_it_was(tmp_path):
+def test_a_full_disk_leaves_everything_as_it_was(tmp_path, largest_file):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with pytest.raises(UserError, match="Cannot write .*a.txt: File too large"), largest_file(99):
+    with (
+        pytest.raises(UserError, match="Cannot write .*a.txt: File too large"),
+        largest_file(99),
+    ):
         write_text(path, "x" * 100_000)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]

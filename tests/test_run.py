@@ -58,7 +58,9 @@ def test_the_same_configuration_goes_on(tmp_path):
 def test_another_configuration_is_refused_and_what_differs_is_named(tmp_path, name, value):
     Run.create_or_resume(tmp_path / "one", tiny())
     other = preset("tiny").replace({name: value})
-    with pytest.raises(UserError, match=f"{name} was .*, now {re.escape(repr(value))}") as error:
+    with pytest.raises(
+        UserError, match=f"{name} was .*, now {re.escape(repr(value))}"
+    ) as error:
         Run.create_or_resume(tmp_path / "one", other)
     assert str(error.value).count(" was ") == 1
     assert Run.open(tmp_path / "one").config == tiny()
@@ -102,7 +104,9 @@ def test_a_file_is_refused_and_left_alone(tmp_path):
     assert (tmp_path / "file").read_text() == "text"
 
 
-@pytest.mark.parametrize("kind", ["missing", "empty", "file", "config is a folder", "not utf-8"])
+@pytest.mark.parametrize(
+    "kind", ["missing", "empty", "file", "config is a folder", "not utf-8"]
+)
 def test_what_is_no_run_cannot_be_opened(tmp_path, kind):
     path = tmp_path / "one"
     if kind == "file":

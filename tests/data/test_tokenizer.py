@@ -108,6 +108,19 @@ def test_functions_and_datasets_give_the_ids_of_eager_calls(tokenizer):
     assert [row for batch in batches for row in batch.to_list()] == expected
 
 
+def test_seeding_tensorflow_does_not_destroy_a_tokenizer(tokenizer):
+    ids = tokenizer.tokenize(tf.constant(TEXTS))
+    texts = tokenizer.detokenize(ids).numpy().tolist()
+    pieces = tokenizer.pieces(ids).to_list()
+    tf.random.set_seed(1)
+    assert tokenizer.tokenize(tf.constant(TEXTS)).to_list() == ids.to_list()
+    tf.random.set_seed(2)
+    assert tokenizer.detokenize(ids).numpy().tolist() == texts
+    tf.random.set_seed(3)
+    assert tokenizer.pieces(ids).to_list() == pieces
+    assert tf.function(tokenizer.tokenize)(tf.constant(TEXTS)).to_list() == ids.to_list()
+
+
 def test_tokenizer_is_saved_inside_a_module_that_holds_it(tokenizer, tmp_path):
     class Echo(tf.Module):
         def __init__(self):

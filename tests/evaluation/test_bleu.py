@@ -51,9 +51,7 @@ def test_chrf_is_that_of_sacrebleu():
 
 
 def test_corpus_bleu_is_not_the_mean_over_sentences():
-    one = [
-        bleu([h], [r]).value for h, r in zip(HYPOTHESES, REFERENCES, strict=True)
-    ]
+    one = [bleu([h], [r]).value for h, r in zip(HYPOTHESES, REFERENCES, strict=True)]
     assert bleu(HYPOTHESES, REFERENCES).value != pytest.approx(sum(one) / len(one))
 
 

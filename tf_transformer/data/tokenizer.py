@@ -1,7 +1,6 @@
 """SentencePiece subwords, trained once and applied inside the TensorFlow graph (paper 5.1)."""
 
 import io
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,8 +11,10 @@ import tensorflow_text as tf_text
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
 
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
+Ragged = tf.Tensor | tf.RaggedTensor
 TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
 
 
@@ -30,7 +31,7 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
 
     Raises:
         UserError: if `lines` are empty, or too few or too varied for `vocab_size`; the
-            message gives the bound.
+            message gives the bound. If `path` cannot be written.
     """
     model = io.BytesIO()
     failures: list[Exception] = []
@@ -61,7 +62,8 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
     except RuntimeError as error:
         # SentencePiece turns an exception of `lines` into a RuntimeError of its own.
         raise failures[0] if failures else _explain(str(error), vocab_size) from None
-    _write(path, model.getvalue())
+    with replacing(path) as temporary:
+        temporary.write_bytes(model.getvalue())
 
 
 def _explain(message: str, vocab_size: int) -> UserError:
@@ -79,16 +81,6 @@ def _explain(message: str, vocab_size: int) -> UserError:
     if "sentences_.empty()" in message:
         return UserError("There is no text to train a tokenizer on: every line is empty.")
     return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 class Tokenizer(tf.Module):
@@ -115,19 +107,31 @@ class Tokenizer(tf.Module):
 
         Invalid UTF-8 becomes U+FFFD.
         """
-        return self._sentencepiece.tokenize(tf.ensure_shape(text, [None]))
+        return self._call("tokenize", tf.ensure_shape(text, [None]))
 
-    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+    def detokenize(self, ids: Ragged) -> tf.Tensor:
         """int32 ids [B, T] to strings [B]: rows up to their first EOS, without PAD and BOS."""
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
         text = ~ended & (ids != PAD_ID) & (ids != BOS_ID)
-        return self._sentencepiece.detokenize(tf.ragged.boolean_mask(ids, text))
+        return self._call("detokenize", tf.ragged.boolean_mask(ids, text))
 
-    def pieces(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
+    def pieces(self, ids: Ragged) -> Ragged:
         """The subword of each id, as strings of the shape of `ids`."""
-        return self._sentencepiece.id_to_string(ids)
+        return self._call("id_to_string", ids)
+
+    def _call(self, operation: str, argument: Ragged) -> Ragged:
+        """Applies an operation of SentencePiece, which eager code finds whenever it is needed.
+
+        TensorFlow destroys the loaded model with the kernel that made it, when
+        `tf.random.set_seed` clears its caches. A `tf.function` traced before is lost then.
+        """
+        try:
+            return getattr(self._sentencepiece, operation)(argument)
+        except tf.errors.NotFoundError:
+            self._sentencepiece = tf_text.SentencepieceTokenizer(self.model_bytes)
+            return getattr(self._sentencepiece, operation)(argument)
 
 
 def _read_model(path: Path) -> bytes:

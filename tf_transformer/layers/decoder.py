@@ -11,6 +11,7 @@ from keras import ops
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, combine_masks
+from tf_transformer.layers.stack import Stack
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -138,54 +139,13 @@ class DecoderLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(keras.layers.Layer):
-    """Dropout on the embedded target (paper 5.4) and N decoder layers.
+class Decoder(Stack):
+    """N decoder layers. Arguments: those of `Stack`; call arguments: those of `DecoderLayer`."""
 
-    Args:
-        num_layers: N.
-        **arguments: those of `DecoderLayer`. With `norm_first` a last LayerNorm follows.
-
-    Call arguments and result: those of `DecoderLayer`.
-    """
-
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        d_ff: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.arguments = {
-            "num_heads": num_heads,
-            "d_ff": d_ff,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "norm_first": norm_first,
-        }
-        policy = self.dtype_policy
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
-        self.layers = [
-            DecoderLayer(**self.arguments, name=f"layer_{i}", dtype=policy)
-            for i in range(num_layers)
-        ]
-        self.norm = (
-            keras.layers.LayerNormalization(epsilon=1e-6, name="norm", dtype=policy)
-            if norm_first
-            else None
-        )
-        self.supports_masking = True
+    layer_class = DecoderLayer
 
     def build(self, target_shape, encoder_output_shape):
-        for layer in self.layers:
-            layer.build(target_shape, encoder_output_shape)
-        if self.norm:
-            self.norm.build(target_shape)
+        self.build_layers(target_shape, encoder_output_shape)
 
     def call(
         self,
@@ -204,20 +164,17 @@ class Decoder(keras.layers.Layer):
                 encoder_output_mask=encoder_output_mask,
                 training=training,
             )
-        return self.norm(x) if self.norm else x
+        return self.last_norm(x)
 
     def step(self, beams, past, memory, self_mask, memory_mask):
-        """`DecoderLayer.step` through all layers; `past` and `memory` are lists, one a layer."""
+        """`DecoderLayer.step` through all layers; `past` and `memory` have one entry a layer."""
         new_past = []
         for layer, layer_past, layer_memory in zip(self.layers, past, memory, strict=True):
             beams, extended = layer.step(
                 beams, layer_past, layer_memory, self_mask, memory_mask
             )
             new_past.append(extended)
-        return (self.norm(beams) if self.norm else beams), new_past
+        return self.last_norm(beams), new_past
 
     def compute_output_shape(self, target_shape, encoder_output_shape):
         return target_shape
-
-    def get_config(self):
-        return super().get_config() | {"num_layers": len(self.layers)} | self.arguments

@@ -4,6 +4,7 @@ import keras
 
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.stack import Stack
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -71,61 +72,19 @@ class EncoderLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Encoder(keras.layers.Layer):
-    """Dropout on the embedded input (paper 5.4) and N encoder layers: [B, S, D] -> [B, S, D].
+class Encoder(Stack):
+    """N encoder layers: [B, S, D] -> [B, S, D]. Arguments: those of `Stack`."""
 
-    Args:
-        num_layers: N.
-        **arguments: those of `EncoderLayer`. With `norm_first` a last LayerNorm follows.
-    """
-
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        d_ff: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.arguments = {
-            "num_heads": num_heads,
-            "d_ff": d_ff,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "norm_first": norm_first,
-        }
-        policy = self.dtype_policy
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
-        self.layers = [
-            EncoderLayer(**self.arguments, name=f"layer_{i}", dtype=policy)
-            for i in range(num_layers)
-        ]
-        self.norm = (
-            keras.layers.LayerNormalization(epsilon=1e-6, name="norm", dtype=policy)
-            if norm_first
-            else None
-        )
-        self.supports_masking = True
+    layer_class = EncoderLayer
 
     def build(self, inputs_shape):
-        for layer in self.layers:
-            layer.build(inputs_shape)
-        if self.norm:
-            self.norm.build(inputs_shape)
+        self.build_layers(inputs_shape)
 
     def call(self, inputs, mask=None, training=None):
         x = self.dropout(inputs, training=training)
         for layer in self.layers:
             x = layer(x, mask=mask, training=training)
-        return self.norm(x) if self.norm else x
+        return self.last_norm(x)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return super().get_config() | {"num_layers": len(self.layers)} | self.arguments

@@ -1,0 +1,293 @@
+"""Checkpoints: nothing is forgotten, nothing damaged is used, nothing is lost."""
+
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tf_transformer.config import Config, ModelConfig, TrainingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.training.checkpoints import (
+    CheckpointFolder,
+    average_checkpoints,
+    is_valid,
+    load_weights,
+    restore_checkpoint,
+    save_checkpoint,
+)
+from tf_transformer.training.trainer import compile_model
+
+ARCHITECTURE = {"vocab_size": 16, "num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
+
+
+def transformer(precision: str = "float32", **changes: object) -> Transformer:
+    """A compiled Transformer with dropout; names do not depend on what was built before."""
+    config = Config(
+        model=ModelConfig(**ARCHITECTURE | changes),
+        training=TrainingConfig(warmup_steps=10, precision=precision),
+    )
+    model = Transformer(**ARCHITECTURE | changes, dtype=precision)
+    compile_model(model, config)
+    return model
+
+
+def train_steps(model: Transformer, steps: range) -> None:
+    for step in steps:
+        ids = np.random.default_rng(step).integers(4, 16, [4, 6])
+        model.train_on_batch({"source": ids, "target": ids}, ids[:, ::-1])
+
+
+def small_model(units: int = 2, bias: bool = True) -> keras.Model:
+    layers = [keras.Input((3,)), keras.layers.Dense(units, use_bias=bias, name="dense")]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(name="adam"), "mse")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def weights(model: keras.Model) -> dict[str, np.ndarray]:
+    return {v.path: v.numpy() for v in model.trainable_variables}
+
+
+def optimizer_state(model: keras.Model) -> dict[str, np.ndarray]:
+    return {v.path: v.numpy() for v in model.optimizer.variables}
+
+
+def assert_identical(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def saved(folder: CheckpointFolder, step: int, value: float = 0.0) -> Path:
+    """A checkpoint of a small model with all weights `value`."""
+    model = small_model()
+    model.set_weights([np.full(w.shape, value) for w in model.get_weights()])
+    save_checkpoint(folder.step_path(step), model)
+    return folder.step_path(step)
+
+
+@pytest.fixture
+def folder(tmp_path) -> CheckpointFolder:
+    return CheckpointFolder(tmp_path / "checkpoints")
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+def test_a_restored_model_goes_on_bit_for_bit(tmp_path, precision):
+    keras.utils.set_random_seed(1)
+    model = transformer(precision)
+    train_steps(model, range(3))
+    save_checkpoint(tmp_path / "a.npz", model)
+    train_steps(model, range(3, 6))
+
+    keras.utils.set_random_seed(2)
+    other = transformer(precision)  # with a history of its own, which must not shine through
+    train_steps(other, range(7, 9))
+    restore_checkpoint(tmp_path / "a.npz", other)
+    train_steps(other, range(3, 6))
+    assert_identical(weights(other), weights(model))
+    assert_identical(optimizer_state(other), optimizer_state(model))
+
+
+def test_restoring_brings_back_the_dropout_masks(tmp_path):
+    model = transformer(dropout=0.5)
+    ids = np.full([2, 3], 5)
+    save_checkpoint(tmp_path / "a.npz", model)
+    first, second = (model({"source": ids, "target": ids}, training=True) for _ in "ab")
+    restore_checkpoint(tmp_path / "a.npz", model)
+    again = model({"source": ids, "target": ids}, training=True)
+    np.testing.assert_array_equal(again, first)
+    assert np.abs(second - first).max() > 0
+
+
+def test_a_fresh_optimizer_is_built_before_it_is_restored(tmp_path):
+    model = small_model()
+    model.train_on_batch(np.ones([2, 3]), np.ones([2, 2]))
+    save_checkpoint(tmp_path / "a.npz", model)
+    fresh = keras.models.clone_model(model)
+    fresh.compile(keras.optimizers.Adam(name="adam"), "mse")
+    restore_checkpoint(tmp_path / "a.npz", fresh)
+    assert int(fresh.optimizer.iterations) == 1
+    assert_identical(optimizer_state(fresh), optimizer_state(model))
+
+
+def test_loading_weights_leaves_the_optimizer_alone(tmp_path):
+    model, other = small_model(), small_model()
+    model.train_on_batch(np.ones([2, 3]), np.ones([2, 2]))
+    save_checkpoint(tmp_path / "a.npz", model)
+    load_weights(tmp_path / "a.npz", other)
+    assert_identical(weights(other), weights(model))
+    assert int(other.optimizer.iterations) == 0
+
+
+def test_weights_load_into_a_model_that_is_not_compiled(tmp_path):
+    model = transformer()
+    save_checkpoint(tmp_path / "a.npz", model)
+    other = Transformer(**ARCHITECTURE)
+    load_weights(tmp_path / "a.npz", other)
+    assert_identical(weights(other), weights(model))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"d_ff": 16}, {"num_layers": 2}, {"tie_embeddings": False}, {"d_model": 16}]
+)
+def test_another_architecture_is_refused_and_nothing_is_assigned(tmp_path, changes):
+    stored, model = Transformer(**ARCHITECTURE), Transformer(**ARCHITECTURE | changes)
+    for here, there in [(stored, model), (model, stored)]:  # more weights, and fewer
+        here.compile(keras.optimizers.Adam(name="adam"))
+        save_checkpoint(tmp_path / "a.npz", here)
+        before = weights(there)
+        with pytest.raises(UserError, match="is of another model. Expected .*, received"):
+            load_weights(tmp_path / "a.npz", there)
+        assert_identical(weights(there), before)
+
+
+def test_an_average_does_not_pass_for_a_checkpoint(tmp_path):
+    model = small_model()
+    save_checkpoint(tmp_path / "a.npz", model)
+    average_checkpoints([tmp_path / "a.npz"], tmp_path / "average.npz")
+    with pytest.raises(UserError, match="Expected optimizer/.*received nothing"):
+        restore_checkpoint(tmp_path / "average.npz", model)
+
+
+def test_the_average_is_the_mean_of_the_weights(tmp_path):
+    paths, kernels = [], []
+    for index in range(3):
+        model = small_model()
+        paths.append(tmp_path / f"{index}.npz")
+        save_checkpoint(paths[-1], model)
+        kernels.append(model.get_weights()[0])
+    average_checkpoints(paths, tmp_path / "average.npz")
+    load_weights(tmp_path / "average.npz", model)
+    np.testing.assert_allclose(model.get_weights()[0], np.mean(kernels, 0), rtol=1e-6)
+
+
+def test_the_average_of_equal_checkpoints_is_exact(folder, tmp_path):
+    paths = [saved(folder, step, value=0.1) for step in range(7)]
+    average_checkpoints(paths, tmp_path / "average.npz")
+    model = small_model()
+    load_weights(tmp_path / "average.npz", model)
+    assert {float(w) for w in np.concatenate([a.ravel() for a in model.get_weights()])} == {
+        float(np.float32(0.1))
+    }
+
+
+def test_rotation_keeps_the_newest_and_the_best(folder):
+    for step in (5, 10, 100, 20):
+        saved(folder, step)
+    folder.best.write_bytes(b"best")
+    folder.rotate(keep=2)
+    assert folder.steps() == [20, 100]
+    assert folder.best.exists()
+    folder.rotate(keep=3)
+    assert folder.steps() == [20, 100]
+
+
+def test_rotation_clears_away_what_killed_processes_left(folder):
+    saved(folder, 5)
+    (folder.path / ".step-00000006.npz.4242.tmp").write_bytes(b"half")
+    folder.rotate(keep=2)
+    assert [path.name for path in folder.path.iterdir()] == ["step-00000005.npz"]
+
+
+def test_last_returns_the_newest_oldest_first(folder):
+    for step in (5, 100_000_000, 20):
+        saved(folder, step)
+    assert folder.last(2) == [folder.step_path(20), folder.step_path(100_000_000)]
+    assert len(folder.last(9)) == 3
+
+
+def test_checkpoints_are_found_by_name(folder):
+    with pytest.raises(UserError, match="no checkpoint 'best'. There is none yet"):
+        folder.find("best")
+    for step in (5, 20):
+        saved(folder, step)
+    folder.average.write_bytes(b"average")
+    assert folder.find("last") == folder.find("20") == folder.step_path(20)
+    assert folder.find("average") == folder.average
+    with pytest.raises(UserError, match="'best'. There are: average, 5, 20, last"):
+        folder.find("best")
+
+
+def test_there_is_no_latest_checkpoint_in_an_empty_or_missing_folder(folder):
+    assert folder.latest_valid() is None
+    folder.path.mkdir()
+    assert folder.latest_valid() is None
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, -1])
+def test_the_latest_valid_checkpoint_is_not_a_truncated_one(folder, keep):
+    saved(folder, 5)
+    newest = saved(folder, 10)
+    assert folder.latest_valid() == (10, newest)
+    newest.write_bytes(newest.read_bytes()[:keep])
+    assert folder.latest_valid() == (5, folder.step_path(5))
+
+
+def test_the_latest_valid_checkpoint_is_not_one_with_a_flipped_bit(folder):
+    saved(folder, 5, value=1.5)
+    newest = saved(folder, 10, value=1.5)
+    content = bytearray(newest.read_bytes())
+    content[content.index(np.float32(1.5).tobytes())] ^= 1
+    newest.write_bytes(content)
+    assert folder.latest_valid() == (5, folder.step_path(5))
+    with pytest.raises(UserError, match="is damaged"):
+        load_weights(newest, small_model())
+
+
+def test_no_flipped_bit_loads_other_weights(tmp_path):
+    """Every byte of a whole file: the damage is seen, or it has done none."""
+    path, model = tmp_path / "a.npz", small_model()
+    save_checkpoint(path, model)
+    expected, intact = weights(model), path.read_bytes()
+    rng = np.random.default_rng(0)
+    seen = 0
+    for position in range(0, len(intact), 3):
+        content = bytearray(intact)
+        content[position] ^= 1 << rng.integers(8)
+        path.write_bytes(content)
+        try:
+            load_weights(path, model)
+        except UserError:
+            seen += 1
+        assert_identical(weights(model), expected)
+        is_valid(path)  # returns, whatever the damage
+    assert seen > len(intact) / 6
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint"])
+def test_what_is_no_checkpoint_is_a_user_error(tmp_path, content):
+    (tmp_path / "a.npz").write_bytes(content)
+    assert not is_valid(tmp_path / "a.npz")
+    with pytest.raises(UserError, match="is damaged"):
+        load_weights(tmp_path / "a.npz", small_model())
+
+
+def test_a_missing_checkpoint_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="There is no checkpoint"):
+        load_weights(tmp_path / "a.npz", small_model())
+
+
+def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(folder, largest_file):
+    path = saved(folder, 5, value=1.0)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="Cannot write"), largest_file(len(before) // 2):
+        save_checkpoint(path, small_model())
+    assert path.read_bytes() == before
+    assert [file.name for file in folder.path.iterdir()] == [path.name]
+
+
+def test_a_full_disk_leaves_no_half_checkpoint(folder, largest_file):
+    with pytest.raises(UserError, match="Cannot write"), largest_file(500):
+        save_checkpoint(folder.step_path(5), small_model())
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_checkpoint_is_a_plain_archive_of_named_arrays(tmp_path):
+    save_checkpoint(tmp_path / "a.npz", small_model())
+    assert {"model/dense/kernel", "model/dense/bias", "optimizer/adam/iteration"} <= {
+        name.removesuffix(".npy") for name in zipfile.ZipFile(tmp_path / "a.npz").namelist()
+    }
