@@ -5,6 +5,45 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
+from command_line import TrainedRun, run_command, train_command
+
+from tf_transformer.data import toy
+
+# Enough to translate most of its training sentences without an error.
+_SETTINGS = (
+    "model.vocab_size=600",
+    "model.num_layers=1",
+    "model.d_model=64",
+    "model.d_ff=128",
+    "model.dropout=0.05",
+    "training.steps=240",
+    "training.batch_tokens=1024",
+    "training.warmup_steps=60",
+    "training.learning_rate_scale=0.5",
+    "training.evaluate_every=80",
+    "training.average_last=2",
+)
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory) -> TrainedRun:
+    """A small run that train.py has trained on 300 pairs, 40 of them again as the dev set.
+
+    Shared by all tests: copy it to change it.
+    """
+    folder = tmp_path_factory.mktemp("trained")
+    pairs = toy.generate(300)
+    for split, size in (("train", 300), ("dev", 40)):
+        for language, lines in zip(toy.LANGUAGES, zip(*pairs[:size], strict=True), strict=True):
+            text = "".join(f"{line}\n" for line in lines)
+            (folder / f"{split}.{language}").write_text(text, "utf-8")
+    options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
+    options += ["--source", "en", "--target", "de"]
+    options += [word for setting in _SETTINGS for word in ("--set", setting)]
+    done = run_command(train_command(options, folder / "run"))
+    stdout, stderr = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 0, stderr
+    return TrainedRun(folder / "run", folder, options, stdout, stderr)
 
 
 @pytest.fixture

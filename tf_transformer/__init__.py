@@ -1,4 +1,4 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in TensorFlow and Keras."""
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in TensorFlow, Keras."""
 
 import importlib
 

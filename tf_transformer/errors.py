@@ -1,4 +1,4 @@
-"""The one exception for mistakes a user can make: the command line prints it as a single line."""
+"""The exception for mistakes a user can make: the command line prints it as a single line."""
 
 
 class UserError(Exception):

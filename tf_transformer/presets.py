@@ -81,7 +81,7 @@ PRESETS = {
             vocab_size=1_000, num_layers=2, d_model=128, d_ff=512, num_heads=4, dropout=0.1
         ),
         training=TrainingConfig(
-            steps=1_200,
+            steps=2_000,
             batch_tokens=2_048,
             warmup_steps=300,
             learning_rate_scale=1.0,

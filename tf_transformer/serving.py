@@ -35,7 +35,7 @@ class ServedTranslator(tf.Module):
         super().__init__(name="translator")
         self.tokenizer = translator.tokenizer
         self.weights = [variable.value for variable in translator.model.trainable_variables]
-        # In a closure, not an attribute: the export would write a tracked model's weights twice.
+        # In a closure, not an attribute: a tracked model's weights would be written twice.
         self.translate = tf.function(
             lambda text: _translate(translator, text),
             input_signature=[tf.TensorSpec([None], tf.string, name="text")],

@@ -137,7 +137,7 @@ def test_tokenizer_is_saved_inside_a_module_that_holds_it(tokenizer, tmp_path):
 
 
 def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_transformer.data.tokenizer.TRAINING_LINES", 100)
+    monkeypatch.setattr("tf_transformer.data.tokenizer.TRAINING_LINES", 200)
     rng = np.random.default_rng(0)
     lines = ["".join(rng.choice(list("abcde "), 40)) for _ in range(500)]
     paths = [tmp_path / "sub" / "1.model", tmp_path / "2.model"]

@@ -37,8 +37,7 @@ def check_layer(case: Case, folder: Path) -> None:
     check_saved_model_reloads_with_equal_outputs(case, folder)
     check_training_step_changes_every_weight(case)
     check_equal_shapes_start_different(case)
-    for policy in ("mixed_bfloat16", "mixed_float16"):
-        check_mixed_precision(case, policy)
+    check_mixed_precision(case)
 
 
 def check_build_from_shapes_makes_every_weight(case: Case) -> None:
@@ -98,15 +97,17 @@ def check_equal_shapes_start_different(case: Case) -> None:
             assert np.any(one.numpy() != other.numpy()), f"{one.path} is {other.path}"
 
 
-def check_mixed_precision(case: Case, policy: str) -> None:
+def check_mixed_precision(case: Case) -> None:
     _, expected = call_layer(case)
-    layer, outputs = call_layer(case, policy)
-    for part in layer._flatten_layers():
-        assert part.dtype_policy.name == policy, part.name
-    assert {weight.dtype for weight in layer.trainable_weights} == {"float32"}
-    assert outputs.dtype.name == ("float32" if case.gives_logits else layer.compute_dtype)
-    # NaN and infinity are not close to anything; bfloat16 keeps eight bits.
-    np.testing.assert_allclose(keras.ops.cast(outputs, "float32"), expected, atol=0.1)
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        layer, outputs = call_layer(case, policy)
+        for part in layer._flatten_layers():
+            assert part.dtype_policy.name == policy, part.name
+        assert {weight.dtype for weight in layer.trainable_weights} == {"float32"}
+        dtype = "float32" if case.gives_logits else layer.compute_dtype
+        assert outputs.dtype.name == dtype
+        # NaN and infinity are not close to anything; bfloat16 keeps eight bits.
+        np.testing.assert_allclose(keras.ops.cast(outputs, "float32"), expected, atol=0.1)
 
 
 def check_padding_is_ignored(case: Case) -> None:

@@ -55,9 +55,7 @@ def add_and_norm(layer, x, sublayer) -> np.ndarray:
 def encoder_layer(layer, x, mask=None) -> np.ndarray:
     """The left half of Figure 1."""
     attend, feed = layer.self_attention, layer.feed_forward
-    x = add_and_norm(
-        layer.self_attention_norm, x, lambda x: multi_head(attend, x, x, mask)
-    )
+    x = add_and_norm(layer.self_attention_norm, x, lambda x: multi_head(attend, x, x, mask))
     return add_and_norm(layer.feed_forward_norm, x, lambda x: feed_forward(feed, x))
 
 

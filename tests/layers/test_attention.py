@@ -46,7 +46,7 @@ def test_scaled_dot_product_attention_is_equation_1(masked):
 @pytest.mark.parametrize("value", [None, VALUE], ids=["self", "cross"])
 def test_multi_head_attention_is_each_head_by_itself(sizes, value):
     layer = MultiHeadAttention(num_heads=4, **sizes)
-    outputs = layer(QUERY, value)
+    layer.build(QUERY.shape, VALUE.shape)
     randomized(layer)
     outputs = layer(QUERY, value)
     expected = multi_head(layer, QUERY, QUERY if value is None else value)

@@ -1,5 +1,6 @@
 """The decoder against the right half of Figure 1 in NumPy, and its steps against its call."""
 
+import keras
 import numpy as np
 import pytest
 from contract import Case, check_layer, check_padding_is_ignored, hidden_states
@@ -61,9 +62,7 @@ def test_each_mask_hides_what_it_names():
     decoder = Decoder(num_layers=2, **LAYER)
     target_mask, source_mask = np.ones((2, 4), bool), np.arange(5) < np.array([[5], [3]])
     target_mask[0, 1] = False
-    outputs = decoder(
-        TARGET, SOURCE, target_mask=target_mask, encoder_output_mask=source_mask
-    )
+    outputs = decoder(TARGET, SOURCE, target_mask=target_mask, encoder_output_mask=source_mask)
     rest = [0, 2, 3]
     first = decoder(TARGET[:1, rest], SOURCE[:1])
     np.testing.assert_allclose(np.asarray(outputs)[:1, rest], first, atol=1e-5)
@@ -82,3 +81,17 @@ def test_steps_of_two_equal_beams_are_the_whole_pass(norm_first):
         own = np.tile(np.eye(2, dtype=bool), t + 1)[None, None]  # [1, 1, W, (t + 1) * W]
         outputs, past = decoder.step(beams, past, memory, own, np.ones((2, 1, 1, 5), bool))
         np.testing.assert_allclose(outputs, expected[:, [t, t]], atol=1e-5)
+
+
+def test_each_sublayer_drops_out():
+    keras.utils.set_random_seed(1)
+    layer = DecoderLayer(**LAYER, dropout=0.9999, norm_first=True)
+    outputs = layer(TARGET, SOURCE, training=True)
+    np.testing.assert_array_equal(outputs, TARGET)  # the residuals alone
+
+
+def test_dropout_starts_at_the_embedded_target():
+    decoder = Decoder(num_layers=0, **LAYER, dropout=0.5)
+    ones = np.ones((1, 50, 8), "float32")
+    assert set(np.unique(decoder(ones, SOURCE, training=True))) == {0.0, 2.0}
+    np.testing.assert_array_equal(decoder(ones, SOURCE, training=False), ones)

@@ -51,6 +51,11 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     except BrokenPipeError:
         # The reader has gone (`| head`); keep Python from complaining when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # Such as a full disk under stdout; what is written to files raises a UserError.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
     return 0
 
 

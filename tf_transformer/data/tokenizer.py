@@ -14,8 +14,9 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
-Ragged = tf.Tensor | tf.RaggedTensor
 TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
+
+MaybeRagged = tf.Tensor | tf.RaggedTensor
 
 
 def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: str) -> None:
@@ -109,7 +110,7 @@ class Tokenizer(tf.Module):
         """
         return self._call("tokenize", tf.ensure_shape(text, [None]))
 
-    def detokenize(self, ids: Ragged) -> tf.Tensor:
+    def detokenize(self, ids: MaybeRagged) -> tf.Tensor:
         """int32 ids [B, T] to strings [B]: rows up to their first EOS, without PAD and BOS."""
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
@@ -117,15 +118,15 @@ class Tokenizer(tf.Module):
         text = ~ended & (ids != PAD_ID) & (ids != BOS_ID)
         return self._call("detokenize", tf.ragged.boolean_mask(ids, text))
 
-    def pieces(self, ids: Ragged) -> Ragged:
+    def pieces(self, ids: MaybeRagged) -> MaybeRagged:
         """The subword of each id, as strings of the shape of `ids`."""
         return self._call("id_to_string", ids)
 
-    def _call(self, operation: str, argument: Ragged) -> Ragged:
-        """Applies an operation of SentencePiece, which eager code finds whenever it is needed.
+    def _call(self, operation: str, argument: MaybeRagged) -> MaybeRagged:
+        """Applies an operation of SentencePiece, with the model loaded again if it is gone.
 
-        TensorFlow destroys the loaded model with the kernel that made it, when
-        `tf.random.set_seed` clears its caches. A `tf.function` traced before is lost then.
+        `tf.random.set_seed` clears TensorFlow's kernels, and with them the loaded model. Only
+        eager calls notice; a `tf.function` traced before keeps the lost one.
         """
         try:
             return getattr(self._sentencepiece, operation)(argument)

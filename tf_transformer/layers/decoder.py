@@ -140,7 +140,7 @@ class DecoderLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Decoder(Stack):
-    """N decoder layers. Arguments: those of `Stack`; call arguments: those of `DecoderLayer`."""
+    """N decoder layers. Arguments are those of `Stack`, call arguments of `DecoderLayer`."""
 
     layer_class = DecoderLayer
 
@@ -167,7 +167,7 @@ class Decoder(Stack):
         return self.last_norm(x)
 
     def step(self, beams, past, memory, self_mask, memory_mask):
-        """`DecoderLayer.step` through all layers; `past` and `memory` have one entry a layer."""
+        """`DecoderLayer.step` through all layers; `past` and `memory`: one entry a layer."""
         new_past = []
         for layer, layer_past, layer_memory in zip(self.layers, past, memory, strict=True):
             beams, extended = layer.step(

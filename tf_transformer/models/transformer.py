@@ -115,7 +115,8 @@ class Transformer(keras.Model):
 
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
-        return {"name": self.name, "trainable": self.trainable, "dtype": policy} | self.arguments
+        own = {"name": self.name, "trainable": self.trainable, "dtype": policy}
+        return own | self.arguments
 
     # --- Cached decoding -----------------------------------------------------------------
 

@@ -1,0 +1,63 @@
+"""The command line as a user has it: in a process of its own, or in this one where it is slow."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TF_TRANSFORMER = [sys.executable, "-m", "tf_transformer.cli.main"]
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run of train.py and what it printed.
+
+    `options` are its arguments but for --output; `corpus` is the folder of its text, in which
+    dev.en and dev.de are the first lines of train.en and train.de.
+    """
+
+    path: Path
+    corpus: Path
+    options: list[str]
+    stdout: str
+    stderr: str
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file of the corpus."""
+        return (self.corpus / name).read_text("utf-8").splitlines()
+
+
+def train_command(options: Sequence[str], output: Path) -> list[str]:
+    return [sys.executable, str(ROOT / "train.py"), *options, "--output", str(output)]
+
+
+def environment() -> dict[str, str]:
+    """This process's, without what might quieten TensorFlow."""
+    loud = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    return loud | {"PYTHONPATH": str(ROOT)}
+
+
+def run_command(
+    command: Sequence[str], text: bytes = b"", **options
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command to its end with `text` on stdin."""
+    return subprocess.run(
+        command, input=text, capture_output=True, env=environment(), check=False, **options
+    )
+
+
+@contextmanager
+def stdin_of(path: Path) -> Iterator[None]:
+    """Gives this process a file as its standard input."""
+    saved = os.dup(0)
+    with path.open("rb") as file:
+        os.dup2(file.fileno(), 0)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 0)
+            os.close(saved)

@@ -1,0 +1,291 @@
+"""The whole model: its equivalences, its size, its tying, and plain Keras around it."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from tf_transformer.config import BOS_ID, ModelConfig
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.presets import TABLE3
+from tf_transformer.training.losses import LabelSmoothedCrossEntropy
+from tf_transformer.training.metrics import Perplexity
+from tf_transformer.training.schedules import TransformerSchedule
+
+SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}
+VOCAB_SIZE = 20
+SOURCE = np.array([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]], "int32")
+TARGET = np.array([[2, 11, 12, 13], [2, 14, 15, 0]], "int32")
+LABELS = np.array([[11, 12, 13, 3], [14, 15, 3, 0]], "int32")
+
+VARIANTS = pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"norm_first": True, "tie_embeddings": False},
+        {"positions": "learned", "max_length": 12, "key_dim": 3, "value_dim": 5},
+    ],
+    ids=["paper", "pre-LN-untied", "learned-key_dim"],
+)
+
+
+def make_model(**arguments) -> Transformer:
+    keras.utils.set_random_seed(1)
+    return Transformer(VOCAB_SIZE, **(SIZES | {"dropout": 0.0} | arguments))
+
+
+def logits_of(model: Transformer, source, target) -> np.ndarray:
+    return np.asarray(model({"source": source, "target": target}, training=False))
+
+
+# --- Equivalences ------------------------------------------------------------------------
+
+
+@VARIANTS
+def test_every_beams_step_is_a_full_pass_over_its_own_history(variant):
+    model = make_model(**variant)
+    random, width = np.random.default_rng(3), 3
+    step, cache = model.step_function(), model.initial_cache(SOURCE)
+    histories = np.empty((2, width, 0), "int32")
+    ancestry = np.empty((2, width, 0), "int32")
+    for index in range(6):
+        tokens = random.integers(4, VOCAB_SIZE, (2, width)) if index else [[BOS_ID] * 3] * 2
+        histories = np.concatenate([histories, np.int32(tokens)[..., None]], axis=-1)
+        own = np.broadcast_to(np.arange(width, dtype="int32"), (2, width))[..., None]
+        ancestry = np.concatenate([ancestry, own], axis=-1)
+        logits, cache = step(histories[..., -1], index, ancestry, cache)
+
+        rows = np.repeat(SOURCE, width, axis=0)
+        full = logits_of(model, rows, histories.reshape(2 * width, -1))[:, -1]
+        np.testing.assert_allclose(logits, full.reshape(2, width, -1), atol=1e-5)
+        # The search drops some beams, doubles others and changes their order.
+        parents = random.integers(0, width, (2, width, 1))
+        histories = np.take_along_axis(histories, parents, axis=1)
+        ancestry = np.take_along_axis(ancestry, parents, axis=1)
+
+
+@VARIANTS
+def test_padding_does_not_change_output(variant):
+    model = make_model(**variant)
+    wider = logits_of(model, np.pad(SOURCE, ((0, 0), (0, 4))), np.pad(TARGET, ((0, 0), (0, 3))))
+    np.testing.assert_allclose(wider[:, :4], logits_of(model, SOURCE, TARGET), atol=1e-5)
+
+
+@VARIANTS
+def test_a_batch_of_one_is_a_row_of_a_batch(variant):
+    model = make_model(**variant)
+    batch = logits_of(model, SOURCE, TARGET)
+    first = logits_of(model, SOURCE[:1], TARGET[:1])
+    second = logits_of(model, SOURCE[1:, :3], TARGET[1:, :3])
+    np.testing.assert_allclose(batch[:1], first, atol=1e-5)
+    np.testing.assert_allclose(batch[1:, :3], second, atol=1e-5)
+
+
+@VARIANTS
+def test_a_later_target_token_changes_no_earlier_logits(variant):
+    model = make_model(**variant)
+    changed = TARGET.copy()
+    changed[:, 2] = 18
+    before, after = logits_of(model, SOURCE, TARGET), logits_of(model, SOURCE, changed)
+    np.testing.assert_array_equal(after[:, :2], before[:, :2])
+    assert np.all(after[:, 2] != before[:, 2])
+
+
+def test_every_source_token_reaches_every_target_position():
+    model = make_model()
+    before = logits_of(model, SOURCE, TARGET)
+    for column in range(3):
+        changed = SOURCE.copy()
+        changed[:, column] = 18
+        assert np.all(np.any(logits_of(model, changed, TARGET) != before, axis=-1))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_logits_are_float32_and_carry_no_mask(policy):
+    model = make_model(dtype=policy)
+    logits = model({"source": SOURCE, "target": TARGET})
+    assert logits.dtype == model.outputs[0].dtype == "float32"
+    assert getattr(logits, "_keras_mask", None) is None
+    assert {layer.compute_dtype for layer in model.encoder._flatten_layers()} == {
+        keras.dtype_policies.get(policy).compute_dtype
+    }
+    step_logits, _ = model.step_function()(
+        TARGET[:, :1], 0, np.zeros((2, 1, 1), "int32"), model.initial_cache(SOURCE)
+    )
+    assert step_logits.dtype == "float32"
+
+
+# --- Size --------------------------------------------------------------------------------
+
+# Millions of parameters with the paper's V = 37,000, tied embeddings and no attention bias;
+# beside them the paper's own column, which no vocabulary reproduces in every row.
+PAPER_MILLIONS = {
+    "base": (63.0, 65),
+    "table3-A-h1": (63.0, None),
+    "table3-A-h4": (63.0, None),
+    "table3-A-h16": (63.0, None),
+    "table3-A-h32": (63.0, None),
+    "table3-B-dk16": (56.0, 58),
+    "table3-B-dk32": (58.3, 60),
+    "table3-C-N2": (33.6, 36),
+    "table3-C-N4": (48.3, 50),
+    "table3-C-N8": (77.7, 80),
+    "table3-C-d256": (26.8, 28),
+    "table3-C-d1024": (163.8, 168),
+    "table3-C-ff1024": (50.5, 53),
+    "table3-C-ff4096": (88.2, 90),
+    "table3-D-drop0.0": (63.0, None),
+    "table3-D-drop0.2": (63.0, None),
+    "table3-D-ls0.0": (63.0, None),
+    "table3-D-ls0.2": (63.0, None),
+    "table3-E-learned": (63.6, None),
+    "big": (214.2, 213),
+}
+
+
+def expected_parameters(config: ModelConfig) -> int:
+    """The paper's matrices added up: paper 3.2.2, 3.3, 3.4 and Figure 1."""
+    d_model = config.d_model
+    head = d_model // config.num_heads
+    key_dim, value_dim = config.key_dim or head, config.value_dim or head
+    attention = 2 * d_model * config.num_heads * (key_dim + value_dim)
+    feed_forward = 2 * d_model * config.d_ff + config.d_ff + d_model
+    norm = 2 * d_model
+    encoder_layer = attention + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + feed_forward + 3 * norm
+    positions = config.max_length * d_model if config.positions == "learned" else 0
+    words = config.vocab_size * d_model
+    return words + positions + config.num_layers * (encoder_layer + decoder_layer)
+
+
+@pytest.fixture(scope="module")
+def table3_counts():
+    """The parameters of real models, whose variables are never filled."""
+    counts = {}
+    for name, config in TABLE3.items():
+        with keras.StatelessScope(initialize_variables=False):
+            model = Transformer(**dataclasses.asdict(config.model))
+        counts[name] = model.count_params()
+    keras.utils.clear_session()  # forgets the variables that wait for their values
+    return counts
+
+
+def test_every_row_of_table_3_has_the_parameters_of_its_formula(table3_counts):
+    formula = {name: expected_parameters(config.model) for name, config in TABLE3.items()}
+    assert table3_counts == formula
+
+
+def test_every_row_of_table_3_has_its_known_size(table3_counts):
+    millions = {name: round(count / 1e6, 1) for name, count in table3_counts.items()}
+    assert millions == {name: ours for name, (ours, _) in PAPER_MILLIONS.items()}
+
+
+def test_rows_of_one_width_differ_as_much_as_in_the_paper(table3_counts):
+    # Where d_model changes, so does the weight of the paper's unknown vocabulary.
+    same_width = [
+        name
+        for name, (_, paper) in PAPER_MILLIONS.items()
+        if paper and TABLE3[name].model.d_model == 512
+    ]
+    assert len(same_width) == 8
+    for name in same_width:
+        ours = (table3_counts[name] - table3_counts["base"]) / 1e6
+        paper = PAPER_MILLIONS[name][1] - PAPER_MILLIONS["base"][1]
+        assert abs(ours - paper) < 1.0, name  # each printed number is rounded to a million
+
+
+# --- Tying and norms ---------------------------------------------------------------------
+
+
+def vocabulary_matrices(model: Transformer) -> list[keras.Variable]:
+    return [weight for weight in model.weights if VOCAB_SIZE in weight.shape]
+
+
+def changes(model: Transformer, matrix: keras.Variable, row: int) -> np.ndarray:
+    """Where logits change, bool [B, T, V], when one token's row of [V, D] does."""
+    before = logits_of(model, SOURCE, TARGET)
+    old, new = matrix.numpy(), matrix.numpy().copy()
+    new[row] += 0.5 * np.cos(np.arange(new.shape[1]))
+    matrix.assign(new)
+    after = logits_of(model, SOURCE, TARGET)
+    matrix.assign(old)
+    return before != after
+
+
+def test_one_matrix_embeds_source_and_target_and_gives_logits():
+    model = make_model()
+    (matrix,) = vocabulary_matrices(model)
+    in_source, in_target, in_neither = 6, 12, 19
+    others = np.arange(VOCAB_SIZE) < 4
+    assert changes(model, matrix, in_source)[0][:, others].all()
+    in_first_target = changes(model, matrix, in_target)[0]
+    assert in_first_target[1:, others].all()
+    assert not in_first_target[0, others].any()
+    np.testing.assert_array_equal(
+        changes(model, matrix, in_neither),
+        np.eye(VOCAB_SIZE, dtype=bool)[[[in_neither] * 4] * 2],
+    )
+
+
+def test_untied_matrices_are_three():
+    model = make_model(tie_embeddings=False)
+    assert [weight.shape for weight in vocabulary_matrices(model)] == [
+        (VOCAB_SIZE, 16),
+        (VOCAB_SIZE, 16),
+        (16, VOCAB_SIZE),
+    ]
+    assert changes(model, model.source_embedding.embeddings, 6)[0].all()
+    assert not changes(model, model.source_embedding.embeddings, 12).any()
+    assert changes(model, model.target_embedding.embeddings, 12)[0, 1:].all()
+    assert not changes(model, model.target_embedding.embeddings, 6).any()
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_only_pre_ln_ends_its_stacks_with_a_norm(norm_first):
+    model = make_model(norm_first=norm_first)
+    per_stack = {"encoder": 2 * 2, "decoder": 2 * 3}
+    for name, sublayers in per_stack.items():
+        gains = [w for w in getattr(model, name).weights if w.path.endswith("norm/gamma")]
+        assert len(gains) == sublayers + norm_first
+
+
+# --- Plain Keras -------------------------------------------------------------------------
+
+
+def compiled_model(**arguments) -> Transformer:
+    model = make_model(**arguments)
+    schedule = TransformerSchedule(d_model=16, warmup_steps=4)
+    optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
+    model.compile(optimizer, LabelSmoothedCrossEntropy(), metrics=[Perplexity()])
+    return model
+
+
+def fit(model: Transformer) -> keras.callbacks.History:
+    inputs = {"source": SOURCE, "target": TARGET}
+    return model.fit(inputs, LABELS, epochs=3, shuffle=False, verbose=0)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_saved_model_answers_and_trains_on_as_the_one_in_memory(policy, tmp_path):
+    model = compiled_model(dtype=policy)
+    losses = fit(model).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+
+    assert isinstance(again, Transformer)
+    assert again.get_config() == model.get_config()
+    assert again.dtype_policy.name == again.decoder.layers[0].dtype_policy.name == policy
+    np.testing.assert_array_equal(
+        logits_of(again, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
+    assert fit(again).history == fit(model).history
+    for one, other in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+def test_losses_of_keras_itself_can_train_the_model():
+    model = make_model()
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert np.isfinite(fit(model).history["loss"]).all()
