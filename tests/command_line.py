@@ -1,6 +1,7 @@
-"""The command line as a user has it: in a process of its own, or in this one where it is slow."""
+"""The command line as a user has it: in a process of its own or, to save time, in this one."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,8 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tf_transformer.cli.main import main
+
 ROOT = Path(__file__).parents[1]
 TF_TRANSFORMER = [sys.executable, "-m", "tf_transformer.cli.main"]
+
+# sacreBLEU's for the defaults of `evaluate`, as a pattern.
+SIGNATURE = r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 
 
 @dataclass(frozen=True)
@@ -61,3 +67,19 @@ def stdin_of(path: Path) -> Iterator[None]:
         finally:
             os.dup2(saved, 0)
             os.close(saved)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_refused(capfd, arguments: list[str], expected: str) -> None:
+    """One line on stderr that matches `expected`, status 1; every file is what it was."""
+    before = tree(Path())
+    assert main(arguments) == 1
+    after = tree(Path())
+    stderr = capfd.readouterr().err
+    assert re.fullmatch(r"error: [^\n]+\n", stderr), stderr
+    assert re.search(expected, stderr), stderr
+    assert before.items() <= after.items()
+    assert not [name for name in after.keys() - before.keys() if "tmp" in Path(name).name]

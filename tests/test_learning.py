@@ -1,4 +1,4 @@
-"""A model that cannot learn to copy and to reverse is not a Transformer, whatever else passes."""
+"""A tiny model must learn to copy and to reverse sequences that it has never seen."""
 
 from collections.abc import Callable
 

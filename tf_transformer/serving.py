@@ -67,18 +67,19 @@ def export(translator: Translator, base: Path, version: int | None = None) -> Pa
         The folder of the new version.
 
     Raises:
-        UserError: if the version exists, or the loaded model translates otherwise than the
-            Python translator. Nothing is published then.
+        UserError: if the version exists or cannot be written, or the loaded model translates
+            otherwise than the Python translator. Nothing is published then.
     """
     version = _next_version(base) if version is None else version
+    if version < 1:
+        raise UserError(f"--version must be at least 1. Received: {version}.")
     final = base / str(version)
     if final.exists():
         raise UserError(f"{final} exists already. Choose another --version, or none.")
     temporary = base / f".{version}.{os.getpid()}.tmp"  # no number: TF Serving ignores it
     try:
         module = ServedTranslator(translator)
-        signatures = {"serving_default": module.translate}
-        tf.saved_model.save(module, str(temporary), signatures=signatures)
+        _save(module, temporary)
         _self_test(temporary, translator)
         _sync(temporary)
         os.rename(temporary, final)
@@ -87,6 +88,15 @@ def export(translator: Translator, base: Path, version: int | None = None) -> Pa
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return final
+
+
+def _save(module: ServedTranslator, path: Path) -> None:
+    signatures = {"serving_default": module.translate}
+    try:
+        tf.saved_model.save(module, str(path), signatures=signatures)
+    except tf.errors.OpError as error:
+        # What TensorFlow's own file system raises where Python's raises an OSError.
+        raise OSError(error.message.splitlines()[0]) from error
 
 
 def _next_version(base: Path) -> int:

@@ -155,6 +155,7 @@ def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
         (["a b c"] * 9, 100, r"`vocab_size` must be at least \d+, .* vocab_size=100"),
         ([], 300, "every line is empty"),
         (["", ""], 300, "every line is empty"),
+        (["", " "], 300, "every line is empty"),
     ],
 )
 def test_impossible_training_is_refused_with_the_bound(tmp_path, lines, vocab_size, expected):

@@ -288,6 +288,8 @@ def test_a_full_disk_leaves_no_half_checkpoint(folder, largest_file):
 
 def test_a_checkpoint_is_a_plain_archive_of_named_arrays(tmp_path):
     save_checkpoint(tmp_path / "a.npz", small_model())
-    assert {"model/small/dense/kernel", "model/small/dense/bias", "optimizer/adam/iteration"} <= {
-        name.removesuffix(".npy") for name in zipfile.ZipFile(tmp_path / "a.npz").namelist()
-    }
+    assert {
+        "model/small/dense/kernel",
+        "model/small/dense/bias",
+        "optimizer/adam/iteration",
+    } <= {name.removesuffix(".npy") for name in zipfile.ZipFile(tmp_path / "a.npz").namelist()}

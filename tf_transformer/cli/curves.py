@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
 from tf_transformer.run import Run
 
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Draws perplexity and dev BLEU against the step, from metrics.jsonl."
+FORMATS = (".png", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,12 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    histories = {Path(path).name: Run.open(path).history() for path in options.runs}
-    for name, records in histories.items():
+    output = Path(options.output)
+    if output.suffix not in FORMATS:
+        raise UserError(f"--output must end in {' or '.join(FORMATS)}. Received: {output}.")
+    histories = {path: Run.open(path).history() for path in options.runs}
+    for path, records in histories.items():
         if not records:
-            raise UserError(f"The run {name} has no evaluations yet.")
-    _draw(histories, Path(options.output))
-    logger.info("%s", options.output)
+            raise UserError(f"The run {path} has no evaluations yet.")
+    _draw(histories, output)
+    logger.info("%s", output)
 
 
 def _draw(histories: dict[str, list[dict[str, Any]]], output: Path) -> None:
@@ -52,5 +57,5 @@ def _draw(histories: dict[str, list[dict[str, Any]]], output: Path) -> None:
     for axes in (perplexity, bleu):
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, dpi=120)
+    with replacing(output) as temporary:
+        figure.savefig(temporary, dpi=120, format=output.suffix[1:])

@@ -50,9 +50,7 @@ def command(options: argparse.Namespace) -> None:
     hypotheses = lines if options.hypothesis else _translate(options, lines)
     if options.output:
         write_text(Path(options.output), "".join(f"{line}\n" for line in hypotheses))
-    score = bleu(
-        hypotheses, references, lowercase=options.lowercase, tokenize=options.tokenize
-    )
+    score = bleu(hypotheses, references, lowercase=options.lowercase, tokenize=options.tokenize)
     exact = sum(map(str.__eq__, hypotheses, references))
     sys.stdout.write(
         f"{score}\n{chrf(hypotheses, references)}\n"

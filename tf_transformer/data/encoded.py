@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, Self
@@ -179,14 +180,9 @@ def encode_corpus(
         progress: called with the number of pairs done so far.
 
     Raises:
-        UserError: if no pair is left, or as `pairs` raises it.
+        UserError: if no pair is left, the disk is full, or as `pairs` raises it.
     """
-    if directory.exists() and not (directory / INFO_FILE).is_file():
-        raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
-    temporary = directory.with_name(f"{directory.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with _replacing_corpus(directory) as temporary:
         dtype = "<u2" if tokenizer.vocab_size <= 2**16 else "<i4"
         sides = [_SideWriter(temporary, name, dtype) for name in SIDES]
         counts: Counter[str] = Counter()
@@ -205,11 +201,25 @@ def encode_corpus(
         for side in sides:
             side.finish()
         _write_info(temporary / INFO_FILE, dtype, fingerprint, report)
+    return EncodedCorpus.open(directory)
+
+
+@contextmanager
+def _replacing_corpus(directory: Path) -> Iterator[Path]:
+    """Yields a new folder, which takes the place of `directory` when the block succeeds."""
+    if directory.exists() and not (directory / INFO_FILE).is_file():
+        raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
+    temporary = directory.with_name(f"{directory.name}.tmp")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
         shutil.rmtree(directory, ignore_errors=True)
         temporary.rename(directory)
+    except OSError as error:
+        raise UserError(f"Cannot write {directory}: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return EncodedCorpus.open(directory)
 
 
 def _append(

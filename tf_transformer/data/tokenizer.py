@@ -79,7 +79,7 @@ def _explain(message: str, vocab_size: int) -> UserError:
             f"`vocab_size` must be at least {match[1]}, for the characters of this text, the "
             f"bytes and the special ids. {received}"
         )
-    if "sentences_.empty()" in message:
+    if "sentences_.empty()" in message or "all_chars_count" in message:
         return UserError("There is no text to train a tokenizer on: every line is empty.")
     return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
 

@@ -44,7 +44,8 @@ def save_checkpoint(path: Path, model: "keras.Model") -> None:
 
 def restore_checkpoint(path: Path, model: "keras.Model") -> None:
     """Restores all of `save_checkpoint` into a compiled model of the same configuration."""
-    model.optimizer.build(model.trainable_variables)
+    if not model.optimizer.built:  # a second time would replace the state of a loss scale
+        model.optimizer.build(model.trainable_variables)
     _assign(path, _read(path), _model_variables(model) | _training_variables(model))
 
 

@@ -1,0 +1,74 @@
+"""Damaged checkpoints and full disks: one line, and what was there before is still there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, tree
+
+from tf_transformer.cli.main import main
+
+TRAIN = (
+    "train --train train --valid dev --source en --target de --output new "
+    "--set model.vocab_size=400"
+)
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "a byte changed", "something else"])
+def test_a_damaged_checkpoint_is_refused(workplace, capfd, damage):
+    path = Path("run/checkpoints/best.npz")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 10] ^= 1
+    contents = {
+        "cut": data[:-1000],
+        "emptied": b"",
+        "a byte changed": bytes(data),
+        "something else": b"no archive at all",
+    }
+    path.write_bytes(contents[damage])
+    assert_refused(capfd, ["translate", "run"], "checkpoint .*best.npz is damaged")
+
+
+def test_a_checkpoint_of_another_model_is_refused(workplace, capfd):
+    config = Path("run/config.json")
+    config.write_text(config.read_text().replace('"num_layers": 1', '"num_layers": 2'))
+    assert_refused(capfd, ["translate", "run"], "best.npz is of another model. Expected model/")
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "expected"),
+    [
+        (TRAIN, 100, "Cannot write new/config.json: File too large"),
+        (TRAIN, 100_000, "Cannot write new/tokenizer.model: File too large"),
+        (
+            "tokenizer train.en --vocab-size 300 --output new.model",
+            99,
+            "Cannot write new.model",
+        ),
+        ("evaluate run --source dev.en --reference dev.de --output out", 9, "Cannot write out"),
+        ("curves run --output curves.png", 99, "Cannot write curves.png"),
+        ("export run --output models", 99_000, "Cannot write models/4"),
+    ],
+)
+def test_a_full_disk_is_one_line(workplace, capfd, largest_file, line, size, expected):
+    with largest_file(size):
+        assert_refused(capfd, line.split(), f"^error: {re.escape(expected)}")
+
+
+def test_a_full_disk_while_training_leaves_all_checkpoints(
+    workplace, trained_run, capfd, largest_file
+):
+    before = tree(Path("run/checkpoints"))
+    arguments = ["train", *trained_run.options, "--output", "run"]
+    with largest_file(1_000_000):  # less than a checkpoint
+        assert main([*arguments, "--set", "training.steps=242"]) == 1
+    assert re.fullmatch("error: Cannot write run/checkpoints/.*\n", capfd.readouterr().err)
+    assert tree(Path("run/checkpoints")) == before
+
+
+def test_a_full_disk_under_the_output_is_one_line(workplace, capfd, monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert_refused(
+            capfd, ["evaluate", "--hypothesis", "dev.de", "--reference", "dev.de"], "No space"
+        )

@@ -1,0 +1,143 @@
+"""train.py from end to end: what it prints and leaves, and how it goes on."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+from command_line import SIGNATURE, environment, run_command, train_command
+
+from tf_transformer.cli.main import main
+from tf_transformer.config import Config
+from tf_transformer.run import Run
+
+EVALUATION = (
+    r"step +[\d,]+  loss [\d.]+  perplexity [\d.]+  dev perplexity [\d.]+  dev BLEU [\d.]+  "
+    r"[\d,]+ tokens/s(  best)?"
+)
+# All that train.py may print, in order; "+" says that a line occurs more than once.
+REPORT = (
+    (r"training a tokenizer of 600 pieces", ""),
+    (r"train: 300 pairs read, 300 kept", ""),
+    (r"valid: 40 pairs read, 40 kept", ""),
+    (r"\d batch shapes \(rows x length\): \d+x\d+(, \d+x\d+)*", ""),
+    (r"\d+ steps an epoch, on average \d+ source and \d+ target tokens a batch", ""),
+    (r"padding: \d+\.\d% of all positions", ""),
+    (r"model: [\d,]+ parameters", ""),
+    (EVALUATION, "{3}"),
+    (r"average of the last 2 checkpoints: dev BLEU [\d.]+", ""),
+    (r"\n  source     .+\n  reference  .+\n  model      .+", "{5}"),
+    (rf"\ndev BLEU [\d.]+  {SIGNATURE}", ""),
+    (r"dev sentences translated exactly: [\d.]+ %", ""),
+    (r"\nThe run is in .+\. Next:", ""),
+    (r"  echo 'Your sentence\.' \| tf-transformer translate .+", ""),
+    (r"  python export\.py .+ --output exported/run", ""),
+)
+
+
+def history(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def assert_same_arrays(path: Path, expected: Path) -> None:
+    with np.load(path) as found, np.load(expected) as wanted:
+        assert set(found) == set(wanted)
+        for name in wanted:
+            assert found[name].tobytes() == wanted[name].tobytes(), name
+
+
+def test_training_prints_its_report_and_not_a_line_more(trained_run):
+    pattern = "".join(f"(?:{line}\n){repeated}" for line, repeated in REPORT)
+    assert re.fullmatch(pattern, trained_run.stdout), trained_run.stdout
+    assert trained_run.stderr == ""
+
+
+def test_training_learns_to_translate_its_sentences(trained_run):
+    assert float(re.findall(r"\ndev BLEU ([\d.]+)", trained_run.stdout)[-1]) > 20
+    losses = [record["valid_loss"] for record in history(trained_run.path)]
+    assert len(losses) == 3 and losses == sorted(losses, reverse=True)
+
+
+def test_the_run_directory_holds_all_that_later_commands_need(trained_run):
+    names = {path.name for path in trained_run.path.iterdir()}
+    assert names == {
+        "config.json", "versions.json", "tokenizer.model", "metrics.jsonl", "data", "logs",
+        "checkpoints",
+    }  # fmt: skip
+    assert sorted(contents(trained_run.path / "checkpoints")) == [
+        "average.npz", "best.npz", "step-00000080.npz", "step-00000160.npz",
+        "step-00000240.npz",
+    ]  # fmt: skip
+    config = Config.from_json((trained_run.path / "config.json").read_text())
+    assert (config.model.d_model, config.training.steps, config.data.target) == (64, 240, "de")
+
+
+def test_a_finished_run_is_not_trained_further(trained_run, copied, capsys):
+    before = contents(copied / "checkpoints"), history(copied)
+    assert main(["train", *trained_run.options, "--output", str(copied)]) == 0
+    assert (contents(copied / "checkpoints"), history(copied)) == before
+    stdout = capsys.readouterr().out
+    assert "going on from step 240" in stdout
+    assert not re.search(EVALUATION, stdout)
+    assert (
+        re.search("\ndev BLEU.*", stdout)[0] == re.search("\ndev BLEU.*", trained_run.stdout)[0]
+    )
+
+
+def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(trained_run, tmp_path):
+    command = train_command(trained_run.options, tmp_path / "run")
+    checkpoints = tmp_path / "run" / "checkpoints"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment()) as process:
+        while process.poll() is None and not (checkpoints / "step-00000080.npz").exists():
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (checkpoints / "step-00000240.npz").exists()
+
+    resumed = run_command(command)
+    assert resumed.returncode == 0 and resumed.stderr == b""
+    assert re.search(rb"^going on from step (80|160)$", resumed.stdout, re.MULTILINE)
+    expected = trained_run.path / "checkpoints"
+    for name in ("step-00000160.npz", "step-00000240.npz", "average.npz", "best.npz"):
+        assert_same_arrays(checkpoints / name, expected / name)
+    bleus = [[record["valid_bleu"] for record in history(path)]
+             for path in (tmp_path / "run", trained_run.path)]  # fmt: skip
+    assert bleus[0] == bleus[1]
+
+
+def test_training_falls_back_to_the_checkpoint_before_a_damaged_one(
+    trained_run, copied, capsys
+):
+    newest = copied / "checkpoints" / "step-00000240.npz"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    assert main(["train", *trained_run.options, "--output", str(copied)]) == 0
+    stdout = capsys.readouterr().out.splitlines()
+    assert [line for line in stdout if "damaged" in line] == [
+        "checkpoint of step 240 is damaged: not used"
+    ]
+    assert "going on from step 160" in stdout
+    assert_same_arrays(newest, trained_run.path / "checkpoints" / newest.name)
+    assert len(history(copied)) == 3
+
+
+def test_a_vocabulary_made_once_serves_several_runs(trained_run, tmp_path, capsys):
+    texts = [str(trained_run.corpus / name) for name in ("train.en", "train.de")]
+    model = tmp_path / "shared.model"
+    arguments = ["--vocab-size", "500", "--kind", "unigram", "--output", str(model)]
+    assert main(["tokenizer", *texts, *arguments]) == 0
+    assert capsys.readouterr().out == f"{model}: 500 pieces\n"
+
+    run = tmp_path / "run"
+    options = [*trained_run.options, "--set", f"data.tokenizer={model}"]
+    options += ["--set", "training.steps=2", "--set", "training.evaluate_every=2"]
+    assert main(["train", *options, "--output", str(run)]) == 0
+    assert "training a tokenizer" not in capsys.readouterr().out
+    assert (run / "tokenizer.model").read_bytes() == model.read_bytes()
+    assert Run.open(run).config.model.vocab_size == 500

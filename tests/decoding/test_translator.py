@@ -1,0 +1,185 @@
+"""Text in, text out, on a trained model: what a translation may depend on, and what not."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.translator import Hypothesis, Translator
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.tasks.translation import load_translator
+
+DECODING = DecodingConfig(beam_size=4, alpha=0.6)
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run) -> Translator:
+    """The four best of four beams."""
+    return load_translator(Run.open(trained_run.path), "best", DECODING, 4)
+
+
+@pytest.fixture(scope="module")
+def texts(trained_run) -> list[str]:
+    """Sentences of every length, blank and foreign ones among them."""
+    lines = sorted(trained_run.lines("train.en"), key=len)[::25]
+    return [
+        lines[-1],
+        "",
+        *lines[:6],
+        " ".join(lines[:5]),
+        "  \t",
+        *lines[6:],
+        "Füße 🙂 中文",
+        ".",
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected(translator, texts) -> list[list[Hypothesis]]:
+    return translator.translate(texts)
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    """The best hypothesis is the same; those after it may change places where they tie."""
+    assert len(found) == len(expected)
+    for (one, *_), (other, *_) in zip(found, expected, strict=True):
+        assert (one.text, one.num_tokens) == (other.text, other.num_tokens)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+def test_a_sentence_alone_is_translated_as_in_a_batch(translator, texts, expected):
+    assert_same([translator.translate([text])[0] for text in texts], expected)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_translations_follow_their_sentences_in_any_order(translator, texts, expected, seed):
+    order = np.random.default_rng(seed).permutation(len(texts))
+    found = translator.translate([texts[row] for row in order])
+    assert_same(found, [expected[row] for row in order])
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 300, 1_000_000])
+def test_the_size_of_batches_does_not_change_translations(
+    translator, texts, expected, batch_tokens
+):
+    decoding = dataclasses.replace(DECODING, batch_tokens=batch_tokens)
+    other = Translator(translator.model, translator.tokenizer, decoding, 4)
+    assert_same(other.translate(texts), expected)
+
+
+def test_seeding_between_calls_changes_nothing(translator, texts, expected):
+    tf.random.set_seed(7)
+    assert_same(translator.translate(texts), expected)
+
+
+def test_blank_text_has_blank_translations(translator):
+    blank = [Hypothesis("", 0.0, 0.0, 0)] * 4
+    assert translator.translate(["", " ", "\t\r", "\u3000"]) == [blank] * 4
+
+
+def test_nothing_gives_nothing(translator):
+    assert translator.translate([]) == []
+    assert translator.score([], []) == []
+
+
+def test_hypotheses_are_ordered_distinct_and_scored_by_their_length(texts, expected):
+    for text, found in zip(texts, expected, strict=True):
+        assert len(found) == 4
+        if text.strip():
+            scores = [hypothesis.score for hypothesis in found]
+            assert scores == sorted(scores, reverse=True)
+            assert scores == pytest.approx(
+                [h.log_prob / float(length_penalty(h.num_tokens, 0.6)) for h in found]
+            )
+            assert len({(h.text, h.num_tokens) for h in found}) > 1
+
+
+def test_the_model_has_learned_its_sentences(trained_run, translator):
+    """Without this the other tests would compare noise."""
+    found = translator.translate(trained_run.lines("dev.en"))
+    pairs = zip(found, trained_run.lines("dev.de"), strict=True)
+    assert sum(hypotheses[0].text == reference for hypotheses, reference in pairs) > 5
+
+
+def test_forced_decoding_scores_what_the_search_found(translator, texts, expected):
+    pairs = [(text, h) for text, found in zip(texts, expected, strict=True) for h in found]
+    pairs = [(text, h) for text, h in pairs if text.strip()]
+    scored = translator.score([text for text, _ in pairs], [h.text for _, h in pairs])
+    # Where the search spelt a text in other pieces, the two are different sequences.
+    alike = [
+        (one, h) for one, (_, h) in zip(scored, pairs, strict=True)
+        if one.num_tokens == h.num_tokens
+    ]  # fmt: skip
+    assert len(alike) > len(pairs) / 2
+    for one, hypothesis in alike:
+        assert one.text == hypothesis.text
+        assert one.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-4)
+        assert one.score == pytest.approx(hypothesis.score, abs=1e-4)
+
+
+def test_scores_do_not_depend_on_the_batch(translator, trained_run):
+    sources, targets = trained_run.lines("dev.en")[:8], trained_run.lines("dev.de")[:8]
+    together = translator.score(sources, targets)
+    alone = [translator.score([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
+    for one, other in zip(alone, together, strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+
+
+def test_output_is_longer_than_input_by_a_limit_at_most(translator, texts):
+    decoding = dataclasses.replace(DECODING, max_extra_length=1)
+    limited = Translator(translator.model, translator.tokenizer, decoding)
+    for ids, (found,) in zip(
+        translator.encode(tf.constant(texts)).numpy(), limited.translate(texts), strict=True
+    ):
+        assert found.num_tokens <= len(ids) + 1
+
+
+def test_progress_counts_up_to_all_sentences(translator, texts):
+    for call in (translator.translate, lambda t, p: translator.score(t, t, p)):
+        counts: list[int] = []
+        call(texts, counts.append)
+        assert counts == sorted(set(counts))
+        assert counts[-1] == len(texts)
+
+
+def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
+    whole = translator.encode(tf.constant(texts)).numpy()
+    cut = translator.encode(tf.constant(texts), 6).numpy()
+    assert max(map(len, whole)) > 6
+    for long, short in zip(whole, cut, strict=True):
+        assert len(short) == min(len(long), 6)
+        assert short[-1] == EOS_ID
+        assert short[:-1].tolist() == long[:-1][:5].tolist()
+
+
+def small_model(vocab_size: int, **arguments) -> Transformer:
+    return Transformer(
+        vocab_size, num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0, **arguments
+    )
+
+
+def test_learned_positions_cut_what_is_longer(translator, texts):
+    tokenizer: Tokenizer = translator.tokenizer
+    model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
+    learned = Translator(model, tokenizer, DECODING)
+    long = max(texts, key=len)
+    ids = learned.encode(tf.constant([long]))
+    assert ids.row_lengths().numpy().tolist() == [12]
+    beginning = tokenizer.detokenize(ids).numpy()[0].decode()
+    assert long.startswith(beginning)
+    (found,), (of_beginning,) = learned.translate([long, beginning])
+    assert found == of_beginning
+    assert found.num_tokens <= 12
+    assert learned.score([long], [long])[0].num_tokens == 12
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(translator):
+    model = small_model(translator.tokenizer.vocab_size + 1)
+    with pytest.raises(ValueError, match="Received: tokenizer 600, model 601"):
+        Translator(model, translator.tokenizer, DECODING)

@@ -1,0 +1,239 @@
+"""Training as a whole, on a task as small as can be: what it writes, and that it resumes."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from fake_task import FakeTask
+
+from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.training.checkpoints import is_valid, load_weights, save_checkpoint
+from tf_transformer.training.trainer import compile_model, make_optimizer, train
+
+RECIPE = {
+    "steps": 6,
+    "evaluate_every": 2,
+    "warmup_steps": 4,
+    "keep_last": 2,
+    "average_last": 2,
+    "label_smoothing": 0.1,
+}
+
+MEASURED = (
+    "step",
+    "learning_rate",
+    *("loss", "perplexity", "accuracy"),
+    *("valid_loss", "valid_perplexity", "valid_accuracy"),
+)
+
+
+def open_run(path: Path, **changes: object) -> Run:
+    return Run.create_or_resume(path, Config(training=TrainingConfig(**RECIPE | changes)))
+
+
+def rising() -> FakeTask:
+    return FakeTask(itertools.count(10.0))
+
+
+def train_run(path: Path, task: FakeTask, **changes: object) -> Run:
+    """A session of its own, as if in a new process."""
+    keras.utils.set_random_seed(1)
+    run = open_run(path, **changes)
+    train(run, task, verbose=0)
+    return run
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def assert_equal_files(one: Path, other: Path) -> None:
+    first, second = arrays(one), arrays(other)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def assert_same_training(run: Run, other: Run, step: int) -> None:
+    """Weights, optimizer, dropout seeds and what was measured, but for the time it took."""
+    assert_equal_files(run.checkpoints.step_path(step), other.checkpoints.step_path(step))
+    for one, two in zip(run.history(), other.history(), strict=True):
+        for name in MEASURED:
+            assert one[name] == two[name], name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Run:
+    """A run of 6 steps that nothing interrupted."""
+    return train_run(tmp_path_factory.mktemp("runs") / "whole", rising())
+
+
+def test_an_evaluation_leaves_a_record_and_a_checkpoint(whole):
+    assert [record["step"] for record in whole.history()] == [2, 4, 6]
+    assert whole.checkpoints.steps() == [4, 6]  # keep_last
+    assert all(is_valid(path) for path in whole.checkpoints.path.iterdir())
+    assert any(whole.logs.iterdir())
+
+
+def test_a_record_says_what_was_measured(whole):
+    record = whole.history()[-1]
+    assert record["valid_bleu"] == 12.0
+    assert record["valid_exact"] == 0.12
+    assert record["valid_perplexity"] < np.exp(record["valid_loss"])  # it is not smoothed
+    assert 0 <= record["valid_accuracy"] <= 1
+    assert record["train_seconds"] > 0
+    seen = record["tokens_per_second"] * record["train_seconds"]
+    assert seen == pytest.approx((4 * 4 - 2) + (4 * 5 - 2))  # batches 4 and 5, but for padding
+
+
+def test_the_learning_rate_in_a_record_is_that_of_the_next_update(whole):
+    rates = [record["learning_rate"] for record in whole.history()]
+    expected = [512**-0.5 * min(n**-0.5, n * 4**-1.5) for n in (3, 5, 7)]
+    assert rates == pytest.approx(expected)
+
+
+def test_the_last_records_belong_to_the_last_weights(whole):
+    model = rising().build_model()
+    compile_model(model, whole.config)
+    load_weights(whole.checkpoints.step_path(6), model)
+    logs = model.evaluate(rising().validation_data(), return_dict=True, verbose=0)
+    record = whole.history()[-1]
+    for name in ("loss", "perplexity", "accuracy"):
+        assert record[f"valid_{name}"] == pytest.approx(logs[name])
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_training_goes_on_bit_for_bit_after_an_interruption(tmp_path, whole, at):
+    scores = itertools.chain([10.0] * at, [KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        train_run(tmp_path, FakeTask(scores))
+    assert open_run(tmp_path).checkpoints.steps() == list(range(2, 2 * at + 1, 2))
+    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+
+
+def test_training_goes_on_bit_for_bit_when_steps_are_added(tmp_path, whole):
+    train_run(tmp_path, rising(), steps=4)
+    assert_same_training(train_run(tmp_path, rising(), steps=6), whole, step=6)
+
+
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
+    tmp_path, whole, caplog
+):
+    run = train_run(tmp_path, rising())
+    path = run.checkpoints.step_path(6)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+    assert "checkpoint of step 6 is damaged" in caplog.text
+
+
+def test_training_stops_at_an_exact_step(tmp_path):
+    run = train_run(tmp_path, rising(), steps=5)
+    assert [record["step"] for record in run.history()] == [2, 4, 5]
+    assert run.checkpoints.steps() == [4, 5]
+    path = run.checkpoints.step_path(5)
+    assert arrays(path)["optimizer/adam/iteration"] == 5
+
+
+def test_a_finished_run_trains_no_further(tmp_path, whole):
+    run = train_run(tmp_path, rising())
+    before = run.history()
+    train_run(tmp_path, rising())
+    assert run.history() == before
+    assert_same_training(run, whole, step=6)
+
+
+def test_patience_ends_training_and_stays_ended(tmp_path):
+    falling = FakeTask(iter([10.0, 30.0, 20.0, 30.0, 0.0, 30.0]))  # the last two: `choose`
+    run = train_run(tmp_path, falling, steps=100, patience=2)
+    assert [record["step"] for record in run.history()] == [2, 4, 6, 8]
+    train_run(tmp_path, FakeTask(iter([0.0, 30.0])), steps=100, patience=2)
+    assert [record["step"] for record in run.history()] == [2, 4, 6, 8]
+
+
+def test_a_loss_that_is_no_number_ends_training_and_costs_no_checkpoint(tmp_path, whole):
+    with pytest.raises(UserError, match="The loss is nan at step 6.*training.warmup_steps"):
+        train_run(tmp_path, FakeTask(itertools.count(10.0), damaged_step=5))
+    run = open_run(tmp_path)
+    assert [record["step"] for record in run.history()] == [2, 4]
+    assert run.checkpoints.steps() == [2, 4]
+    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+
+
+def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
+    """The loss of the update that breaks them is still finite: it is measured before."""
+    with pytest.raises(UserError, match="The loss is .* at step 1"):
+        train_run(tmp_path, rising(), evaluate_every=1, learning_rate_scale=1e38)
+    assert Run.open(tmp_path).checkpoints.steps() == []
+    assert Run.open(tmp_path).history() == []
+
+
+def test_a_full_disk_ends_training_and_costs_no_checkpoint(tmp_path, whole, largest_file):
+    run = train_run(tmp_path, rising(), steps=2)
+    before = {path: path.read_bytes() for path in run.checkpoints.path.iterdir()}
+    with pytest.raises(UserError, match="Cannot write"), largest_file(4_000):
+        train_run(tmp_path, rising())
+    assert {path: path.read_bytes() for path in run.checkpoints.path.iterdir()} == before
+    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+
+
+def test_the_best_evaluation_is_kept(tmp_path):
+    """Scores of the three evaluations, of the average, and of the best once more."""
+    task = FakeTask(iter([10.0, 30.0, 20.0, 5.0, 30.0]))
+    keras.utils.set_random_seed(1)
+    run = open_run(tmp_path)
+    result = train(run, task, verbose=0)
+    assert result.score.value == 30.0
+    assert_equal_files(run.checkpoints.best, run.checkpoints.step_path(4))
+    assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
+
+
+def test_the_average_is_chosen_where_it_is_better(tmp_path):
+    task = FakeTask(iter([10.0, 30.0, 20.0, 40.0]))
+    keras.utils.set_random_seed(1)
+    run = open_run(tmp_path)
+    result = train(run, task, verbose=0)
+    assert result.score.value == 40.0
+    best, last = arrays(run.checkpoints.best), [arrays(p) for p in run.checkpoints.last(2)]
+    for name in best:
+        mean = (last[0][name].astype("float64") + last[1][name]) / 2
+        np.testing.assert_array_equal(best[name], mean.astype("float32"))
+    assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
+
+
+def assert_model_has_weights_of(model: keras.Model, path: Path) -> None:
+    stored = arrays(path)
+    for variable in model.trainable_variables:
+        np.testing.assert_array_equal(variable, stored[f"model/{variable.path}"])
+
+
+@pytest.fixture
+def half_precision() -> Iterator[None]:
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+def test_updates_that_float16_skips_are_made_up_for(tmp_path, half_precision):
+    run = open_run(tmp_path, evaluate_every=50, steps=3)
+    model = rising().build_model()
+    compile_model(model, run.config)
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.dynamic_scale.assign(2.0**120)  # halved after each overflow, so about 100
+    save_checkpoint(run.checkpoints.step_path(0), model)
+    train(run, rising(), verbose=0)
+    assert run.checkpoints.steps()[-1] == 3
+
+
+def test_the_recipe_is_adam_of_the_configuration():
+    training = TrainingConfig(warmup_steps=10, beta_2=0.97, clip_norm=1.0)
+    optimizer = make_optimizer(training, d_model=64)
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.97, 1e-9)
+    assert optimizer.global_clipnorm == 1.0
+    assert float(optimizer.learning_rate) == pytest.approx(64**-0.5 * 10**-1.5)
+    assert make_optimizer(TrainingConfig(), 64).global_clipnorm is None
