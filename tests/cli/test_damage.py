@@ -1,10 +1,11 @@
 """Damaged checkpoints and full disks: one line, and what was there before is still there."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, tree
+from command_line import TF_TRANSFORMER, assert_refused, environment, tree
 
 from tf_transformer.cli.main import main
 
@@ -50,25 +51,28 @@ def test_a_checkpoint_of_another_model_is_refused(workplace, capfd):
         ("export run --output models", 99_000, "Cannot write models/4"),
     ],
 )
-def test_a_full_disk_is_one_line(workplace, capfd, largest_file, line, size, expected):
+def test_a_full_disk_is_one_line(workplace, capsys, largest_file, line, size, expected):
     with largest_file(size):
-        assert_refused(capfd, line.split(), f"^error: {re.escape(expected)}")
+        assert_refused(capsys, line.split(), f"^error: {re.escape(expected)}")
 
 
 def test_a_full_disk_while_training_leaves_all_checkpoints(
-    workplace, trained_run, capfd, largest_file
+    workplace, trained_run, capsys, largest_file
 ):
     before = tree(Path("run/checkpoints"))
     arguments = ["train", *trained_run.options, "--output", "run"]
     with largest_file(1_000_000):  # less than a checkpoint
         assert main([*arguments, "--set", "training.steps=242"]) == 1
-    assert re.fullmatch("error: Cannot write run/checkpoints/.*\n", capfd.readouterr().err)
+    assert re.fullmatch("error: Cannot write run/checkpoints/.*\n", capsys.readouterr().err)
     assert tree(Path("run/checkpoints")) == before
 
 
-def test_a_full_disk_under_the_output_is_one_line(workplace, capfd, monkeypatch):
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_a_full_disk_under_the_output_is_one_line(workplace):
+    command = [*TF_TRANSFORMER, "evaluate", "--hypothesis", "dev.de", "--reference", "dev.de"]
     with open("/dev/full", "w") as full:
-        monkeypatch.setattr("sys.stdout", full)
-        assert_refused(
-            capfd, ["evaluate", "--hypothesis", "dev.de", "--reference", "dev.de"], "No space"
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
         )
+    assert done.returncode == 1
+    assert done.stderr == b"error: No space left on device\n"

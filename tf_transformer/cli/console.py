@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from types import ModuleType
 
 from tf_transformer.errors import UserError
@@ -49,14 +50,21 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader has gone (`| head`); keep Python from complaining when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon_stdout()  # the reader has gone (`| head`) and wants no more
     except OSError as error:
-        # Such as a full disk under stdout; what is written to files raises a UserError.
+        # Such as a full disk under stdout: what writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        _abandon_stdout()
         return 1
     return 0
+
+
+def _abandon_stdout() -> None:
+    """Keeps Python from complaining at its end that it cannot write what is still buffered."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log_to(stream) -> None:

@@ -1,8 +1,9 @@
 """SentencePiece subwords, trained once and applied inside the TensorFlow graph (paper 5.1)."""
 
 import io
+import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import sentencepiece
@@ -34,37 +35,39 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
         UserError: if `lines` are empty, or too few or too varied for `vocab_size`; the
             message gives the bound. If `path` cannot be written.
     """
+    sample = _sample(lines, TRAINING_LINES)
     model = io.BytesIO()
-    failures: list[Exception] = []
-
-    def watched() -> Iterator[str]:
-        try:
-            yield from lines
-        except Exception as error:
-            failures.append(error)
-            raise
-
-    # Without a fixed seed SentencePiece samples and shuffles the lines anew every time.
-    sentencepiece.set_random_generator_seed(1)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=watched(),
+            sentence_iterator=iter(sample),
             model_writer=model,
             vocab_size=vocab_size,
             model_type=kind,
             byte_fallback=True,
             character_coverage=1.0,
             normalization_rule_name="nmt_nfkc",
-            input_sentence_size=TRAINING_LINES,
-            shuffle_input_sentence=True,
             minloglevel=2,
             **SPECIAL_IDS,
         )
     except RuntimeError as error:
-        # SentencePiece turns an exception of `lines` into a RuntimeError of its own.
-        raise failures[0] if failures else _explain(str(error), vocab_size) from None
+        raise _explain(str(error), vocab_size) from None
     with replacing(path) as temporary:
         temporary.write_bytes(model.getvalue())
+
+
+def _sample(lines: Iterable[str], size: int) -> list[str]:
+    """A uniform sample, the same every time (Vitter 1985, algorithm R).
+
+    SentencePiece can sample by itself, but not with a seed.
+    """
+    rng = random.Random(1)
+    sample: list[str] = []
+    for index, line in enumerate(lines):
+        if index < size:
+            sample.append(line)
+        elif (slot := rng.randrange(index + 1)) < size:
+            sample[slot] = line
+    return sample
 
 
 def _explain(message: str, vocab_size: int) -> UserError:
@@ -115,8 +118,8 @@ class Tokenizer(tf.Module):
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
-        text = ~ended & (ids != PAD_ID) & (ids != BOS_ID)
-        return self._call("detokenize", tf.ragged.boolean_mask(ids, text))
+        # PAD and BOS are control symbols, which SentencePiece itself spells as nothing.
+        return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended))
 
     def pieces(self, ids: MaybeRagged) -> MaybeRagged:
         """The subword of each id, as strings of the shape of `ids`."""
