@@ -84,10 +84,9 @@ PRESETS = {
             steps=2_000,
             batch_tokens=2_048,
             warmup_steps=300,
-            learning_rate_scale=1.0,
-            evaluate_every=200,
-            keep_last=3,
-            average_last=3,
+            evaluate_every=250,
+            keep_last=4,
+            average_last=4,
         ),
     ),
     # A few hundred thousand pairs on one small GPU or a patient CPU.
