@@ -1,9 +1,20 @@
 """What the tests of the command line find in their folder."""
 
+import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command takes the logger over, as is right only for a process of its own."""
+    logger = logging.getLogger("tf_transformer")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
 
 
 @pytest.fixture

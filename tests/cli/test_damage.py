@@ -42,7 +42,7 @@ def test_a_checkpoint_of_another_model_is_refused(workplace, capfd):
         (TRAIN, 100, "Cannot write new/config.json: File too large"),
         (TRAIN, 100_000, "Cannot write new/tokenizer.model: File too large"),
         (
-            "tokenizer train.en --vocab-size 300 --output new.model",
+            "tokenizer train.en --vocab-size 400 --output new.model",
             99,
             "Cannot write new.model",
         ),

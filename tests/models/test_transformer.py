@@ -299,7 +299,7 @@ def test_a_global_policy_is_the_models_own():
         model = make_model(num_layers=1)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert model.get_config()["dtype"] == "mixed_bfloat16"
+    assert model.dtype_policy.name == "mixed_bfloat16"
     assert model.encoder.compute_dtype == "bfloat16"
 
 

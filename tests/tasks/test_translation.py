@@ -79,11 +79,11 @@ def test_what_is_tokenised_is_not_tokenised_again(run):
 
 def test_other_filters_tokenise_again(run):
     calls: list[tuple[str, int]] = []
-    shorter = with_settings(run, data__max_length=12)
+    shorter = with_settings(run, data__max_length=24)
     task = TranslationTask(shorter, lambda text, done: calls.append((text, done)))
     assert calls == [("tokenising train", 300), ("tokenising valid", 40)]
-    assert max(task.train.source_lengths.max(), task.train.target_lengths.max()) <= 12
-    assert "longer than 12 tokens" in task.describe()
+    assert max(task.train.source_lengths.max(), task.train.target_lengths.max()) <= 24
+    assert "longer than 24 tokens" in task.describe()
 
 
 def test_changed_text_is_tokenised_again(run, tmp_path):
@@ -218,9 +218,9 @@ def test_a_given_tokenizer_is_copied_into_the_run(trained_run, tmp_path):
 
 def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):
     lines = ["a small text", "that repeats a little", "a small text that repeats"] * 20
-    config = Config().replace({"model.vocab_size": 280, "data.tokenizer_kind": "unigram"})
+    config = Config().replace({"model.vocab_size": 276, "data.tokenizer_kind": "unigram"})
     new = Run.create_or_resume(tmp_path / "new", config)
     tokenizer = load_tokenizer(new, lambda: iter(lines))
     path: Path = tmp_path / "expected.model"
-    train_tokenizer(lines, path, vocab_size=280, kind="unigram")
+    train_tokenizer(lines, path, vocab_size=276, kind="unigram")
     assert tokenizer.model_bytes == path.read_bytes()

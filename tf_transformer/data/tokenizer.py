@@ -65,7 +65,7 @@ def _sample(lines: Iterable[str], size: int) -> list[str]:
     for index, line in enumerate(lines):
         if index < size:
             sample.append(line)
-        elif (slot := rng.randrange(index + 1)) < size:
+        elif (slot := int(rng.random() * (index + 1))) < size:
             sample[slot] = line
     return sample
 
