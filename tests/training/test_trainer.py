@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import keras
@@ -176,8 +177,13 @@ def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
 def test_a_full_disk_ends_training_and_costs_no_checkpoint(tmp_path, whole, largest_file):
     run = train_run(tmp_path, rising(), steps=2)
     before = {path: path.read_bytes() for path in run.checkpoints.path.iterdir()}
-    with pytest.raises(UserError, match="Cannot write"), largest_file(4_000):
-        train_run(tmp_path, rising())
+    with pytest.raises(UserError, match="Cannot write"), ExitStack() as stack:
+
+        def scores() -> Iterator[float]:
+            stack.enter_context(largest_file(4_000))  # from the evaluation on
+            yield 11.0
+
+        train_run(tmp_path, FakeTask(scores()))
     assert {path: path.read_bytes() for path in run.checkpoints.path.iterdir()} == before
     assert_same_training(train_run(tmp_path, rising()), whole, step=6)
 

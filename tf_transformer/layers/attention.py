@@ -92,9 +92,7 @@ class MultiHeadAttention(keras.layers.Layer):
         initializer = self.kernel_initializer.clone()
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 
-    def call(
-        self, query, value=None, query_mask=None, value_mask=None, attention_mask=None
-    ):
+    def call(self, query, value=None, query_mask=None, value_mask=None, attention_mask=None):
         if value is None:
             heads, key_mask = self.project_self(query), query_mask
             if key_mask is None:

@@ -58,9 +58,7 @@ class DecoderLayer(keras.layers.Layer):
         residual = {"dropout": dropout, "norm_first": norm_first, "dtype": policy}
         self.self_attention = MultiHeadAttention(**heads, name="self_attention", dtype=policy)
         self.self_attention_norm = AddAndNorm(**residual, name="self_attention_norm")
-        self.cross_attention = MultiHeadAttention(
-            **heads, name="cross_attention", dtype=policy
-        )
+        self.cross_attention = MultiHeadAttention(**heads, name="cross_attention", dtype=policy)
         self.cross_attention_norm = AddAndNorm(**residual, name="cross_attention_norm")
         self.feed_forward = FeedForward(d_ff, name="feed_forward", dtype=policy)
         self.feed_forward_norm = AddAndNorm(**residual, name="feed_forward_norm")
