@@ -15,6 +15,12 @@ def tiny(**changes: object) -> Config:
     return preset("tiny").replace({name.replace("__", "."): v for name, v in changes.items()})
 
 
+def with_checkpoint(run: Run) -> None:
+    """A run has something to lose from its first checkpoint on; its content is no matter."""
+    run.checkpoints.path.mkdir()
+    run.checkpoints.step_path(1).touch()
+
+
 def test_a_new_run_holds_its_configuration_and_versions(tmp_path):
     run = Run.create_or_resume(tmp_path / "runs" / "one", tiny())
     assert Config.from_json((run.path / "config.json").read_text()) == tiny()
@@ -56,7 +62,7 @@ def test_the_same_configuration_goes_on(tmp_path):
     ],
 )
 def test_another_configuration_is_refused_and_what_differs_is_named(tmp_path, name, value):
-    Run.create_or_resume(tmp_path / "one", tiny())
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
     other = preset("tiny").replace({name: value})
     with pytest.raises(
         UserError, match=f"{name} was .*, now {re.escape(repr(value))}"
@@ -66,8 +72,16 @@ def test_another_configuration_is_refused_and_what_differs_is_named(tmp_path, na
     assert Run.open(tmp_path / "one").config == tiny()
 
 
+def test_before_the_first_checkpoint_any_setting_may_be_corrected(tmp_path):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.tokenizer.write_bytes(b"trained with the wrong vocabulary")
+    corrected = tiny(model__vocab_size=500)
+    assert Run.create_or_resume(tmp_path / "one", corrected).config == corrected
+    assert not run.tokenizer.exists()
+
+
 def test_all_differences_are_named(tmp_path):
-    Run.create_or_resume(tmp_path / "one", tiny())
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
     with pytest.raises(UserError, match=r"model\.d_ff was 512.*training\.beta_1 was 0\.9"):
         Run.create_or_resume(tmp_path / "one", tiny(model__d_ff=64, training__beta_1=0.8))
 

@@ -57,12 +57,22 @@ class Run:
     def create_or_resume(cls, path: Path | str, config: Config) -> Self:
         """A new run, or the one in `path` if its configuration agrees.
 
+        A run without a checkpoint has nothing to lose: a corrected configuration replaces its.
+
         Raises:
             UserError: if `path` holds a run with another configuration, or other files.
         """
         path = Path(path)
         if (path / "config.json").exists():
-            _check_same(path, cls.open(path).config, config)
+            before = cls.open(path)
+            changes = _changes(before.config, config)
+            if changes and before.checkpoints.steps():
+                raise UserError(
+                    f"{path} holds a run of another configuration: {'; '.join(changes)}. "
+                    "Give the same settings to go on, or another --output."
+                )
+            if changes:
+                before.tokenizer.unlink(missing_ok=True)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(
                 f"{path} exists and is not a run directory. Give --output a new folder."
@@ -102,18 +112,14 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _check_same(path: Path, stored: Config, given: Config) -> None:
+def _changes(stored: Config, given: Config) -> list[str]:
+    """What differs and may not, for a message."""
     before, now = _flat(stored), _flat(given)
-    changed = [
+    return [
         f"{name} was {before[name]!r}, now {now[name]!r}"
         for name in now
         if now[name] != before[name] and not name.startswith(_CHANGEABLE)
     ]
-    if changed:
-        raise UserError(
-            f"{path} holds a run of another configuration: {'; '.join(changed)}. "
-            "Give the same settings to go on, or another --output."
-        )
 
 
 def _flat(config: Config) -> dict[str, Any]:

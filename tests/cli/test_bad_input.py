@@ -146,41 +146,41 @@ COMMANDS = {
 @pytest.mark.parametrize(
     ("line", "expected"), [pytest.param(*case, id=name) for name, case in TRAINING.items()]
 )
-def test_training_refuses(workplace, capfd, line, expected):
-    assert_refused(capfd, line.split(), expected)
+def test_training_refuses(workplace, capsys, line, expected):
+    assert_refused(capsys, line.split(), expected)
 
 
 @pytest.mark.parametrize(
     ("line", "expected"), [pytest.param(*case, id=name) for name, case in COMMANDS.items()]
 )
-def test_command_refuses(workplace, capfd, line, expected):
-    assert_refused(capfd, line.split(), expected)
+def test_command_refuses(workplace, capsys, line, expected):
+    assert_refused(capsys, line.split(), expected)
 
 
-def test_text_that_cannot_be_read_is_refused(workplace, capfd):
+def test_text_that_cannot_be_read_is_refused(workplace, capsys):
     memory = Path("/proc/self/mem")  # which not even root can read from its start
     if not memory.exists():
         pytest.skip("needs a file that nobody can read")
     Path("locked.en").symlink_to(memory)
     assert main(train("locked").split()) == 1
-    assert "There is no locked.de" in capfd.readouterr().err
+    assert "There is no locked.de" in capsys.readouterr().err
     Path("locked.de").symlink_to(memory)
     assert main(["evaluate", "--hypothesis", "locked.de", "--reference", "dev.de"]) == 1
-    assert capfd.readouterr().err == "error: locked.de cannot be read: Input/output error.\n"
+    assert capsys.readouterr().err == "error: locked.de cannot be read: Input/output error.\n"
 
 
-def test_stdin_that_is_not_utf8_is_refused_with_its_line(workplace, capfd):
+def test_stdin_that_is_not_utf8_is_refused_with_its_line(workplace, capsys):
     with stdin_of(Path("latin1.de")):
-        assert_refused(capfd, ["translate", "run"], r"stdin:2: text must be UTF-8.*0xfc")
-    assert capfd.readouterr().out == ""
+        assert_refused(capsys, ["translate", "run"], r"stdin:2: text must be UTF-8.*0xfc")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
     "line", ["", "transalte run", "translate", "translate run --beam four", "evaluate run"]
 )
-def test_a_wrong_command_line_shows_the_usage(workplace, capfd, line):
+def test_a_wrong_command_line_shows_the_usage(workplace, capsys, line):
     with pytest.raises(SystemExit) as stopped:
         main(line.split())
     assert stopped.value.code == 2
-    assert capfd.readouterr().err.startswith("usage: tf-transformer")
+    assert capsys.readouterr().err.startswith("usage: tf-transformer")
     assert os.listdir() == os.listdir(workplace)

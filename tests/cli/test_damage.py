@@ -16,7 +16,7 @@ TRAIN = (
 
 
 @pytest.mark.parametrize("damage", ["cut", "emptied", "a byte changed", "something else"])
-def test_a_damaged_checkpoint_is_refused(workplace, capfd, damage):
+def test_a_damaged_checkpoint_is_refused(workplace, capsys, damage):
     path = Path("run/checkpoints/best.npz")
     data = bytearray(path.read_bytes())
     data[len(data) // 10] ^= 1
@@ -27,13 +27,13 @@ def test_a_damaged_checkpoint_is_refused(workplace, capfd, damage):
         "something else": b"no archive at all",
     }
     path.write_bytes(contents[damage])
-    assert_refused(capfd, ["translate", "run"], "checkpoint .*best.npz is damaged")
+    assert_refused(capsys, ["translate", "run"], "checkpoint .*best.npz is damaged")
 
 
-def test_a_checkpoint_of_another_model_is_refused(workplace, capfd):
+def test_a_checkpoint_of_another_model_is_refused(workplace, capsys):
     config = Path("run/config.json")
     config.write_text(config.read_text().replace('"num_layers": 1', '"num_layers": 2'))
-    assert_refused(capfd, ["translate", "run"], "best.npz is of another model. Expected model/")
+    assert_refused(capsys, ["translate", "run"], "is of another model. Expected model/")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 import argparse
 import logging
+import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -85,6 +88,15 @@ def _report(run, result) -> None:
         logger.info("  model      %s", sample.translation)
     logger.info("\ndev %s", result.score)
     logger.info("dev sentences translated exactly: %.1f %%", 100 * result.exact)
+    sentence = result.samples[0].source if result.samples else "Your sentence."
     logger.info("\nThe run is in %s. Next:", run.path)
-    logger.info("  echo 'Your sentence.' | tf-transformer translate %s", run.path)
-    logger.info("  python export.py %s --output exported/%s", run.path, run.path.name)
+    translate = f"{_typed('tf-transformer')} translate {run.path}"
+    logger.info("  echo %s | %s", shlex.quote(sentence), translate)
+    exported = f"--output exported/{run.path.name}"
+    logger.info("  %s export.py %s %s", _typed("python"), run.path, exported)
+
+
+def _typed(program: str) -> str:
+    """How to type a program of this environment, which need not be activated."""
+    here = Path(sys.executable).with_name(program)
+    return program if shutil.which(program) == str(here) else os.path.relpath(here)
