@@ -33,8 +33,9 @@ REPORT = (
     (rf"\ndev BLEU [\d.]+  {SIGNATURE}", ""),
     (r"dev sentences translated exactly: [\d.]+ %", ""),
     (r"\nThe run is in .+\. Next:", ""),
-    (r"  echo 'Your sentence\.' \| tf-transformer translate .+", ""),
-    (r"  python export\.py .+ --output exported/run", ""),
+    # The program's path where its environment is not activated.
+    (r"  echo '.+' \| (\S+/)?tf-transformer translate .+", ""),
+    (r"  (\S+/)?python export\.py .+ --output exported/run", ""),
 )
 
 
