@@ -9,6 +9,7 @@ _PUBLIC = {
     "LabelSmoothedCrossEntropy": "training.losses",
     "Perplexity": "training.metrics",
     "Tokenizer": "data.tokenizer",
+    "DecodingConfig": "config",
     "TokenAccuracy": "training.metrics",
     "Transformer": "models.transformer",
     "TransformerSchedule": "training.schedules",
@@ -16,10 +17,19 @@ _PUBLIC = {
     "preset": "presets",
 }
 
+_KERAS = ("models.transformer", "training.losses", "training.metrics", "training.schedules")
+
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    # All at once: importing them is what lets Keras find their classes in a saved model.
+    modules = {module: importlib.import_module(f"{__name__}.{module}") for module in _KERAS}
+    module = _PUBLIC[name]
+    return getattr(modules.get(module) or importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -26,7 +26,7 @@ def _require(condition: bool, name: str, expected: str, received: object) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The architecture (paper 3): the arguments of `tf_transformer.models.Transformer`.
+    """The architecture (paper 3): the arguments of `tf_transformer.Transformer`.
 
     `key_dim` and `value_dim` are sizes per head; None means d_model / num_heads.
     `max_length` limits the input only where positions are learned.
@@ -71,7 +71,7 @@ class DataConfig:
     `tokenizer` is the path of an existing SentencePiece model; empty means that one of
     `model.vocab_size` pieces is trained on the training text (both languages, shared).
     `max_length` (tokens with EOS, either side) and `max_ratio` (longer side / shorter side)
-    filter the training pairs.
+    filter the training pairs, and the dev pairs of the dev loss; dev BLEU is of all of them.
     """
 
     train: tuple[str, ...] = ()
@@ -124,6 +124,7 @@ class TrainingConfig:
         for name in ("clip_norm", "patience", "seed"):
             value = getattr(self, name)
             _require(value >= 0, f"training.{name}", "0 or more", value)
+        _require(self.seed < 2**32, "training.seed", "below 2**32", self.seed)
         for name in ("beta_1", "beta_2", "label_smoothing"):
             value = getattr(self, name)
             _require(0 <= value < 1, f"training.{name}", "in [0, 1)", value)
@@ -138,15 +139,19 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingConfig:
-    """Beam search (paper 6.1); the output has at most `max_extra_length` tokens more."""
+    """Beam search (paper 6.1); the output has at most `max_extra_length` tokens more.
+
+    Input is cut at `max_source_length` tokens, so that no text can take all memory and time.
+    """
 
     beam_size: int = 4
     alpha: float = 0.6
     max_extra_length: int = 50
+    max_source_length: int = 1_024
     batch_tokens: int = 4_096
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "max_extra_length", "batch_tokens"):
+        for name in ("beam_size", "max_extra_length", "max_source_length", "batch_tokens"):
             value = getattr(self, name)
             _require(value >= 1, f"decoding.{name}", "at least 1", value)
         _require(self.alpha >= 0, "decoding.alpha", "0 or more", self.alpha)

@@ -13,13 +13,13 @@ from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-MAX_SOURCE_TOKENS = 1024  # longer text is cut: a request must not hold the server for minutes
-
 # What the loaded model must translate as the Python translator does, before it is published.
 SELF_TEST = (
     "A short sentence.",
     "",
     "   ",
+    "\u00a0",
+    "\u200b",
     "Two men, 3.50 euros and a tree: what a day!",
     "</s> <s> <pad> <unk>",
     "emoji 🙂 中文 \u0000 \u2028 é",
@@ -45,13 +45,14 @@ class ServedTranslator(tf.Module):
 
 def _translate(translator: Translator, text: tf.Tensor) -> dict[str, tf.Tensor]:
     text = tf.ensure_shape(text, [None])
-    source = translator.encode(text, MAX_SOURCE_TOKENS)
+    source, cut = translator.encode(text)
     found = translator.search(source.to_tensor(PAD_ID))
-    blank = tf.strings.length(tf.strings.strip(text)) == 0
+    blank = source.row_lengths() == 1  # EOS alone
     translations = translator.tokenizer.detokenize(found.tokens[:, 0])
     return {
         "translation": tf.where(blank, "", translations),
         "score": tf.where(blank, 0.0, found.scores[:, 0]),
+        "source_cut": cut,
     }
 
 

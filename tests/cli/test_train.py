@@ -26,6 +26,7 @@ REPORT = (
     (r"\d batch shapes \(rows x length\): \d+x\d+(, \d+x\d+)*", ""),
     (r"\d+ steps an epoch, on average \d+ source and \d+ target tokens a batch", ""),
     (r"padding: \d+\.\d% of all positions", ""),
+    (r"device: .+", ""),
     (r"model: [\d,]+ parameters", ""),
     (EVALUATION, "{3}"),
     (r"average of the last 2 checkpoints: dev BLEU [\d.]+", ""),

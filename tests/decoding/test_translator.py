@@ -129,7 +129,7 @@ def test_output_is_longer_than_input_by_a_limit_at_most(translator, texts):
     decoding = dataclasses.replace(DECODING, max_extra_length=1)
     limited = Translator(translator.model, translator.tokenizer, decoding)
     for ids, (found,) in zip(
-        translator.encode(tf.constant(texts)).numpy(), limited.translate(texts), strict=True
+        translator.encode(tf.constant(texts))[0].numpy(), limited.translate(texts), strict=True
     ):
         assert found.num_tokens <= len(ids) + 1
 
@@ -143,11 +143,15 @@ def test_progress_counts_up_to_all_sentences(translator, texts):
 
 
 def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
-    whole = translator.encode(tf.constant(texts)).numpy()
-    cut = translator.encode(tf.constant(texts), 6).numpy()
-    assert max(map(len, whole)) > 6
-    for long, short in zip(whole, cut, strict=True):
+    decoding = dataclasses.replace(DECODING, max_source_length=6)
+    limited = Translator(translator.model, translator.tokenizer, decoding)
+    whole, none_cut = translator.encode(tf.constant(texts))
+    ids, cut = limited.encode(tf.constant(texts))
+    assert max(whole.row_lengths()) > 6
+    assert not any(none_cut)
+    for long, short, was_cut in zip(whole.numpy(), ids.numpy(), cut.numpy(), strict=True):
         assert len(short) == min(len(long), 6)
+        assert was_cut == (len(long) > 6)
         assert short[-1] == EOS_ID
         assert short[:-1].tolist() == long[:-1][:5].tolist()
 
@@ -163,7 +167,7 @@ def test_learned_positions_cut_what_is_longer(translator, texts):
     model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
     learned = Translator(model, tokenizer, DECODING)
     long = max(texts, key=len)
-    ids = learned.encode(tf.constant([long]))
+    ids, _ = learned.encode(tf.constant([long]))
     assert ids.row_lengths().numpy().tolist() == [12]
     beginning = tokenizer.detokenize(ids).numpy()[0].decode()
     assert long.startswith(beginning)

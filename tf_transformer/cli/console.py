@@ -39,6 +39,8 @@ def import_tensorflow_quietly() -> None:
 
 def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     """Runs a command module and turns a UserError into one line. Returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8")  # text files are, whatever the locale
     _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
         module.command(options)
@@ -56,6 +58,15 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         _abandon_stdout()
+        return 1
+    except Exception as error:
+        if type(error).__name__ != "ResourceExhaustedError":  # TensorFlow's, perhaps not loaded
+            raise
+        print(
+            "error: out of memory. Lower training.batch_tokens (or --batch-tokens), or train "
+            "with --set training.precision=mixed_bfloat16.",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

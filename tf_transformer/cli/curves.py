@@ -36,9 +36,7 @@ def _draw(histories: dict[str, list[dict[str, Any]]], output: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UserError(
-            "curves needs matplotlib: pip install 'tf-transformer[plot]'."
-        ) from None
+        raise UserError("curves needs matplotlib: pip install matplotlib.") from None
     figure = Figure(figsize=(10, 4), layout="constrained")
     perplexity, bleu = figure.subplots(1, 2)
     for index, (name, records) in enumerate(histories.items()):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.cli.options import add_decoding_options, add_run_options, load_translator
 from tf_transformer.cli.progress import Progress
+from tf_transformer.cli.translate import one_line
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu, chrf
@@ -62,4 +63,4 @@ def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
     translator = load_translator(options)
     with Progress(len(lines)) as progress:
         found = translator.translate(lines, lambda done: progress("translated", done))
-    return [hypotheses[0].text for hypotheses in found]
+    return [one_line(hypotheses[0].text) for hypotheses in found]

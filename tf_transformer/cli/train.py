@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 DESCRIPTION = (
     "Trains a Transformer on parallel text; without --train, on the built-in English-German "
-    "corpus. Run it again on the same --output to go on."
+    "corpus. Run the same command again to go on."
 )
 
 
@@ -77,8 +77,18 @@ def command(options: argparse.Namespace) -> None:
     with Progress() as progress:
         task = TranslationTask(run, progress)
     logger.info("%s", task.describe())
+    logger.info("device: %s", _device())
     result = train(run, task, verbose=int(sys.stdout.isatty()))
     _report(run, result)
+
+
+def _device() -> str:
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return f"CPU ({os.cpu_count()} cores)"
+    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
 
 
 def _report(run, result) -> None:

@@ -4,7 +4,6 @@ import argparse
 import itertools
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from tf_transformer.cli.options import add_decoding_options, add_run_options, load_translator
 from tf_transformer.cli.progress import Progress
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> None:
     translator = load_translator(options, options.n_best)
-    lines = read_lines(Path("/dev/stdin"))
+    lines = read_lines(0)
     number = 0
     with Progress() as progress:
         for chunk in _chunks(lines):
@@ -50,12 +49,12 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 def _format(number: int, hypotheses, n_best: int) -> Iterator[str]:
     if n_best == 1:
-        yield f"{_one_line(hypotheses[0].text)}\n"
+        yield f"{one_line(hypotheses[0].text)}\n"
         return
     for hypothesis in hypotheses:
-        yield f"{number}\t{hypothesis.score:.4f}\t{_one_line(hypothesis.text)}\n"
+        yield f"{number}\t{hypothesis.score:.4f}\t{one_line(hypothesis.text)}\n"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Byte pieces can spell a line end; the output must stay aligned with the input."""
     return text.replace("\r", " ").replace("\n", " ")

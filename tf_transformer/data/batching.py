@@ -64,7 +64,8 @@ def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> li
     if batch_tokens < longest:
         raise UserError(
             f"`batch_tokens` must be at least {longest}, the length that the longest "
-            f"sentence pair is padded to. Received: batch_tokens={batch_tokens}."
+            f"sentence pair is padded to. Received: batch_tokens={batch_tokens}. Use "
+            f"--set training.batch_tokens={longest} or more."
         )
     order = np.argsort(bucket, kind="stable")
     ends = np.searchsorted(bucket[order], np.arange(len(boundaries)), side="right")

@@ -48,15 +48,17 @@ def _languages(prefix: Path) -> list[str]:
     )
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path | int) -> Iterator[str]:
     r"""The lines of a UTF-8 file, plain or .gz, without their line ends.
 
-    Only "\n" and "\r\n" end a line: the other characters that `str.splitlines` and text mode
-    break at would shift every pair after them. A byte order mark at the start is dropped.
+    `path` may be an open file descriptor, such as 0 for stdin. Only "\n" and "\r\n" end a
+    line: the other characters that `str.splitlines` and text mode break at would shift every
+    pair after them. A byte order mark at the start is dropped.
 
     Raises:
         UserError: if the file cannot be read, is a damaged gzip file or not UTF-8.
     """
+    name = "stdin" if path == 0 else path
     for number, line in enumerate(_read_raw(path), start=1):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
@@ -65,15 +67,16 @@ def read_lines(path: Path) -> Iterator[str]:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{path}:{number}: text must be UTF-8. Received: byte "
+                f"{name}:{number}: text must be UTF-8. Received: byte "
                 f"0x{line[error.start]:02x} at byte {error.start + 1} of the line. "
                 "Convert the file, for example with iconv."
             ) from None
 
 
-def _read_raw(path: Path) -> Iterator[bytes]:
+def _read_raw(path: Path | int) -> Iterator[bytes]:
+    zipped = isinstance(path, Path) and path.suffix == ".gz"
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path) if zipped else open(path, "rb", closefd=path != 0) as file:
             yield from file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is no complete gzip file: {error}.") from None

@@ -75,7 +75,7 @@ def _explain(message: str, vocab_size: int) -> UserError:
     if match := re.search(r"too high.*<= (\d+)", message):
         return UserError(
             f"`vocab_size` must be at most {match[1]}, all the pieces that this text has. "
-            f"{received}"
+            f"{received} Use --set model.vocab_size={match[1]} or less."
         )
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UserError(

@@ -1,5 +1,7 @@
 """Text in, text out: tokenise, batch by length, search, detokenise, restore the order."""
 
+import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +12,8 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
 from tf_transformer.models.transformer import Transformer
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
 
@@ -30,7 +34,7 @@ class Translator:
     Args:
         model: a trained `Transformer`.
         tokenizer: the one it was trained with.
-        decoding: beam size, alpha, maximum extra length and tokens per batch.
+        decoding: beam size, alpha, lengths and tokens per batch; the paper's by default.
         num_hypotheses: translations to return for each sentence, at most the beam size.
 
     Raises:
@@ -41,7 +45,7 @@ class Translator:
         self,
         model: Transformer,
         tokenizer: Tokenizer,
-        decoding: DecodingConfig,
+        decoding: DecodingConfig | None = None,
         num_hypotheses: int = 1,
     ) -> None:
         if tokenizer.vocab_size != model.arguments["vocab_size"]:
@@ -51,7 +55,7 @@ class Translator:
             )
         self.model = model
         self.tokenizer = tokenizer
-        self.decoding = decoding
+        self.decoding = decoding or DecodingConfig()
         self.num_hypotheses = num_hypotheses
         ids = tf.TensorSpec([None, None], tf.int32)
         self._search = tf.function(self.search, [ids], autograph=False)
@@ -73,7 +77,7 @@ class Translator:
         for rows in self._batches([len(source) for source in sources]):
             batch = _padded([sources[row] for row in rows])
             for row, hypotheses in zip(rows, self._hypotheses(batch), strict=True):
-                if texts[row].strip():
+                if len(sources[row]) > 1:  # EOS alone: the text was blank
                     results[row] = hypotheses
             done += len(rows)
             if progress:
@@ -108,23 +112,24 @@ class Translator:
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         if not texts:
             return []
-        ragged = self.encode(tf.constant(list(texts), tf.string))
+        ragged, cut = self.encode(tf.constant(list(texts), tf.string))
+        if number := int(tf.math.count_nonzero(cut)):
+            limit = self.decoding.max_source_length
+            logger.warning("%d texts cut: longer than %d tokens", number, limit)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 
-    def encode(self, texts: tf.Tensor, max_length: int | None = None) -> tf.RaggedTensor:
+    def encode(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Strings [B] to int32 ids [B, None] with EOS, in the graph.
 
-        Args:
-            texts: one sentence each.
-            max_length: cuts longer ones, EOS counted; by default as many as the model's
-                positions allow: no limit for sinusoids.
+        Returns:
+            The ids, and bool [B]: whether a text was cut at `decoding.max_source_length`, or
+            at the learned positions that the model has.
         """
-        limits = [size for size in (max_length, self._position_limit()) if size]
         ids = self.tokenizer.tokenize(texts)
-        if limits:
-            ids = ids[:, : min(limits) - 1]
+        limit = min(self.decoding.max_source_length, self._position_limit() or sys.maxsize) - 1
+        cut = ids.row_lengths() > limit
         ends = tf.fill([ids.nrows(), 1], EOS_ID)
-        return tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
+        return tf.concat([ids[:, :limit], tf.RaggedTensor.from_tensor(ends)], axis=1), cut
 
     def _position_limit(self) -> int | None:
         arguments = self.model.arguments

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.config import Config, DataConfig, DecodingConfig
 from tf_transformer.data import toy
-from tf_transformer.data.batching import BatchPlan, make_dataset
+from tf_transformer.data.batching import BatchPlan, bucket_boundaries, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
 from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
@@ -69,10 +69,11 @@ def resolve_files(prefixes: tuple[str, ...], data: DataConfig) -> Files:
 def check_config(config: Config) -> None:
     """Refuses missing files and settings that contradict each other, before anything else."""
     data = config.data
-    if config.model.positions == "learned" and config.model.max_length < data.max_length:
+    longest = bucket_boundaries(data.max_length)[-1]
+    if config.model.positions == "learned" and config.model.max_length < longest:
         raise UserError(
-            "`model.max_length` must be at least `data.max_length` where positions are "
-            f"learned. Received: {config.model.max_length} and {data.max_length}."
+            "`model.max_length` must be at least `data.max_length`, a multiple of 4, where "
+            f"positions are learned. Received: {config.model.max_length} and {data.max_length}."
         )
     given = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
     if not given:

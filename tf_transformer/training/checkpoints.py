@@ -144,7 +144,8 @@ def _read(path: Path, prefix: str = "") -> Arrays:
         raise UserError(f"There is no checkpoint {path}.") from None
     except _DAMAGE as error:
         raise UserError(
-            f"The checkpoint {path} is damaged ({error}). Delete it to use the one before."
+            f"The checkpoint {path} is damaged ({error}). Delete it to go on from the one "
+            "before, or choose another with --checkpoint."
         ) from error
 
 

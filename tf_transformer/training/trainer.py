@@ -20,6 +20,7 @@ from tf_transformer.training.callbacks import (
 )
 from tf_transformer.training.checkpoints import (
     average_checkpoints,
+    is_valid,
     load_weights,
     restore_checkpoint,
 )
@@ -135,7 +136,7 @@ def _choose(run: Run, model: keras.Model, evaluate: Callable[[], Any]) -> Any:
     averaged = evaluate()
     bleu = averaged.score.value
     logger.info("average of the last %d checkpoints: dev BLEU %.2f", len(paths), bleu)
-    if bleu >= best_bleu(run.history()):
+    if bleu >= best_bleu(run.history()) or not is_valid(folder.best):
         with replacing(folder.best) as temporary:
             temporary.write_bytes(folder.average.read_bytes())
         return averaged
