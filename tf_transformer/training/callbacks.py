@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tqdm import tqdm
 
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -17,31 +18,39 @@ logger = logging.getLogger(__name__)
 
 
 class ProgressBar(keras.callbacks.Callback):
-    """One bar from evaluation to evaluation: loss, perplexity, tokens per second, rate."""
+    """One bar from evaluation to evaluation; it makes room for the evaluation's line.
+
+    Keras's own bar is wider than most terminals and would fill the screen.
+
+    Args:
+        verbose: 1 for a moving bar, 0 for none (output that is not a terminal).
+    """
 
     def __init__(self, verbose: int) -> None:
-        """Args: verbose: 1 for a moving bar, 0 for none (output that is not a terminal)."""
         super().__init__()
         self.verbose = verbose
 
     def on_epoch_begin(self, epoch, logs=None):
         self.started = time.perf_counter()
-        names = ("loss", "perplexity", "accuracy", "tokens/s", "learning_rate")
-        self.bar = keras.utils.Progbar(
-            self.params["steps"], verbose=self.verbose, stateful_metrics=names, unit_name="step"
+        self.bar = tqdm(
+            total=self.params["steps"],
+            unit="step",
+            disable=not self.verbose,
+            leave=False,
+            dynamic_ncols=True,
         )
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.verbose:
-            values = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
-            values["tokens/s"] = logs["tokens"] / (time.perf_counter() - self.started)
-            values["learning_rate"] = learning_rate(self.model)
-            self.done = batch + 1
-            self.bar.update(self.done, values.items(), finalize=False)
+        rate = logs["tokens"] / (time.perf_counter() - self.started)
+        self.bar.set_postfix_str(
+            f"loss {logs['loss']:.3f}, perplexity {logs['perplexity']:.2f}, "
+            f"{rate:,.0f} tokens/s, learning rate {learning_rate(self.model):.2e}",
+            refresh=False,
+        )
+        self.bar.update()
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.verbose:
-            self.bar.update(self.done, finalize=True)
+        self.bar.close()
 
 
 class StepLimit(keras.callbacks.Callback):
