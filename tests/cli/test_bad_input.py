@@ -35,7 +35,7 @@ TRAINING = {
     "heads": (f"{NEW} --set model.num_heads=7", "must divide `model.d_model`"),
     "too few learned positions": (
         f"{NEW} --set model.positions=learned --set model.max_length=100",
-        "`model.max_length` must be at least `data.max_length` .* Received: 100 and 256",
+        "`model.max_length` must be at least `data.max_length`.* Received: 100 and 256",
     ),
     # What is wrong with the text.
     "no such files": (train("nowhere"), r"There is no nowhere.en and no nowhere.en.gz"),

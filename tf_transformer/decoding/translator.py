@@ -115,7 +115,7 @@ class Translator:
         ragged, cut = self.encode(tf.constant(list(texts), tf.string))
         if number := int(tf.math.count_nonzero(cut)):
             limit = self.decoding.max_source_length
-            logger.warning("%d texts cut: longer than %d tokens", number, limit)
+            logger.warning("texts cut at %d tokens: %d", limit, number)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 
     def encode(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
