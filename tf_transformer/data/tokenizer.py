@@ -35,7 +35,9 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
         UserError: if `lines` are empty, or too few or too varied for `vocab_size`; the
             message gives the bound. If `path` cannot be written.
     """
-    sample = _sample(lines, TRAINING_LINES)
+    sample = _sample((line for line in lines if line.strip()), TRAINING_LINES)
+    if not sample:
+        raise UserError("There is no text to train a tokenizer on: every line is empty.")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -82,8 +84,6 @@ def _explain(message: str, vocab_size: int) -> UserError:
             f"`vocab_size` must be at least {match[1]}, for the characters of this text, the "
             f"bytes and the special ids. {received}"
         )
-    if "sentences_.empty()" in message or "all_chars_count" in message:
-        return UserError("There is no text to train a tokenizer on: every line is empty.")
     return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
 
 
