@@ -37,7 +37,7 @@ MAY_IMPORT = {
         "config", "data", "decoding", "errors", "evaluation", "files", "models", "run",
         "training.checkpoints",
     ],
-    "serving": ["config", "decoding", "errors"],
+    "serving": ["config", "decoding", "errors", "files"],
     "cli": [
         "config", "data", "errors", "evaluation", "files", "presets", "run", "serving",
         "tasks", "training.trainer",

@@ -1,6 +1,5 @@
 """The SavedModel: strings in, translations out, published whole or not at all."""
 
-import logging
 import os
 import shutil
 from pathlib import Path
@@ -10,8 +9,7 @@ import tensorflow as tf
 from tf_transformer.config import PAD_ID
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
-
-logger = logging.getLogger(__name__)
+from tf_transformer.files import sync
 
 # What the loaded model must translate as the Python translator does, before it is published.
 SELF_TEST = (
@@ -122,8 +120,5 @@ def _self_test(path: Path, translator: Translator) -> None:
 
 
 def _sync(folder: Path) -> None:
-    for root, _, names in os.walk(folder):
-        for path in [root, *(os.path.join(root, name) for name in names)]:
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
+    for path in [folder, *folder.rglob("*")]:
+        sync(path)

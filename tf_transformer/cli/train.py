@@ -78,7 +78,7 @@ def command(options: argparse.Namespace) -> None:
         task = TranslationTask(run, progress)
     logger.info("%s", task.describe())
     logger.info("device: %s", _device())
-    result = train(run, task, verbose=int(sys.stdout.isatty()))
+    result = train(run, task, verbose=int(sys.stderr.isatty()))
     _report(run, result)
 
 

@@ -1,7 +1,6 @@
 """Text in, text out: tokenise, batch by length, search, detokenise, restore the order."""
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -114,8 +113,7 @@ class Translator:
             return []
         ragged, cut = self.encode(tf.constant(list(texts), tf.string))
         if number := int(tf.math.count_nonzero(cut)):
-            limit = self.decoding.max_source_length
-            logger.warning("texts cut at %d tokens: %d", limit, number)
+            logger.warning("texts cut at %d tokens: %d", self._source_limit(), number)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 
     def encode(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -126,10 +124,14 @@ class Translator:
             at the learned positions that the model has.
         """
         ids = self.tokenizer.tokenize(texts)
-        limit = min(self.decoding.max_source_length, self._position_limit() or sys.maxsize) - 1
+        limit = self._source_limit() - 1  # and EOS
         cut = ids.row_lengths() > limit
         ends = tf.fill([ids.nrows(), 1], EOS_ID)
         return tf.concat([ids[:, :limit], tf.RaggedTensor.from_tensor(ends)], axis=1), cut
+
+    def _source_limit(self) -> int:
+        longest = self.decoding.max_source_length
+        return min(longest, self._position_limit() or longest)
 
     def _position_limit(self) -> int | None:
         arguments = self.model.arguments

@@ -8,22 +8,15 @@ see its own history among the cached keys.
 import keras
 from keras import ops
 
-from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import Stack
+from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(TransformerLayer):
     """Causal self-attention, attention to the encoder and feed-forward, each in Add & Norm.
 
-    Args:
-        num_heads: H.
-        d_ff: inner width F of the feed-forward network.
-        key_dim, value_dim: sizes per head; d_model / num_heads by default.
-        dropout: rate on each sublayer's output.
-        norm_first: pre-LN instead of the paper's post-LN.
+    Arguments: those of `TransformerLayer`.
 
     Call arguments:
         target: [B, T, D].
@@ -34,35 +27,13 @@ class DecoderLayer(keras.layers.Layer):
         [B, T, D].
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        d_ff: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.arguments = {
-            "num_heads": num_heads,
-            "d_ff": d_ff,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "norm_first": norm_first,
-        }
-        policy = self.dtype_policy
-        heads = {"num_heads": num_heads, "key_dim": key_dim, "value_dim": value_dim}
-        residual = {"dropout": dropout, "norm_first": norm_first, "dtype": policy}
-        self.self_attention = MultiHeadAttention(**heads, name="self_attention", dtype=policy)
-        self.self_attention_norm = AddAndNorm(**residual, name="self_attention_norm")
-        self.cross_attention = MultiHeadAttention(**heads, name="cross_attention", dtype=policy)
-        self.cross_attention_norm = AddAndNorm(**residual, name="cross_attention_norm")
-        self.feed_forward = FeedForward(d_ff, name="feed_forward", dtype=policy)
-        self.feed_forward_norm = AddAndNorm(**residual, name="feed_forward_norm")
-        self.supports_masking = True
+    def add_sublayers(self):
+        self.self_attention = self.attention("self_attention")
+        self.self_attention_norm = self.add_and_norm("self_attention_norm")
+        self.cross_attention = self.attention("cross_attention")
+        self.cross_attention_norm = self.add_and_norm("cross_attention_norm")
+        self.feed_forward = self.feed_forward_network("feed_forward")
+        self.feed_forward_norm = self.add_and_norm("feed_forward_norm")
 
     def build(self, target_shape, encoder_output_shape):
         self.self_attention.build(target_shape)
@@ -131,9 +102,6 @@ class DecoderLayer(keras.layers.Layer):
 
     def compute_output_shape(self, target_shape, encoder_output_shape):
         return target_shape
-
-    def get_config(self):
-        return super().get_config() | self.arguments
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -2,54 +2,21 @@
 
 import keras
 
-from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
-from tf_transformer.layers.stack import Stack
+from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(TransformerLayer):
     """Self-attention and feed-forward, each inside Add & Norm: [B, S, D] -> [B, S, D].
 
-    Args:
-        num_heads: H.
-        d_ff: inner width F of the feed-forward network.
-        key_dim, value_dim: sizes per head; d_model / num_heads by default.
-        dropout: rate on each sublayer's output.
-        norm_first: pre-LN instead of the paper's post-LN.
+    Arguments: those of `TransformerLayer`.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        d_ff: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.arguments = {
-            "num_heads": num_heads,
-            "d_ff": d_ff,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "norm_first": norm_first,
-        }
-        policy = self.dtype_policy
-        self.self_attention = MultiHeadAttention(
-            num_heads, key_dim, value_dim, name="self_attention", dtype=policy
-        )
-        self.self_attention_norm = AddAndNorm(
-            dropout, norm_first, name="self_attention_norm", dtype=policy
-        )
-        self.feed_forward = FeedForward(d_ff, name="feed_forward", dtype=policy)
-        self.feed_forward_norm = AddAndNorm(
-            dropout, norm_first, name="feed_forward_norm", dtype=policy
-        )
-        self.supports_masking = True
+    def add_sublayers(self):
+        self.self_attention = self.attention("self_attention")
+        self.self_attention_norm = self.add_and_norm("self_attention_norm")
+        self.feed_forward = self.feed_forward_network("feed_forward")
+        self.feed_forward_norm = self.add_and_norm("feed_forward_norm")
 
     def build(self, inputs_shape):
         self.self_attention.build(inputs_shape)
@@ -66,9 +33,6 @@ class EncoderLayer(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return super().get_config() | self.arguments
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -1,22 +1,24 @@
-"""What encoder and decoder share: N equal layers between a dropout and, pre-LN, a last norm."""
+"""What encoder and decoder share: the arguments of a layer, and N equal layers."""
 
 import keras
 
+from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 
-class Stack(keras.layers.Layer):
-    """Dropout on the embedded input (paper 5.4), then N layers of `layer_class`.
+
+class TransformerLayer(keras.layers.Layer):
+    """The arguments of an encoder or decoder layer, and the sublayers they make.
 
     Args:
-        num_layers: N.
-        num_heads, d_ff, key_dim, value_dim, dropout, norm_first: those of `layer_class`. With
-            `norm_first` a last LayerNorm follows, since the residual path has none.
+        num_heads: H.
+        d_ff: inner width F of the feed-forward network.
+        key_dim, value_dim: sizes per head; d_model / num_heads by default.
+        dropout: rate on each sublayer's output.
+        norm_first: pre-LN instead of the paper's post-LN.
     """
-
-    layer_class: type[keras.layers.Layer]
 
     def __init__(
         self,
-        num_layers: int,
         num_heads: int,
         d_ff: int,
         key_dim: int | None = None,
@@ -34,18 +36,56 @@ class Stack(keras.layers.Layer):
             "dropout": dropout,
             "norm_first": norm_first,
         }
+        self.supports_masking = True
+        self.add_sublayers()
+
+    def add_sublayers(self):
+        """Makes the layer's attributes, by the three methods below or of its own."""
+        raise NotImplementedError
+
+    def attention(self, name: str) -> MultiHeadAttention:
+        sizes = {size: self.arguments[size] for size in ("num_heads", "key_dim", "value_dim")}
+        return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
+
+    def add_and_norm(self, name: str) -> AddAndNorm:
+        options = {option: self.arguments[option] for option in ("dropout", "norm_first")}
+        return AddAndNorm(**options, name=name, dtype=self.dtype_policy)
+
+    def feed_forward_network(self, name: str) -> FeedForward:
+        return FeedForward(self.arguments["d_ff"], name=name, dtype=self.dtype_policy)
+
+    def get_config(self):
+        return super().get_config() | self.arguments
+
+
+class Stack(TransformerLayer):
+    """Dropout on the embedded input (paper 5.4), then N layers of `layer_class`.
+
+    Args:
+        num_layers: N.
+        *args, **kwargs: those of `TransformerLayer`. With `norm_first` a last LayerNorm
+            follows, since the residual path has none.
+    """
+
+    layer_class: type[TransformerLayer]
+
+    def __init__(self, num_layers: int, *args, **kwargs):
+        self.num_layers = num_layers
+        super().__init__(*args, **kwargs)
+
+    def add_sublayers(self):
         policy = self.dtype_policy
+        dropout, norm_first = self.arguments["dropout"], self.arguments["norm_first"]
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
         self.layers = [
             self.layer_class(**self.arguments, name=f"layer_{i}", dtype=policy)
-            for i in range(num_layers)
+            for i in range(self.num_layers)
         ]
         self.norm = (
             keras.layers.LayerNormalization(epsilon=1e-6, name="norm", dtype=policy)
             if norm_first
             else None
         )
-        self.supports_masking = True
 
     def build_layers(self, *shapes):
         """Builds every layer for these input shapes, and the norm for the first of them."""
@@ -58,4 +98,4 @@ class Stack(keras.layers.Layer):
         return self.norm(x) if self.norm else x
 
     def get_config(self):
-        return super().get_config() | {"num_layers": len(self.layers)} | self.arguments
+        return super().get_config() | {"num_layers": self.num_layers}

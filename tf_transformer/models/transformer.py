@@ -6,6 +6,16 @@ from keras import ops
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
 
+_STACK_ARGUMENTS = (
+    "num_layers",
+    "num_heads",
+    "d_ff",
+    "key_dim",
+    "value_dim",
+    "dropout",
+    "norm_first",
+)
+
 # --- The model ---------------------------------------------------------------------------
 
 
@@ -55,50 +65,7 @@ class Transformer(keras.Model):
         dtype=None,
         **kwargs,
     ):
-        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-
-        def embedding(name: str) -> PositionalEmbedding:
-            return PositionalEmbedding(
-                vocab_size, d_model, positions, max_length, name=name, dtype=policy
-            )
-
-        stack = {
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "d_ff": d_ff,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "dtype": policy,
-        }
-        encoder = Encoder(**stack, name="encoder")
-        decoder = Decoder(**stack, name="decoder")
-        if tie_embeddings:
-            source_embedding = target_embedding = embedding("embedding")
-        else:
-            source_embedding = embedding("source_embedding")
-            target_embedding = embedding("target_embedding")
-
-        source = keras.Input((None,), dtype="int32", name="source")
-        target = keras.Input((None,), dtype="int32", name="target")
-        encoder_output = encoder(source_embedding(source))
-        hidden = decoder(target_embedding(target), encoder_output)
-        if tie_embeddings:
-            projection = target_embedding
-            logits = target_embedding(hidden, reverse=True)
-        else:
-            projection = OutputProjection(vocab_size, name="output_projection", dtype=policy)
-            logits = projection(hidden)
-
-        super().__init__({"source": source, "target": target}, logits, **kwargs)
-        self.dtype_policy = policy
-        self.source_embedding = source_embedding
-        self.target_embedding = target_embedding
-        self.encoder = encoder
-        self.decoder = decoder
-        self.projection = projection
-        self.arguments = {
+        arguments = {
             "vocab_size": vocab_size,
             "num_layers": num_layers,
             "d_model": d_model,
@@ -112,6 +79,26 @@ class Transformer(keras.Model):
             "tie_embeddings": tie_embeddings,
             "max_length": max_length,
         }
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        stack = {name: arguments[name] for name in _STACK_ARGUMENTS} | {"dtype": policy}
+        encoder = Encoder(**stack, name="encoder")
+        decoder = Decoder(**stack, name="decoder")
+        source_embedding, target_embedding, projection = _embeddings(arguments, policy)
+
+        source = keras.Input((None,), dtype="int32", name="source")
+        target = keras.Input((None,), dtype="int32", name="target")
+        encoder_output = encoder(source_embedding(source))
+        hidden = decoder(target_embedding(target), encoder_output)
+        logits = projection(hidden, reverse=True) if tie_embeddings else projection(hidden)
+
+        super().__init__({"source": source, "target": target}, logits, **kwargs)
+        self.dtype_policy = policy
+        self.source_embedding = source_embedding
+        self.target_embedding = target_embedding
+        self.encoder = encoder
+        self.decoder = decoder
+        self.projection = projection
+        self.arguments = arguments
 
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
@@ -178,6 +165,22 @@ class Transformer(keras.Model):
             return project_to_logits(hidden, output_kernel), {**cache, "past": past}
 
         return step
+
+
+def _embeddings(arguments, policy):
+    """Source embedding, target embedding and output projection: one layer, or three."""
+
+    def embedding(name: str) -> PositionalEmbedding:
+        names = ("vocab_size", "d_model", "positions", "max_length")
+        own = {argument: arguments[argument] for argument in names}
+        return PositionalEmbedding(**own, name=name, dtype=policy)
+
+    if arguments["tie_embeddings"]:
+        return (embedding("embedding"),) * 3
+    projection = OutputProjection(
+        arguments["vocab_size"], name="output_projection", dtype=policy
+    )
+    return embedding("source_embedding"), embedding("target_embedding"), projection
 
 
 def _own_history(ancestry, width):

@@ -97,7 +97,6 @@ def make_optimizer(training: TrainingConfig, d_model: int) -> keras.optimizers.O
 
 def _restore(run: Run, model: keras.Model) -> int:
     """Restores the newest good checkpoint; the step it was written at, or 0."""
-    model.optimizer.build(model.trainable_variables)
     found = run.checkpoints.latest_valid()
     for step in run.checkpoints.steps():
         if found is None or step > found[0]:
