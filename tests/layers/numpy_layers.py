@@ -11,37 +11,71 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def attention(query, key, value, mask=None) -> np.ndarray:
-    """Equation 1 for one sentence and one head: [T, K], [S, K], [S, value_dim]."""
+def attention_weights(query, key, mask=None) -> np.ndarray:
+    """The softmax of equation 1 for one sentence and one head: [T, K], [S, K] -> [T, S]."""
     scores = query @ key.T / np.sqrt(query.shape[-1])
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
-    return softmax(scores) @ value
+    return softmax(scores)
+
+
+def attention(query, key, value, mask=None) -> np.ndarray:
+    """Equation 1 for one sentence and one head: [T, K], [S, K], [S, value_dim]."""
+    return attention_weights(query, key, mask) @ value
+
+
+def multi_head_weights(layer, query, value, mask=None) -> np.ndarray:
+    """[B, T, D] and [B, S, D] -> [B, H, T, S]; mask [T, S]."""
+    kernels = [layer.query_kernel, layer.key_kernel]
+    heads = [np.split(kernel.numpy(), layer.num_heads, axis=1) for kernel in kernels]
+    return np.array(
+        [
+            [
+                attention_weights(queries @ to_query, values @ to_key, mask)
+                for to_query, to_key in zip(*heads, strict=True)
+            ]
+            for queries, values in zip(query, value, strict=True)
+        ]
+    )
 
 
 def multi_head(layer, query, value, mask=None) -> np.ndarray:
     """Paper 3.2.2: [B, T, D] and [B, S, D] -> [B, T, D]; mask [T, S]."""
-    kernels = [layer.query_kernel, layer.key_kernel, layer.value_kernel]
-    heads = [np.split(kernel.numpy(), layer.num_heads, axis=1) for kernel in kernels]
     rows = []
     for queries, values in zip(query, value, strict=True):
         outputs = [
-            attention(queries @ to_query, values @ to_key, values @ to_value, mask)
-            for to_query, to_key, to_value in zip(*heads, strict=True)
+            attention(*parts, mask)
+            for parts in zip(
+                projected_heads(layer, "query", queries),
+                projected_heads(layer, "key", values),
+                projected_heads(layer, "value", values),
+                strict=True,
+            )
         ]
-        rows.append(np.concatenate(outputs, axis=-1) @ layer.output_kernel.numpy())
+        output = np.concatenate(outputs, axis=-1) @ layer.output_kernel.numpy()
+        rows.append(output + (layer.output_bias.numpy() if layer.use_bias else 0))
     return np.stack(rows)
 
 
+def projected_heads(layer, name: str, x) -> list[np.ndarray]:
+    """Queries, keys or values of each head: [T, D] -> H arrays [T, K]."""
+    projected = x @ getattr(layer, f"{name}_kernel").numpy()
+    if layer.use_bias:
+        projected = projected + getattr(layer, f"{name}_bias").numpy()
+    return np.split(projected, layer.num_heads, axis=1)
+
+
 def feed_forward(layer, x) -> np.ndarray:
-    """Equation 2."""
-    inner = np.maximum(0, x @ layer.inner.kernel.numpy() + layer.inner.bias.numpy())
+    """Equation 2, or with x / (1 + exp(-x)) in place of max(0, x)."""
+    inner = x @ layer.inner.kernel.numpy() + layer.inner.bias.numpy()
+    swish = layer.activation == "swish"
+    inner = inner / (1 + np.exp(-inner)) if swish else np.maximum(0, inner)
     return inner @ layer.outer.kernel.numpy() + layer.outer.bias.numpy()
 
 
-def layer_norm(layer, x) -> np.ndarray:
+def layer_norm(layer, x, epsilon: float = 1e-6) -> np.ndarray:
     centred = x - x.mean(axis=-1, keepdims=True)
-    deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-6)
+    deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
     return layer.gamma.numpy() * centred / deviation + layer.beta.numpy()
 
 
@@ -50,6 +84,11 @@ def add_and_norm(layer, x, sublayer) -> np.ndarray:
     if layer.norm_first:
         return x + sublayer(layer_norm(layer.norm, x))
     return layer_norm(layer.norm, x + sublayer(x))
+
+
+def before(layer, x) -> np.ndarray:
+    """What a sublayer inside Add & Norm reads."""
+    return layer_norm(layer.norm, x) if layer.norm_first else x
 
 
 def encoder_layer(layer, x, mask=None) -> np.ndarray:

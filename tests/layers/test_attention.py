@@ -8,6 +8,7 @@ from numpy_layers import attention, multi_head, randomized
 
 from tf_transformer.layers import MultiHeadAttention, causal_mask, scaled_dot_product_attention
 
+BIAS = {"use_bias": True}
 QUERY, VALUE = hidden_states(2, 3, 8), hidden_states(2, 5, 8, seed=1)
 
 CASES = [
@@ -16,6 +17,12 @@ CASES = [
     Case(
         MultiHeadAttention,
         {"num_heads": 3, "key_dim": 5, "value_dim": 7},
+        {"query": QUERY, "value": VALUE},
+    ),
+    Case(MultiHeadAttention, {"num_heads": 2, "use_bias": True}, {"query": QUERY}),
+    Case(
+        MultiHeadAttention,
+        {"num_heads": 2, "key_dim": 3, "use_bias": True},
         {"query": QUERY, "value": VALUE},
     ),
 ]
@@ -42,7 +49,16 @@ def test_scaled_dot_product_attention_is_equation_1(masked):
         assert np.all(np.asarray(weights)[~mask] == 0)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"key_dim": 3}, {"value_dim": 6}])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"key_dim": 3},
+        {"value_dim": 6},
+        {"use_bias": True},
+        {"key_dim": 3, "use_bias": True},
+    ],
+)
 @pytest.mark.parametrize("value", [None, VALUE], ids=["self", "cross"])
 def test_multi_head_attention_is_each_head_by_itself(sizes, value):
     layer = MultiHeadAttention(num_heads=4, **sizes)

@@ -4,7 +4,15 @@ import keras
 import numpy as np
 import pytest
 from contract import Case, check_layer, check_padding_is_ignored, hidden_states
-from numpy_layers import decoder_layer, layer_norm, randomized
+from numpy_layers import (
+    add_and_norm,
+    before,
+    decoder_layer,
+    layer_norm,
+    multi_head,
+    multi_head_weights,
+    randomized,
+)
 
 from tf_transformer.layers import Decoder, DecoderLayer
 
@@ -47,6 +55,27 @@ def test_decoder_is_its_layers_one_after_another(norm_first):
     if norm_first:
         expected = layer_norm(decoder.norm, expected)
     np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-3)
+
+
+@NORM_ORDERS
+def test_attention_weights_are_those_of_each_layer_of_figure_1(norm_first):
+    decoder = Decoder(num_layers=2, **LAYER, dropout=0.5, norm_first=norm_first)
+    decoder.build(TARGET.shape, SOURCE.shape)
+    found = decoder.attention_weights(TARGET, SOURCE)
+    causal = np.tri(4, dtype=bool)
+    x = TARGET
+    for layer, (self_weights, cross_weights) in zip(decoder.layers, found, strict=True):
+        own, cross = layer.self_attention, layer.cross_attention
+        read = before(layer.self_attention_norm, x)
+        expected = multi_head_weights(own, read, read, causal)
+        np.testing.assert_allclose(self_weights, expected, rtol=1e-3, atol=1e-3)
+        attended = add_and_norm(
+            layer.self_attention_norm, x, lambda x, own=own: multi_head(own, x, x, causal)
+        )
+        read = before(layer.cross_attention_norm, attended)
+        expected = multi_head_weights(cross, read, SOURCE)
+        np.testing.assert_allclose(cross_weights, expected, rtol=1e-3, atol=1e-3)
+        x = decoder_layer(layer, x, SOURCE)
 
 
 def test_a_later_target_position_changes_no_earlier_output():

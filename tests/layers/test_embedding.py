@@ -16,6 +16,12 @@ CASES = [
     Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8}, {"inputs": IDS}),
     Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8} | LEARNED, {"inputs": IDS}),
     Case(OutputProjection, {"vocab_size": 7}, {"inputs": HIDDEN}, gives_logits=True),
+    Case(
+        OutputProjection,
+        {"vocab_size": 7, "output_bias": True},
+        {"inputs": HIDDEN},
+        gives_logits=True,
+    ),
 ]
 
 
@@ -121,6 +127,18 @@ def test_output_projection_is_a_product_with_its_kernel():
     assert [weight.shape for weight in layer.weights] == [(8, 7)]
     assert getattr(logits, "_keras_mask", None) is None
     np.testing.assert_allclose(logits, HIDDEN @ layer.kernel.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_output_bias_is_added_to_the_logits(tied):
+    options = {"d_model": 8} if tied else {}
+    layer = (PositionalEmbedding if tied else OutputProjection)(7, output_bias=True, **options)
+    layer.build((None, None, 8))
+    bias = hidden_states(7, seed=2)
+    layer.output_bias.assign(bias)
+    logits = layer(HIDDEN, reverse=True) if tied else layer(HIDDEN)
+    expected = HIDDEN @ np.asarray(layer.output_kernel()) + bias
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ import keras
 import numpy as np
 import pytest
 from contract import Case, check_layer, check_padding_is_ignored, hidden_states
-from numpy_layers import encoder_layer, layer_norm, randomized
+from numpy_layers import (
+    before,
+    encoder_layer,
+    layer_norm,
+    multi_head_weights,
+    randomized,
+)
 
 from tf_transformer.layers import Encoder, EncoderLayer
 
@@ -45,6 +51,28 @@ def test_encoder_is_its_layers_one_after_another(norm_first):
     if norm_first:
         expected = layer_norm(encoder.norm, expected)
     np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-LN", "pre-LN"])
+def test_attention_weights_are_those_of_each_layer_of_figure_1(norm_first):
+    encoder = Encoder(num_layers=3, **LAYER, dropout=0.5, norm_first=norm_first)
+    encoder.build(X.shape)
+    x = X
+    for layer, weights in zip(encoder.layers, encoder.attention_weights(X), strict=True):
+        read = before(layer.self_attention_norm, x)
+        expected = multi_head_weights(layer.self_attention, read, read)
+        np.testing.assert_allclose(weights, expected, rtol=1e-3, atol=1e-3)
+        x = encoder_layer(layer, x)
+
+
+def test_attention_weights_are_0_at_padding():
+    encoder = Encoder(num_layers=2, **LAYER)
+    encoder.build(X.shape)
+    mask = np.arange(5) < np.array([[5], [3]])
+    for weights in encoder.attention_weights(X, mask):
+        np.testing.assert_array_equal(np.asarray(weights)[1, :, :, 3:], 0.0)
+        assert np.all(np.asarray(weights)[0] > 0)
+        np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-6)
 
 
 def test_encoder_knows_order_only_from_its_inputs():

@@ -11,8 +11,12 @@ X, SUBLAYER = hidden_states(2, 3, 8), hidden_states(2, 3, 8, seed=1)
 PAIR = {"inputs": X, "sublayer_output": SUBLAYER}
 
 
-def test_feed_forward_keeps_the_contract(tmp_path):
-    case = Case(FeedForward, {"d_ff": 8}, {"inputs": X})
+ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "swish"])
+
+
+@ACTIVATIONS
+def test_feed_forward_keeps_the_contract(tmp_path, activation):
+    case = Case(FeedForward, {"d_ff": 8, "activation": activation}, {"inputs": X})
     check_layer(case, tmp_path)
     check_padding_is_ignored(case)
 
@@ -23,11 +27,17 @@ def test_add_and_norm_keeps_the_contract(tmp_path):
     check_padding_is_ignored(case)
 
 
-def test_feed_forward_is_equation_2():
-    layer = FeedForward(d_ff=20)
+@ACTIVATIONS
+def test_feed_forward_is_equation_2(activation):
+    layer = FeedForward(d_ff=20, activation=activation)
     layer.build(X.shape)
     randomized(layer)
     np.testing.assert_allclose(layer(X), feed_forward(layer, X), rtol=1e-4, atol=1e-4)
+
+
+def test_another_activation_is_refused():
+    with pytest.raises(ValueError, match="one of .* Received: activation='gelu'"):
+        FeedForward(d_ff=20, activation="gelu")
 
 
 def test_feed_forward_has_two_kernels_and_two_biases():
@@ -42,6 +52,14 @@ def test_post_ln_normalises_the_sum():
     randomized(layer)
     np.testing.assert_array_equal(layer.before(X), X)
     expected = layer_norm(layer.norm, X + SUBLAYER)
+    np.testing.assert_allclose(layer(X, SUBLAYER), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_epsilon_is_added_to_the_variance():
+    layer = AddAndNorm(norm_epsilon=0.5)
+    layer.build(X.shape)
+    randomized(layer)
+    expected = layer_norm(layer.norm, X + SUBLAYER, epsilon=0.5)
     np.testing.assert_allclose(layer(X, SUBLAYER), expected, rtol=1e-4, atol=1e-4)
 
 

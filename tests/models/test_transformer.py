@@ -22,8 +22,9 @@ VARIANTS = pytest.mark.parametrize(
         {},
         {"norm_first": True, "tie_embeddings": False},
         {"positions": "learned", "max_length": 12, "key_dim": 3, "value_dim": 5},
+        {"attention_bias": True, "output_bias": True, "activation": "swish"},
     ],
-    ids=["paper", "pre-LN-untied", "learned-key_dim"],
+    ids=["paper", "pre-LN-untied", "learned-key_dim", "biases-swish"],
 )
 
 
@@ -43,6 +44,9 @@ def logits_of(model: Transformer, source, target) -> np.ndarray:
 def test_every_beams_step_is_a_full_pass_over_its_own_history(variant):
     model = make_model(**variant)
     random, width = np.random.default_rng(3), 3
+    for weight in model.trainable_weights:
+        if "bias" in weight.name:  # they begin at zero
+            weight.assign(random.normal(size=weight.shape))
     step, cache = model.step_function(), model.initial_cache(SOURCE)
     histories = np.empty((2, width, 0), "int32")
     ancestry = np.empty((2, width, 0), "int32")
@@ -111,6 +115,40 @@ def test_logits_are_float32_and_carry_no_mask(policy):
         TARGET[:, :1], 0, np.zeros((2, 1, 1), "int32"), model.initial_cache(SOURCE)
     )
     assert step_logits.dtype == "float32"
+
+
+@VARIANTS
+def test_attention_weights_look_at_the_past_and_at_no_padding(variant):
+    model = make_model(**variant)
+    weights = {k: np.asarray(v) for k, v in model.attention_weights(SOURCE, TARGET).items()}
+    shapes = {name: array.shape for name, array in weights.items()}
+    assert shapes == {
+        "encoder": (2, 2, 2, 5, 5),
+        "decoder": (2, 2, 2, 4, 4),
+        "cross": (2, 2, 2, 4, 5),
+    }
+    for array in weights.values():
+        np.testing.assert_allclose(array.sum(axis=-1), 1.0, atol=1e-5)
+    causal = np.tri(4, dtype=bool) & (TARGET != 0)[:, None]  # [B, T, T]
+    seen = {
+        "encoder": np.broadcast_to((SOURCE != 0)[:, None], (2, 5, 5)),
+        "decoder": causal,
+        "cross": np.broadcast_to((SOURCE != 0)[:, None], (2, 4, 5)),
+    }
+    for name, array in weights.items():
+        np.testing.assert_array_equal(
+            array > 0, np.broadcast_to(seen[name][:, None], array.shape)
+        )
+
+
+@VARIANTS
+def test_padding_does_not_change_attention_weights(variant):
+    model = make_model(**variant)
+    expected = model.attention_weights(SOURCE[1:, :3], TARGET[1:, :3])
+    padded = model.attention_weights(SOURCE, TARGET)
+    for name, weights in expected.items():
+        inside = np.asarray(padded[name])[:, 1:, :, :3, :3]
+        np.testing.assert_allclose(inside, weights, atol=1e-6)
 
 
 # --- Tying and norms ---------------------------------------------------------------------

@@ -31,13 +31,14 @@ def scaled_dot_product_attention(query, key, value, mask=None):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head attention without biases (paper 3.2.2).
+    """Multi-head attention (paper 3.2.2).
 
     Args:
         num_heads: number of heads H.
         key_dim: size K of each head's queries and keys; d_model / num_heads by default.
         value_dim: size of each head's values; d_model / num_heads by default.
         kernel_initializer: for each of the four projections.
+        use_bias: add a bias to each of the four; the paper has none.
 
     Call arguments:
         query: [B, T, D].
@@ -63,6 +64,7 @@ class MultiHeadAttention(keras.layers.Layer):
         key_dim: int | None = None,
         value_dim: int | None = None,
         kernel_initializer="glorot_uniform",
+        use_bias: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -70,6 +72,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.use_bias = use_bias
         self.supports_masking = True
 
     def build(self, query_shape, value_shape=None):
@@ -86,11 +89,21 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_kernel = self._add_kernel("key_kernel", (value_width, keys))
         self.value_kernel = self._add_kernel("value_kernel", (value_width, values))
         self.output_kernel = self._add_kernel("output_kernel", (values, d_model))
+        self.query_bias = self._add_bias("query_bias", keys)
+        self.key_bias = self._add_bias("key_bias", keys)
+        self.value_bias = self._add_bias("value_bias", values)
+        self.output_bias = self._add_bias("output_bias", d_model)
 
     def _add_kernel(self, name, shape):
         # A shared initialiser instance would fill equal shapes with equal numbers.
         initializer = self.kernel_initializer.clone()
         return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+    def _add_bias(self, name, size):
+        """Zeros [size]; None without biases."""
+        if not self.use_bias:
+            return None
+        return self.add_weight(name=name, shape=(size,), initializer="zeros")
 
     def call(self, query, value=None, query_mask=None, value_mask=None, attention_mask=None):
         if value is None:
@@ -101,46 +114,54 @@ class MultiHeadAttention(keras.layers.Layer):
         else:
             heads = self.project_query(query), *self.project_memory(value)
             key_mask = value_mask
-        return self.attend(*heads, mask=combine_masks(key_mask, attention_mask))
+        outputs, _ = self.attend(*heads, mask=combine_masks(key_mask, attention_mask))
+        return outputs
 
     def project_query(self, query):
         """[B, T, D] -> queries [B, H, T, K]."""
-        return self._split_heads(self._project(query, self._cast(self.query_kernel)))
+        queries = self._project(query, self._cast(self.query_kernel), self.query_bias)
+        return self._split_heads(queries)
 
     def project_memory(self, value):
         """[B, S, D] -> keys [B, H, S, K] and values [B, H, S, value_dim]."""
-        keys = self._project(value, self._cast(self.key_kernel))
-        values = self._project(value, self._cast(self.value_kernel))
+        keys = self._project(value, self._cast(self.key_kernel), self.key_bias)
+        values = self._project(value, self._cast(self.value_kernel), self.value_bias)
         return self._split_heads(keys), self._split_heads(values)
 
     def project_self(self, query):
         """[B, T, D] -> queries, keys and values of self-attention, in one product."""
         kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
         fused = ops.concatenate([self._cast(kernel) for kernel in kernels], axis=1)
+        bias = None
+        if self.use_bias:
+            bias = ops.concatenate([self.query_bias, self.key_bias, self.value_bias])
         keys = self.query_kernel.shape[1]
-        parts = ops.split(self._project(query, fused), [keys, 2 * keys], axis=-1)
+        parts = ops.split(self._project(query, fused, bias), [keys, 2 * keys], axis=-1)
         return tuple(self._split_heads(part) for part in parts)
 
     def attend(self, query, key, value, mask=None):
         """Attention of projected heads and the output projection.
 
         Args: query [B, H, T, K], key [B, H, S, K], value [B, H, S, value_dim], mask
-            broadcastable to [B, H, T, S]. Returns: [B, T, D].
+            broadcastable to [B, H, T, S]. Returns: [B, T, D], and the weights [B, H, T, S].
         """
-        heads, _ = scaled_dot_product_attention(query, key, value, mask)
+        heads, weights = scaled_dot_product_attention(query, key, value, mask)
         heads = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
         batch, length = ops.shape(heads)[:2]
         merged = ops.reshape(heads, (batch, length, self.output_kernel.shape[0]))
-        return self._project(merged, self._cast(self.output_kernel))
+        outputs = self._project(merged, self._cast(self.output_kernel), self.output_bias)
+        return outputs, weights
 
-    def _project(self, x, kernel):
+    def _project(self, x, kernel, bias):
         # One large product: a batched one is slower, and so is its gradient.
         batch, length = ops.shape(x)[:2]
         flat = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
+        if bias is not None:
+            flat = flat + self._cast(bias)
         return ops.reshape(flat, (batch, length, kernel.shape[1]))
 
-    def _cast(self, kernel):
-        return ops.cast(kernel, self.compute_dtype)
+    def _cast(self, weight):
+        return ops.cast(weight, self.compute_dtype)
 
     def _split_heads(self, x):
         batch, length = ops.shape(x)[:2]
@@ -157,4 +178,5 @@ class MultiHeadAttention(keras.layers.Layer):
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "use_bias": self.use_bias,
         }

@@ -2,7 +2,7 @@
 
 Training and cached decoding run the same code, `DecoderLayer._forward`: a step is a forward
 pass whose "target positions" are the W beams of a sentence, with a mask that lets each beam
-see its own history among the cached keys.
+see its own history among the cached keys. The attention weights are those of the same pass.
 """
 
 import keras
@@ -51,14 +51,30 @@ class DecoderLayer(TransformerLayer):
         encoder_output_mask=None,
         training=None,
     ):
-        outputs, _ = self._forward(
+        masks = target_mask, encoder_output_mask
+        return self.forward(target, encoder_output, *masks, training=training)[0]
+
+    def forward(
+        self,
+        target,
+        encoder_output,
+        target_mask=None,
+        encoder_output_mask=None,
+        training=None,
+    ):
+        """The layer's outputs [B, T, D], and the attention weights of the same pass.
+
+        The weights are a pair, [B, H, T, T] of self-attention and [B, H, T, S] of
+        cross-attention.
+        """
+        outputs, _, weights = self._forward(
             target,
             memory=self.cross_attention.project_memory(encoder_output),
             self_mask=combine_masks(target_mask, causal_mask(ops.shape(target)[1])),
             memory_mask=combine_masks(encoder_output_mask),
             training=training,
         )
-        return outputs
+        return outputs, weights
 
     def step(self, beams, past, memory, self_mask, memory_mask):
         """One position for every beam, reading the cached keys and values of earlier ones.
@@ -73,22 +89,23 @@ class DecoderLayer(TransformerLayer):
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
         """
-        return self._forward(beams, memory, self_mask, memory_mask, past=past)
+        outputs, past, _ = self._forward(beams, memory, self_mask, memory_mask, past=past)
+        return outputs, past
 
     def _forward(self, x, memory, self_mask, memory_mask, past=None, training=False):
         add_norm = self.self_attention_norm
         query, key, value = self._project_self(add_norm.before(x), past)
-        attended = self.self_attention.attend(query, key, value, self_mask)
+        attended, self_weights = self.self_attention.attend(query, key, value, self_mask)
         x = add_norm(x, attended, training=training)
 
         add_norm = self.cross_attention_norm
         query = self.cross_attention.project_query(add_norm.before(x))
-        attended = self.cross_attention.attend(query, *memory, mask=memory_mask)
+        attended, weights = self.cross_attention.attend(query, *memory, mask=memory_mask)
         x = add_norm(x, attended, training=training)
 
         add_norm = self.feed_forward_norm
         x = add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
-        return x, (key, value)
+        return x, (key, value), (self_weights, weights)
 
     def _project_self(self, x, past):
         attention = self.self_attention
@@ -131,6 +148,17 @@ class Decoder(Stack):
                 training=training,
             )
         return self.last_norm(x)
+
+    def attention_weights(
+        self, target, encoder_output, target_mask=None, encoder_output_mask=None
+    ):
+        """`DecoderLayer.forward`'s pair of weights of each layer, without dropout."""
+        masks = target_mask, encoder_output_mask
+        x, weights = target, []
+        for layer in self.layers:
+            x, own = layer.forward(x, encoder_output, *masks, training=False)
+            weights.append(own)
+        return weights
 
     def step(self, beams, past, memory, self_mask, memory_mask):
         """`DecoderLayer.step` through all layers; `past` and `memory`: one entry a layer."""

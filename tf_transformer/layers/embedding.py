@@ -26,11 +26,14 @@ def sinusoidal_positions(positions, d_model: int):
     return ops.reshape(pairs, (-1, d_model))
 
 
-def project_to_logits(hidden, kernel):
-    """Hidden states [B, T, D] times an output kernel [D, V]: float32 logits [B, T, V]."""
+def project_to_logits(hidden, kernel, bias=None):
+    """Hidden states [B, T, D] times an output kernel [D, V], and a bias [V] if there is one:
+    float32 logits [B, T, V]."""
     batch, length = ops.shape(hidden)[:2]
     flat = ops.cast(ops.reshape(hidden, (-1, kernel.shape[0])), kernel.dtype)
     logits = ops.cast(ops.matmul(flat, kernel), "float32")
+    if bias is not None:
+        logits = logits + ops.cast(bias, "float32")
     return ops.reshape(logits, (batch, length, kernel.shape[1]))
 
 
@@ -43,6 +46,7 @@ class PositionalEmbedding(keras.layers.Layer):
         d_model: D, even.
         positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E).
         max_length: number of learned positions; sinusoids know no limit.
+        output_bias: add a bias to the logits of the output projection; the paper has none.
 
     Call arguments:
         inputs: integer ids [B, T], 0 for padding; hidden states [B, T, D] if `reverse`.
@@ -63,6 +67,7 @@ class PositionalEmbedding(keras.layers.Layer):
         d_model: int,
         positions: str = "sinusoidal",
         max_length: int | None = None,
+        output_bias: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -79,6 +84,8 @@ class PositionalEmbedding(keras.layers.Layer):
         self.d_model = d_model
         self.positions = positions
         self.max_length = max_length
+        self.use_bias = output_bias
+        self.output_bias = None
         self.supports_masking = True
 
     def build(self, inputs_shape):
@@ -93,10 +100,12 @@ class PositionalEmbedding(keras.layers.Layer):
                 shape=(self.max_length, self.d_model),
                 initializer=keras.initializers.RandomNormal(stddev=0.02),
             )
+        if self.use_bias:
+            self.output_bias = _add_output_bias(self)
 
     def call(self, inputs, reverse=False, offset=0):
         if reverse:
-            return project_to_logits(inputs, self.output_kernel())
+            return project_to_logits(inputs, self.output_kernel(), self.output_bias)
         embedded = ops.take(self.embeddings, inputs, axis=0) * self.d_model**0.5
         positions = offset + ops.arange(ops.shape(inputs)[1])
         if self.positions == "learned":
@@ -125,16 +134,24 @@ class PositionalEmbedding(keras.layers.Layer):
             "d_model": self.d_model,
             "positions": self.positions,
             "max_length": self.max_length,
+            "output_bias": self.use_bias,
         }
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class OutputProjection(keras.layers.Layer):
-    """The untied pre-softmax projection, without a bias: [B, T, D] -> float32 [B, T, V]."""
+    """The untied pre-softmax projection: [B, T, D] -> float32 [B, T, V].
 
-    def __init__(self, vocab_size: int, **kwargs):
+    Args:
+        vocab_size: V.
+        output_bias: add a bias to the logits; the paper has none.
+    """
+
+    def __init__(self, vocab_size: int, output_bias: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
+        self.use_bias = output_bias
+        self.output_bias = None
 
     def build(self, inputs_shape):
         d_model = inputs_shape[-1]
@@ -142,13 +159,15 @@ class OutputProjection(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel", shape=(d_model, self.vocab_size), initializer=normal
         )
+        if self.use_bias:
+            self.output_bias = _add_output_bias(self)
 
     def output_kernel(self):
         """[D, V]."""
         return ops.cast(self.kernel, self.compute_dtype)
 
     def call(self, inputs):
-        return project_to_logits(inputs, self.output_kernel())
+        return project_to_logits(inputs, self.output_kernel(), self.output_bias)
 
     def compute_mask(self, inputs, mask=None):
         return None
@@ -157,4 +176,9 @@ class OutputProjection(keras.layers.Layer):
         return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
 
     def get_config(self):
-        return super().get_config() | {"vocab_size": self.vocab_size}
+        own = {"vocab_size": self.vocab_size, "output_bias": self.use_bias}
+        return super().get_config() | own
+
+
+def _add_output_bias(layer):
+    return layer.add_weight(name="output_bias", shape=(layer.vocab_size,), initializer="zeros")

@@ -2,6 +2,7 @@
 
 import keras
 
+from tf_transformer.layers.masking import combine_masks
 from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
@@ -25,11 +26,17 @@ class EncoderLayer(TransformerLayer):
         self.feed_forward_norm.build(inputs_shape)
 
     def call(self, inputs, mask=None, training=None):
-        add_norm = self.self_attention_norm
-        attended = self.self_attention(add_norm.before(inputs), query_mask=mask)
+        return self.forward(inputs, mask, training)[0]
+
+    def forward(self, inputs, mask=None, training=None):
+        """The layer's outputs [B, S, D], and its attention weights [B, H, S, S]."""
+        attention, add_norm = self.self_attention, self.self_attention_norm
+        heads = attention.project_self(add_norm.before(inputs))
+        attended, weights = attention.attend(*heads, mask=combine_masks(mask))
         x = add_norm(inputs, attended, training=training)
         add_norm = self.feed_forward_norm
-        return add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
+        x = add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
+        return x, weights
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -49,6 +56,14 @@ class Encoder(Stack):
         for layer in self.layers:
             x = layer(x, mask=mask, training=training)
         return self.last_norm(x)
+
+    def attention_weights(self, inputs, mask=None):
+        """The weights [B, H, S, S] of each layer, of a pass without dropout."""
+        x, weights = inputs, []
+        for layer in self.layers:
+            x, own = layer.forward(x, mask, training=False)
+            weights.append(own)
+        return weights
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

@@ -2,6 +2,9 @@
 
 import keras
 
+ACTIVATIONS = ("relu", "swish")
+NORM_EPSILON = 1e-6
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FeedForward(keras.layers.Layer):
@@ -9,16 +12,26 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         d_ff: inner width F.
+        activation: "relu", the paper's max(0, x), or "swish", x / (1 + exp(-x)) in its place.
+
+    Raises:
+        ValueError: if `activation` is unknown.
     """
 
-    def __init__(self, d_ff: int, **kwargs):
+    def __init__(self, d_ff: int, activation: str = "relu", **kwargs):
         super().__init__(**kwargs)
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"`activation` must be one of {ACTIVATIONS}. "
+                f"Received: activation={activation!r}."
+            )
         self.d_ff = d_ff
+        self.activation = activation
         self.supports_masking = True
 
     def build(self, inputs_shape):
         policy = self.dtype_policy
-        self.inner = keras.layers.Dense(self.d_ff, "relu", name="inner", dtype=policy)
+        self.inner = keras.layers.Dense(self.d_ff, self.activation, name="inner", dtype=policy)
         self.outer = keras.layers.Dense(inputs_shape[-1], name="outer", dtype=policy)
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
@@ -30,7 +43,7 @@ class FeedForward(keras.layers.Layer):
         return inputs_shape
 
     def get_config(self):
-        return super().get_config() | {"d_ff": self.d_ff}
+        return super().get_config() | {"d_ff": self.d_ff, "activation": self.activation}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -44,19 +57,29 @@ class AddAndNorm(keras.layers.Layer):
     Args:
         dropout: rate on the sublayer's output.
         norm_first: normalise the sublayer's input instead of the sum.
+        norm_epsilon: added to the variance under the root.
 
     Call arguments:
         inputs: x, [B, T, D].
         sublayer_output: Sublayer(before(x)), [B, T, D].
     """
 
-    def __init__(self, dropout: float = 0.0, norm_first: bool = False, **kwargs):
+    def __init__(
+        self,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        norm_epsilon: float = NORM_EPSILON,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.rate = dropout
         self.norm_first = norm_first
+        self.norm_epsilon = norm_epsilon
         policy = self.dtype_policy
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, name="norm", dtype=policy)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=norm_epsilon, name="norm", dtype=policy
+        )
         self.supports_masking = True
 
     def build(self, inputs_shape, sublayer_output_shape=None):
@@ -74,4 +97,8 @@ class AddAndNorm(keras.layers.Layer):
         return inputs_shape
 
     def get_config(self):
-        return super().get_config() | {"dropout": self.rate, "norm_first": self.norm_first}
+        return super().get_config() | {
+            "dropout": self.rate,
+            "norm_first": self.norm_first,
+            "norm_epsilon": self.norm_epsilon,
+        }

@@ -3,7 +3,7 @@
 import keras
 
 from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.feed_forward import NORM_EPSILON, AddAndNorm, FeedForward
 
 
 class TransformerLayer(keras.layers.Layer):
@@ -15,6 +15,9 @@ class TransformerLayer(keras.layers.Layer):
         key_dim, value_dim: sizes per head; d_model / num_heads by default.
         dropout: rate on each sublayer's output.
         norm_first: pre-LN instead of the paper's post-LN.
+        attention_bias: biases in the projections of attention, which the paper has not.
+        activation: of the feed-forward network, see `FeedForward`.
+        norm_epsilon: of every layer norm.
     """
 
     def __init__(
@@ -25,6 +28,9 @@ class TransformerLayer(keras.layers.Layer):
         value_dim: int | None = None,
         dropout: float = 0.0,
         norm_first: bool = False,
+        attention_bias: bool = False,
+        activation: str = "relu",
+        norm_epsilon: float = NORM_EPSILON,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -35,6 +41,9 @@ class TransformerLayer(keras.layers.Layer):
             "value_dim": value_dim,
             "dropout": dropout,
             "norm_first": norm_first,
+            "attention_bias": attention_bias,
+            "activation": activation,
+            "norm_epsilon": norm_epsilon,
         }
         self.supports_masking = True
         self.add_sublayers()
@@ -45,14 +54,17 @@ class TransformerLayer(keras.layers.Layer):
 
     def attention(self, name: str) -> MultiHeadAttention:
         sizes = {size: self.arguments[size] for size in ("num_heads", "key_dim", "value_dim")}
-        return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
+        bias = self.arguments["attention_bias"]
+        return MultiHeadAttention(**sizes, use_bias=bias, name=name, dtype=self.dtype_policy)
 
     def add_and_norm(self, name: str) -> AddAndNorm:
-        options = {option: self.arguments[option] for option in ("dropout", "norm_first")}
+        names = ("dropout", "norm_first", "norm_epsilon")
+        options = {option: self.arguments[option] for option in names}
         return AddAndNorm(**options, name=name, dtype=self.dtype_policy)
 
     def feed_forward_network(self, name: str) -> FeedForward:
-        return FeedForward(self.arguments["d_ff"], name=name, dtype=self.dtype_policy)
+        own = {argument: self.arguments[argument] for argument in ("d_ff", "activation")}
+        return FeedForward(**own, name=name, dtype=self.dtype_policy)
 
     def get_config(self):
         return super().get_config() | self.arguments
@@ -82,7 +94,9 @@ class Stack(TransformerLayer):
             for i in range(self.num_layers)
         ]
         self.norm = (
-            keras.layers.LayerNormalization(epsilon=1e-6, name="norm", dtype=policy)
+            keras.layers.LayerNormalization(
+                epsilon=self.arguments["norm_epsilon"], name="norm", dtype=policy
+            )
             if norm_first
             else None
         )

@@ -5,6 +5,7 @@ from keras import ops
 
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
+from tf_transformer.training.model import TokenModel
 
 _STACK_ARGUMENTS = (
     "num_layers",
@@ -14,13 +15,16 @@ _STACK_ARGUMENTS = (
     "value_dim",
     "dropout",
     "norm_first",
+    "attention_bias",
+    "activation",
+    "norm_epsilon",
 )
 
 # --- The model ---------------------------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(keras.Model):
+class Transformer(TokenModel):
     """Inputs {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; output
     float32 logits [B, T, V] for the token that follows each target position.
 
@@ -40,6 +44,10 @@ class Transformer(keras.Model):
         tie_embeddings: one matrix for source and target embeddings and the output projection
             (paper 3.4), or three.
         max_length: longest input, where positions are learned.
+        attention_bias: biases in the projections of attention, which the paper has not.
+        output_bias: a bias added to the logits, which the paper has not.
+        activation: "relu", or "swish", of the feed-forward networks.
+        norm_epsilon: added to the variance in every layer norm.
 
     Example:
         >>> model = Transformer(vocab_size=100, num_layers=2, d_model=64, d_ff=128, num_heads=4)
@@ -62,6 +70,10 @@ class Transformer(keras.Model):
         positions: str = "sinusoidal",
         tie_embeddings: bool = True,
         max_length: int | None = None,
+        attention_bias: bool = False,
+        output_bias: bool = False,
+        activation: str = "relu",
+        norm_epsilon: float = 1e-6,
         dtype=None,
         **kwargs,
     ):
@@ -78,6 +90,10 @@ class Transformer(keras.Model):
             "positions": positions,
             "tie_embeddings": tie_embeddings,
             "max_length": max_length,
+            "attention_bias": attention_bias,
+            "output_bias": output_bias,
+            "activation": activation,
+            "norm_epsilon": norm_epsilon,
         }
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         stack = {name: arguments[name] for name in _STACK_ARGUMENTS} | {"dtype": policy}
@@ -104,6 +120,42 @@ class Transformer(keras.Model):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         own = {"name": self.name, "trainable": self.trainable, "dtype": policy}
         return own | self.arguments
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.arguments["vocab_size"]
+
+    @property
+    def longest_input(self) -> int | None:
+        """The most positions of source or target; None where there is no limit."""
+        return (
+            self.arguments["max_length"] if self.arguments["positions"] == "learned" else None
+        )
+
+    # --- Looking inside ------------------------------------------------------------------
+
+    def attention_weights(self, source, target):
+        """What a forward pass attends to, without dropout.
+
+        Args:
+            source, target: ids [B, S] and [B, T], as the model itself takes them.
+
+        Returns:
+            A dict of weights, a row of which sums to 1 over the keys: "encoder"
+            [N, B, H, S, S], "decoder" [N, B, H, T, T] and "cross" [N, B, H, T, S].
+        """
+        source_mask, target_mask = padding_mask(source), padding_mask(target)
+        embedded = self.source_embedding(source)
+        encoder = self.encoder.attention_weights(embedded, source_mask)
+        decoder = self.decoder.attention_weights(
+            self.target_embedding(target), self.encode(source), target_mask, source_mask
+        )
+        return {
+            "encoder": ops.stack(encoder),
+            "decoder": ops.stack([own for own, _ in decoder]),
+            "cross": ops.stack([cross for _, cross in decoder]),
+        }
 
     # --- Cached decoding -----------------------------------------------------------------
 
@@ -162,7 +214,8 @@ class Transformer(keras.Model):
                 self_mask=_own_history(ancestry, width),
                 memory_mask=cache["memory_mask"],
             )
-            return project_to_logits(hidden, output_kernel), {**cache, "past": past}
+            logits = project_to_logits(hidden, output_kernel, self.projection.output_bias)
+            return logits, {**cache, "past": past}
 
         return step
 
@@ -170,15 +223,16 @@ class Transformer(keras.Model):
 def _embeddings(arguments, policy):
     """Source embedding, target embedding and output projection: one layer, or three."""
 
-    def embedding(name: str) -> PositionalEmbedding:
+    def embedding(name: str, **options) -> PositionalEmbedding:
         names = ("vocab_size", "d_model", "positions", "max_length")
-        own = {argument: arguments[argument] for argument in names}
+        own = {argument: arguments[argument] for argument in names} | options
         return PositionalEmbedding(**own, name=name, dtype=policy)
 
+    bias = arguments["output_bias"]
     if arguments["tie_embeddings"]:
-        return (embedding("embedding"),) * 3
+        return (embedding("embedding", output_bias=bias),) * 3
     projection = OutputProjection(
-        arguments["vocab_size"], name="output_projection", dtype=policy
+        arguments["vocab_size"], bias, name="output_projection", dtype=policy
     )
     return embedding("source_embedding"), embedding("target_embedding"), projection
 
