@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.data.batching import BatchPlan, bucket_boundaries, make_dataset
+from tf_transformer.data.batching import Batch, BatchPlan, bucket_boundaries, make_dataset
 from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
 from tf_transformer.errors import UserError
@@ -243,3 +243,57 @@ def test_resuming_gives_the_batches_of_an_unbroken_run(corpus, plan, start):
     for (inputs, labels), (expected, expected_labels) in zip(resumed, unbroken, strict=True):
         np.testing.assert_array_equal(inputs["source"], expected["source"])
         np.testing.assert_array_equal(labels, expected_labels)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 3, 4, 100])
+@pytest.mark.parametrize("num_pairs", [0, 1, 5, 8])
+def test_the_shares_of_a_batch_have_each_pair_once_and_one_shape(num_pairs, num_replicas):
+    batch = Batch(np.arange(10, 10 + num_pairs), num_rows=8, length=12)
+    shares = [batch.share(replica, num_replicas) for replica in range(num_replicas)]
+    assert sorted(np.concatenate([share.rows for share in shares])) == batch.rows.tolist()
+    (shape,) = {(share.num_rows, share.length) for share in shares}
+    assert shape == (-(-8 // num_replicas), 12)
+    sizes = [len(share.rows) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= shape[0]
+
+
+@pytest.mark.parametrize("num_replicas", [2, 3])
+def test_replicas_together_see_the_batches_of_one(corpus, plan, num_replicas):
+    """Rows of padding apart, and whoever makes the shares: here two workers."""
+    steps = plan.steps_per_epoch
+    whole = make_dataset(corpus, plan, start_step=1, num_steps=steps)
+    workers = [range(num_replicas - 1), [num_replicas - 1]]
+    made = [
+        iter(
+            make_dataset(
+                corpus,
+                plan,
+                start_step=1,
+                num_steps=steps,
+                replicas=replicas,
+                num_replicas=num_replicas,
+            )
+        )
+        for replicas in workers
+    ]
+    for batch in whole:
+        shares = [next(made[0]) for _ in workers[0]] + [next(made[1])]
+        assert len({tuple(labels.shape) for _, labels in shares}) == 1
+        assert real_rows(shares) == real_rows([batch])
+    assert all(next(rest, None) is None for rest in made)
+
+
+def real_rows(elements) -> list[tuple[tuple[int, ...], ...]]:
+    """Source, decoder input and labels of every row that is not all padding, sorted."""
+    rows = []
+    for inputs, labels in elements:
+        sides = inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy()
+        rows += [tuple(tuple(ids.tolist()) for ids in row) for row in zip(*sides, strict=True)]
+    return sorted(row for row in rows if any(row[2]))
+
+
+def test_a_dataset_of_shares_has_as_many_elements_as_it_says(corpus, plan):
+    dataset = make_dataset(corpus, plan, num_steps=3, replicas=[0, 1], num_replicas=2)
+    assert dataset.cardinality() == 6
+    assert sum(1 for _ in dataset) == 6

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
+from tf_transformer.data.corpus import (
+    check_line_counts,
+    read_lines,
+    read_pairs,
+    resolve_prefixes,
+)
 from tf_transformer.errors import UserError
 
 
@@ -131,3 +136,20 @@ def test_counts_are_compared_per_file_and_not_over_all(tmp_path):
 def test_different_numbers_of_files_are_a_programming_error(tmp_path):
     with pytest.raises(ValueError, match="Received: 1 and 0 files"):
         list(read_pairs([tmp_path / "1.en"], []))
+
+
+@pytest.mark.parametrize("name", ["1.de", "1.de.gz"])
+@pytest.mark.parametrize("data", [b"x\ny\n", b"x\r\ny", b"\n\n"])
+def test_equal_line_counts_pass_whatever_the_line_ends(tmp_path, name, data):
+    source = write(tmp_path / "1.en", b"a\nb\n")
+    check_line_counts([source], [write(tmp_path / name, data)])
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"), [(b"", 0), (b"x", 1), (b"x\n", 1), (b"x\ny\nz", 3), (b"x\ry\n", 1)]
+)
+def test_the_count_of_lines_is_that_of_reading_them(tmp_path, data, lines):
+    source, target = write(tmp_path / "1.en", b"a\nb\n"), write(tmp_path / "1.de", data)
+    assert len(list(read_lines(target))) == lines
+    with pytest.raises(UserError, match=rf"1.en with 2 and .*1.de with {lines}\."):
+        check_line_counts([source, source], [source, target])

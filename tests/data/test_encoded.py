@@ -162,7 +162,7 @@ def test_interrupted_encoding_leaves_the_old_corpus(tokenizer, tmp_path):
 
 def test_encoding_replaces_an_old_corpus_and_leftovers(tokenizer, tmp_path):
     encode_corpus(PAIRS, tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
-    shutil.copytree(tmp_path / "c", tmp_path / "c.tmp")  # as after a kill
+    shutil.copytree(tmp_path / "c", tmp_path / ".c.4242.tmp")  # as after a kill
     corpus = encode_corpus(PAIRS[:2], tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
     assert (len(corpus), corpus.fingerprint) == (2, "new")
     assert [path.name for path in tmp_path.iterdir()] == ["c"]

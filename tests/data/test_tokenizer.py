@@ -1,5 +1,8 @@
 """SentencePiece inside the graph, against the SentencePiece library."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sentencepiece
@@ -172,6 +175,19 @@ def test_impossible_training_is_refused_with_the_bound(tmp_path, lines, vocab_si
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_symbols_are_single_pieces_and_come_back(tmp_path, kind):
+    symbols, text = ["(S", "(SBAR", ")S", "XX", "."], "(SBAR (S XX . )S XX"
+    lines = ["a small text", "that repeats a little", "a small text that repeats"] * 20
+    path = tmp_path / "tokenizer.model"
+    train_tokenizer(lines, path, vocab_size=281, kind=kind, symbols=symbols)
+    tokenizer = Tokenizer(path)
+    ids = tokenizer.tokenize(tf.constant([text, "a text"]))
+    pieces = [piece.decode() for piece in tokenizer.pieces(ids[0]).numpy()]
+    assert pieces == [f"\u2581{word}" for word in text.split()]
+    assert [line.decode() for line in tokenizer.detokenize(ids).numpy()] == [text, "a text"]
+
+
 @pytest.mark.parametrize("vocab_size", [100, 5000])
 def test_the_bound_in_the_message_works(tmp_path, vocab_size):
     path = tmp_path / "m.model"
@@ -214,3 +230,20 @@ def test_model_with_other_special_ids_is_refused(tmp_path):
     )
     with pytest.raises(UserError, match=r"must be \{'pad_id': 0.*Received: \{'pad_id': -1"):
         Tokenizer(tmp_path / "m.model")
+
+
+def test_a_target_model_beside_it_segments_the_target_language(tokenizer, tmp_path):
+    one, other = tmp_path / "tokenizer.model", tmp_path / "tokenizer.target.model"
+    shutil.copy(tokenizer.path, one)
+    text = tf.constant(["the big dog"])
+    alone = Tokenizer(one)
+    assert alone.tokenize_target(text).to_list() == alone.tokenize(text).to_list()
+    train_tokenizer(["the big dog"] * 20, other, vocab_size=272, kind="bpe")
+    with pytest.raises(UserError, match="target.model must have the .* pieces of tokenizer"):
+        Tokenizer(one)
+    train_tokenizer(["gid bot he go be tig hot"] * 20, one, vocab_size=272, kind="bpe")
+    both = Tokenizer(one)
+    assert both.tokenize(text).to_list() == Tokenizer(one).tokenize(text).to_list()
+    alone = Tokenizer(Path(shutil.copy(other, tmp_path / "alone.model")))
+    assert both.tokenize_target(text).to_list() == alone.tokenize(text).to_list()
+    assert both.tokenize_target(text).to_list() != both.tokenize(text).to_list()

@@ -1,6 +1,6 @@
 """Token-counted batches on a small fixed set of shapes (paper 5.1)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,11 @@ class Batch:
     rows: np.ndarray
     num_rows: int
     length: int
+
+    def share(self, replica: int, num_replicas: int) -> "Batch":
+        """Every `num_replicas`-th pair from `replica` on; all shares have the same shape."""
+        num_rows = -(-self.num_rows // num_replicas)
+        return Batch(self.rows[replica::num_replicas], num_rows, self.length)
 
 
 @dataclass(frozen=True)
@@ -162,27 +167,43 @@ class BatchPlan:
 
 
 def make_dataset(
-    corpus: EncodedCorpus, plan: BatchPlan, *, start_step: int = 0, num_steps: int | None = None
+    corpus: EncodedCorpus,
+    plan: BatchPlan,
+    *,
+    start_step: int = 0,
+    num_steps: int | None = None,
+    replicas: Sequence[int] = (0,),
+    num_replicas: int = 1,
 ) -> tf.data.Dataset:
     """The batches of `plan` from `start_step` on, as Keras takes them.
+
+    Args:
+        corpus: the pairs.
+        plan: made for `corpus`.
+        start_step: counted from 0 over all epochs.
+        num_steps: None for no end.
+        replicas: whose shares to make; each is an element of its own, in this order.
+        num_replicas: into how many shares of equal shape each batch is cut.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32 and padded with PAD.
         Labels are the target sentence with EOS; "target", the decoder's input, is BOS and the
-        labels before their EOS. Infinite if `num_steps` is None.
+        labels before their EOS.
     """
 
     def generate() -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
         step = start_step
         while num_steps is None or step < start_step + num_steps:
-            yield _arrays(corpus, plan.batch(step))
+            batch = plan.batch(step)
+            for replica in replicas:
+                yield _arrays(corpus, batch.share(replica, num_replicas))
             step += 1
 
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids)
-    cardinality = tf.data.INFINITE_CARDINALITY if num_steps is None else num_steps
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    return dataset.apply(tf.data.experimental.assert_cardinality(cardinality)).prefetch(
+    elements = tf.data.INFINITE_CARDINALITY if num_steps is None else num_steps * len(replicas)
+    return dataset.apply(tf.data.experimental.assert_cardinality(elements)).prefetch(
         tf.data.AUTOTUNE
     )
 

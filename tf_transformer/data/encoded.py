@@ -3,25 +3,24 @@
 import dataclasses
 import itertools
 import json
-import os
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data.corpus import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
+from tf_transformer.files import replacing_folder
 
 CHUNK_PAIRS = 2048  # tokenised at once, by all cores
+COUNTED_IDS = 2**20  # at once; NumPy makes int64 of them
 INFO_FILE = "corpus.json"
-SIDES = ("source", "target")
 COUNTS = ("read", "kept", "empty", "too_long", "ratio")
 
 
@@ -129,6 +128,15 @@ class EncodedCorpus:
         """
         return self._sides[side].padded(rows, length)
 
+    def piece_counts(self, vocab_size: int) -> np.ndarray:
+        """How often each id occurs, on both sides together: int64 [V]."""
+        counts = np.zeros(vocab_size, np.int64)
+        for side in self._sides.values():
+            for start in range(0, len(side.ids), COUNTED_IDS):
+                ids = side.ids[start : start + COUNTED_IDS]
+                counts += np.bincount(ids, minlength=vocab_size)
+        return counts
+
 
 class _SideWriter:
     """Appends tokenised sentences to the files that `_Side` reads."""
@@ -146,16 +154,7 @@ class _SideWriter:
         self._lengths.append(lengths[keep])
 
     def finish(self) -> None:
-        with self._ids_path.open("ab") as file:
-            _flush_to_disk(file)
-        with self._lengths_path.open("wb") as file:
-            np.save(file, np.concatenate(self._lengths))
-            _flush_to_disk(file)
-
-
-def _flush_to_disk(file: IO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+        np.save(self._lengths_path, np.concatenate(self._lengths))
 
 
 def encode_corpus(
@@ -172,7 +171,7 @@ def encode_corpus(
 
     Args:
         pairs: source and target sentences.
-        tokenizer: for both sides.
+        tokenizer: for both sides; if the target language has a model of its own, with that.
         directory: to write; an older corpus there is replaced.
         max_length: in tokens with EOS; pairs with a longer side are dropped.
         max_ratio: of the longer to the shorter side, in tokens with EOS.
@@ -182,7 +181,9 @@ def encode_corpus(
     Raises:
         UserError: if no pair is left, the disk is full, or as `pairs` raises it.
     """
-    with _replacing_corpus(directory) as temporary:
+    if directory.exists() and not (directory / INFO_FILE).is_file():
+        raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
+    with replacing_folder(directory) as temporary:
         dtype = "<u2" if tokenizer.vocab_size <= 2**16 else "<i4"
         sides = [_SideWriter(temporary, name, dtype) for name in SIDES]
         counts: Counter[str] = Counter()
@@ -204,24 +205,6 @@ def encode_corpus(
     return EncodedCorpus.open(directory)
 
 
-@contextmanager
-def _replacing_corpus(directory: Path) -> Iterator[Path]:
-    """Yields a new folder, which takes the place of `directory` when the block succeeds."""
-    if directory.exists() and not (directory / INFO_FILE).is_file():
-        raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
-    temporary = directory.with_name(f"{directory.name}.tmp")
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        yield temporary
-        shutil.rmtree(directory, ignore_errors=True)
-        temporary.rename(directory)
-    except OSError as error:
-        raise UserError(f"Cannot write {directory}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _append(
     sides: list[_SideWriter],
     tokenizer: Tokenizer,
@@ -230,7 +213,10 @@ def _append(
     max_ratio: float,
 ) -> dict[str, int]:
     """Writes the usable ones of `pairs`; returns the counts of a `FilterReport`."""
-    encoded = [_tokenise(tokenizer, texts) for texts in zip(*pairs, strict=True)]
+    columns = zip(
+        (tokenizer.tokenize, tokenizer.tokenize_target), zip(*pairs, strict=True), strict=True
+    )
+    encoded = [_tokenise(tokenize, texts) for tokenize, texts in columns]
     (_, source_lengths), (_, target_lengths) = encoded
     chosen = _drop(source_lengths, target_lengths, max_length, max_ratio)
     chosen["kept"] = ~np.any(list(chosen.values()), axis=0)
@@ -241,15 +227,15 @@ def _append(
 
 def _write_info(path: Path, dtype: str, fingerprint: str, report: FilterReport) -> None:
     info = {"dtype": dtype, "fingerprint": fingerprint, "report": dataclasses.asdict(report)}
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(info, file, indent=2)
-        _flush_to_disk(file)
+    path.write_text(json.dumps(info, indent=2), encoding="utf-8")
 
 
-def _tokenise(tokenizer: Tokenizer, texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _tokenise(
+    tokenize: Callable[[tf.Tensor], tf.RaggedTensor], texts: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """The ids of `texts` one after the other, EOS after each, and their lengths [B]."""
     ends = tf.fill([len(texts), 1], EOS_ID)
-    ids = tf.concat([tokenizer.tokenize(tf.constant(texts)), ends], axis=1)
+    ids = tf.concat([tokenize(tf.constant(texts)), ends], axis=1)
     return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)
 
 

@@ -20,7 +20,14 @@ TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds 
 MaybeRagged = tf.Tensor | tf.RaggedTensor
 
 
-def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: str) -> None:
+def train_tokenizer(
+    lines: Iterable[str],
+    path: Path,
+    *,
+    vocab_size: int,
+    kind: str,
+    symbols: Iterable[str] = (),
+) -> None:
     """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
 
     Characters that `lines` lacks are spelled in bytes, so every text can be encoded.
@@ -30,6 +37,7 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
         path: the model file to write.
         vocab_size: number of pieces, with the four special ids and 256 bytes.
         kind: "bpe" (paper 5.1) or "unigram".
+        symbols: words that are a piece each, in any text, beside what is found in `lines`.
 
     Raises:
         UserError: if `lines` are empty, or too few or too varied for `vocab_size`; the
@@ -49,6 +57,8 @@ def train_tokenizer(lines: Iterable[str], path: Path, *, vocab_size: int, kind: 
             character_coverage=1.0,
             normalization_rule_name="nmt_nfkc",
             minloglevel=2,
+            # A piece that begins a word has U+2581 in the place of the blank before it.
+            user_defined_symbols=sorted({f"\u2581{symbol}" for symbol in symbols}),
             **SPECIAL_IDS,
         )
     except RuntimeError as error:
@@ -90,21 +100,35 @@ def _explain(message: str, vocab_size: int) -> UserError:
 class Tokenizer(tf.Module):
     """A SentencePiece model as TensorFlow operations: text to ids and back.
 
+    If `target_model_path(path)` exists, a model of the same ids, it segments text of the target
+    language.
+
     Attributes:
         path: the model file.
         model_bytes: its content.
+        models: that, by the name "source", and "target" if that has a model of its own.
         vocab_size: number of ids V.
 
     Raises:
-        UserError: if `path` is no SentencePiece model, or one with other special ids.
+        UserError: if `path` is no SentencePiece model, or one with other special ids, or
+            the model of the target language has not as many.
     """
 
     def __init__(self, path: Path):
         super().__init__(name="tokenizer")
         self.path = Path(path)
         self.model_bytes = _read_model(self.path)
-        self._sentencepiece = tf_text.SentencepieceTokenizer(self.model_bytes)
-        self.vocab_size = int(self._sentencepiece.vocab_size())
+        self.models = {"source": self.model_bytes}
+        beside = target_model_path(self.path)
+        if beside.exists():
+            self.models["target"] = _read_model(beside)
+        self._loaded = {side: _load(model) for side, model in self.models.items()}
+        self.vocab_size, *other = (int(one.vocab_size()) for one in self._loaded.values())
+        if other and other != [self.vocab_size]:
+            raise UserError(
+                f"{beside} must have the {self.vocab_size} pieces of {self.path.name}. "
+                f"Received: {other[0]}."
+            )
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Strings [B] to int32 ids [B, None], without BOS and EOS.
@@ -112,6 +136,23 @@ class Tokenizer(tf.Module):
         Invalid UTF-8 becomes U+FFFD.
         """
         return self._call("tokenize", tf.ensure_shape(text, [None]))
+
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """`tokenize` of text in the target language, if that has a model of its own."""
+        side = "target" if "target" in self.models else "source"
+        return self._call("tokenize", tf.ensure_shape(text, [None]), side)
+
+    def copy(self, path: Path) -> None:
+        """Writes the model to `path`, and that of the target language beside it, if any.
+
+        Raises:
+            UserError: if they cannot be written.
+        """
+        paths = {"target": target_model_path(path), "source": path}
+        for side, file in paths.items():  # that of the source last: with it, all is there
+            if side in self.models:
+                with replacing(file) as temporary:
+                    temporary.write_bytes(self.models[side])
 
     def detokenize(self, ids: MaybeRagged) -> tf.Tensor:
         """int32 ids [B, T] to strings [B]: rows up to their first EOS, without PAD and BOS."""
@@ -125,17 +166,26 @@ class Tokenizer(tf.Module):
         """The subword of each id, as strings of the shape of `ids`."""
         return self._call("id_to_string", ids)
 
-    def _call(self, operation: str, argument: MaybeRagged) -> MaybeRagged:
+    def _call(self, operation: str, argument: MaybeRagged, side: str = "source") -> MaybeRagged:
         """Applies an operation of SentencePiece, with the model loaded again if it is gone.
 
         `tf.random.set_seed` clears TensorFlow's kernels, and with them the loaded model. Only
         eager calls notice; a `tf.function` traced before keeps the lost one.
         """
         try:
-            return getattr(self._sentencepiece, operation)(argument)
+            return getattr(self._loaded[side], operation)(argument)
         except tf.errors.NotFoundError:
-            self._sentencepiece = tf_text.SentencepieceTokenizer(self.model_bytes)
-            return getattr(self._sentencepiece, operation)(argument)
+            self._loaded[side] = _load(self.models[side])
+            return getattr(self._loaded[side], operation)(argument)
+
+
+def target_model_path(path: Path) -> Path:
+    """tokenizer.target.model of tokenizer.model; see docs/conversion.md."""
+    return path.with_name(f"{path.stem}.target{path.suffix}")
+
+
+def _load(model: bytes) -> tf_text.SentencepieceTokenizer:
+    return tf_text.SentencepieceTokenizer(model)
 
 
 def _read_model(path: Path) -> bytes:

@@ -1,0 +1,143 @@
+"""One pass over parallel text of any size: what the checks beside it look at."""
+
+import hashlib
+import random
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from tf_transformer.data.corpus import read_pairs
+
+SAMPLE_PAIRS = 100_000  # held in memory; of a smaller corpus that is all
+HASHES = 2**23  # of 8 million sentences, and of as many pairs: 256 MiB with their numbers
+PROGRESS_EVERY = 10_000
+
+
+class Pair(NamedTuple):
+    """A sentence pair and its number in the corpus, from 0."""
+
+    source: str
+    target: str
+    index: int
+
+
+class Hashes:
+    """The 64-bit hashes of at most `limit` of the sentences added, and their numbers.
+
+    Beyond the limit it keeps those hashes that `every` divides, a power of two. So it knows
+    all copies of a sentence or none, and two of these objects can be compared.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.every = 1
+        self.added = 0
+        self._hashes, self._numbers = array("Q"), array("Q")
+
+    def add(self, text: str, number: int) -> None:
+        self.added += 1
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        value = int.from_bytes(digest, "little")
+        if value % self.every == 0:
+            self._hashes.append(value)
+            self._numbers.append(number)
+        while len(self._hashes) > self.limit:
+            self.every *= 2
+            hashes, numbers = self.kept(self.every)
+            self._hashes, self._numbers = array("Q", hashes), array("Q", numbers)
+
+    def kept(self, every: int) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes that `every` divides and their sentences' numbers, uint64 [N] each."""
+        hashes = np.frombuffer(self._hashes.tobytes(), np.uint64)
+        chosen = hashes % np.uint64(every) == 0
+        return hashes[chosen], np.frombuffer(self._numbers.tobytes(), np.uint64)[chosen]
+
+
+@dataclass
+class Survey:
+    """What was seen of a split.
+
+    Attributes:
+        name: "train", "dev" or "test".
+        every: each `every`-th pair of the files was looked at.
+        sources, both: hashes of the source sentences, and of the pairs.
+        pairs: how many were looked at.
+        sample: a uniform sample of them, in their order; all of a small split.
+    """
+
+    name: str
+    every: int
+    sources: Hashes
+    both: Hashes
+    pairs: int = 0
+    sample: list[Pair] = field(default_factory=list)
+    _files: list[tuple[Path, Path]] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+
+    def file_of(self, index: int) -> int:
+        """Which pair of files holds pair `index`, from 0."""
+        return bisect_right(self._starts, index) - 1
+
+    def files(self, number: int) -> tuple[Path, Path]:
+        """The source and the target file of a number that `file_of` gave."""
+        return self._files[number]
+
+    def place(self, index: int, side: Literal["source", "target"] = "source") -> str:
+        """FILE:LINE of a pair, for a message."""
+        number = self.file_of(index)
+        file = self._files[number][side == "target"]
+        return f"{file}:{index - self._starts[number] + 1}"
+
+
+def take_survey(
+    name: str,
+    source_files: Sequence[Path],
+    target_files: Sequence[Path],
+    *,
+    every: int = 1,
+    sample_pairs: int = SAMPLE_PAIRS,
+    hashes: int = HASHES,
+    progress: Callable[[int], None] | None = None,
+) -> Survey:
+    """Reads parallel files once; the memory it takes does not grow with them.
+
+    Args:
+        name: of the split, for messages.
+        source_files, target_files: as `read_pairs` takes them.
+        every: looks at each `every`-th pair only.
+        sample_pairs, hashes: how many pairs and hashes to hold.
+        progress: called with the number of pairs read so far.
+
+    Raises:
+        UserError: as `read_pairs` does.
+    """
+    survey = Survey(name, every, Hashes(hashes), Hashes(hashes))
+    rng, read = random.Random(1), 0
+    for files in zip(source_files, target_files, strict=True):
+        survey._files.append(files)
+        survey._starts.append(read)
+        for index, pair in enumerate(read_pairs([files[0]], [files[1]]), read):
+            read = index + 1
+            if index % every == 0:
+                _look_at(survey, Pair(*pair, index), sample_pairs, rng)
+            if progress is not None and read % PROGRESS_EVERY == 0:
+                progress(read)
+    survey.sample.sort(key=lambda pair: pair.index)
+    return survey
+
+
+def _look_at(survey: Survey, pair: Pair, sample_pairs: int, rng: random.Random) -> None:
+    source, target = pair.source.strip(), pair.target.strip()
+    survey.sources.add(source, pair.index)
+    survey.both.add(f"{source}\n{target}", pair.index)
+    # Vitter 1985, algorithm R.
+    if survey.pairs < sample_pairs:
+        survey.sample.append(pair)
+    elif (slot := int(rng.random() * (survey.pairs + 1))) < sample_pairs:
+        survey.sample[slot] = pair
+    survey.pairs += 1

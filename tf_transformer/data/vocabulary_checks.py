@@ -1,0 +1,123 @@
+"""The tokenizer against the model and the text, and what tokenising left of the text.
+
+Checks return what those of `data.line_checks` do.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, UNK_ID
+from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.findings import Count, Finding, judge, percent
+from tf_transformer.data.survey import Survey
+from tf_transformer.data.tokenizer import Tokenizer
+
+UNKNOWN = 0.02
+UNUSED = 0.25
+DROPPED = 0.05
+
+LINES = 5_000  # of each side that are tokenised to look for unknown characters
+SHOWN = 8  # unknown characters in a message
+
+
+def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
+    """The tokenizer's pieces against `model.vocab_size`."""
+    check, pieces = "vocabulary", tokenizer.vocab_size
+    if pieces > vocab_size:
+        text = (
+            f"the tokenizer has {pieces:,} pieces, the model only {vocab_size:,}: training "
+            f"fails at the first piece beyond. Use --set model.vocab_size={pieces}."
+        )
+    elif pieces < vocab_size:
+        text = (
+            f"the tokenizer has {pieces:,} pieces, the model {vocab_size:,}: the rest costs "
+            f"memory and time for nothing. Use --set model.vocab_size={pieces}."
+        )
+    else:
+        return [Finding(check, f"{pieces:,} pieces, as the model has")]
+    return [Finding(check, text, warning=True)]
+
+
+def check_unknown(tokenizer: Tokenizer, surveys: Sequence[Survey]) -> list[Finding]:
+    """Lines with characters that the tokenizer spells as <unk>, or byte by byte."""
+    unknown = _spelling_ids(tokenizer)
+    counts, characters = [], set()
+    for survey in surveys:
+        sample = survey.sample[:: max(1, len(survey.sample) // LINES)]
+        for number, side in enumerate(SIDES):
+            lines = [pair[number] for pair in sample]
+            bad = np.flatnonzero(_has_unknown(tokenizer, lines, unknown))
+            first = survey.place(sample[bad[0]].index, side) if len(bad) else ""
+            unit = f"{side} lines of {survey.name}"
+            counts.append(Count(len(bad), len(sample), unit, first))
+            characters.update(*(lines[row] for row in bad))
+    shown = _unknown_characters(tokenizer, sorted(characters), unknown)
+    what = (
+        f"have characters that the tokenizer does not know ({shown}). The model sees <unk> or "
+        "single bytes: train the tokenizer on text that has them, or clean the text."
+    )
+    return judge("unknown characters", counts, UNKNOWN, what)
+
+
+def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
+    """Pieces that the training text never uses: their embeddings stay as they were drawn."""
+    counts = train.piece_counts(tokenizer.vocab_size)
+    counts[_spelling_ids(tokenizer)] = 1  # there for what the text lacks
+    counts[: EOS_ID + 1] = 1
+    unused = np.flatnonzero(counts == 0)
+    pieces = [
+        piece.decode() for piece in tokenizer.pieces(tf.constant(unused, tf.int32)).numpy()
+    ]
+    count = Count(len(unused), tokenizer.vocab_size, "pieces")
+    what = (
+        f"never occur in train, such as {' '.join(pieces[:SHOWN])}. The tokenizer was made for "
+        "other text, or is too large for this: train another, or lower model.vocab_size."
+    )
+    return judge("unused pieces", [count], UNUSED, what)
+
+
+def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
+    """What tokenising dropped, and the lengths that it left."""
+    found, kept = [], []
+    for name, corpus in corpora.items():
+        report = corpus.report
+        dropped = (report.read - report.kept) / report.read
+        if dropped > DROPPED:
+            text = (
+                f"{percent(dropped)} of {name} is not used: {report.summary()}. Split long "
+                "lines into sentences, or set data.max_length and data.max_ratio."
+            )
+            found.append(Finding("filters", text, warning=True))
+        longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
+        usual = int(np.percentile(longer, 99))
+        kept.append(f"{percent(dropped)} of {name} dropped, 99% of the rest up to {usual} "
+                    f"tokens long, the longest {longer.max()}")  # fmt: skip
+    return found or [Finding("filters", "; ".join(kept))]
+
+
+def _spelling_ids(tokenizer: Tokenizer) -> np.ndarray:
+    """The ids of <unk> and of the pieces that are single bytes, such as <0xE4>."""
+    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+    is_byte = [piece.startswith(b"<0x") and piece.endswith(b">") for piece in pieces]
+    return np.append(np.flatnonzero(is_byte), UNK_ID)
+
+
+def _has_unknown(tokenizer: Tokenizer, lines: Sequence[str], unknown: np.ndarray) -> np.ndarray:
+    """Which lines have a piece of `unknown`: boolean [lines]."""
+    ids = tokenizer.tokenize(tf.constant(lines, tf.string))
+    hits = np.isin(ids.values.numpy(), unknown).astype(np.int64)
+    ends = np.cumsum(np.append(0, hits))[ids.row_splits.numpy()]
+    return np.diff(ends) > 0
+
+
+def _unknown_characters(
+    tokenizer: Tokenizer, characters: Sequence[str], unknown: np.ndarray
+) -> str:
+    if not characters:
+        return ""
+    is_unknown = _has_unknown(tokenizer, characters, unknown)
+    found = [characters[row] for row in np.flatnonzero(is_unknown)]
+    return " ".join(found[:SHOWN]) + (" ..." if len(found) > SHOWN else "")
