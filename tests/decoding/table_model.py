@@ -5,12 +5,15 @@ that a wrong ancestor gives other logits.
 """
 
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.decoding.beam_search import Hypotheses, beam_search
+from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.search import Hypotheses
 
 NUM_ROWS = 97
 WEIGHTS = [pow(31, position, NUM_ROWS) for position in range(40)]
@@ -31,10 +34,26 @@ def table_step(tokens, index, ancestry, cache):
     return logits, {"read": read, "tables": cache["tables"]}
 
 
+OPTION_SPECS = {
+    "alpha": tf.TensorSpec([None], tf.float32),
+    "prefix": tf.TensorSpec([None, None], tf.int32),
+    "min_lengths": tf.TensorSpec([None], tf.int32),
+    "seed": tf.TensorSpec([None], tf.int32),
+}
+
+
 @functools.cache
-def compiled_search(vocabulary_size: int, beam_size: int, num_hypotheses: int, alpha: float):
-    """The search as one graph for any batch; it also returns how often a row was computed."""
+def compiled_search(vocabulary_size: int, find: Callable, names: tuple, settings: tuple):
+    """A search as one graph for any batch; it also returns how often a row was computed.
+
+    Args:
+        vocabulary_size: V of the tables.
+        find: `beam_search` or `sample`.
+        names: options that are given for each row, in the order of `OPTION_SPECS`.
+        settings: pairs of name and value of all other options.
+    """
     computed = tf.Variable(0)
+    width = dict(settings).get("beam_size") or dict(settings)["num_samples"]
 
     def counted_step(tokens, index, ancestry, cache):
         computed.assign_add(tf.shape(tokens)[0])
@@ -44,38 +63,38 @@ def compiled_search(vocabulary_size: int, beam_size: int, num_hypotheses: int, a
         input_signature=[
             tf.TensorSpec([None, NUM_ROWS, vocabulary_size], tf.float32),
             tf.TensorSpec([None], tf.int32),
+            {name: OPTION_SPECS[name] for name in names},
         ]
     )
-    def run(tables, max_lengths):
+    def run(tables, max_lengths, options):
         computed.assign(0)
-        cache = {
-            "read": tf.zeros([tf.shape(tables)[0], 0, beam_size], tf.int32),
-            "tables": tables,
-        }
-        hypotheses = beam_search(
-            counted_step,
-            cache,
-            max_lengths,
-            beam_size=beam_size,
-            num_hypotheses=num_hypotheses,
-            alpha=alpha,
-        )
+        read = tf.zeros([tf.shape(tables)[0], 0, width], tf.int32)
+        cache = {"read": read, "tables": tables}
+        hypotheses = find(counted_step, cache, max_lengths, **options, **dict(settings))
         return hypotheses, computed.read_value()
 
     return run
 
 
-def search(tables, max_lengths, *, beam_size=4, num_hypotheses=1, alpha=0.6) -> Hypotheses:
-    run = compiled_search(tables.shape[-1], beam_size, num_hypotheses, alpha)
-    hypotheses, _ = run(tables, np.array(max_lengths, np.int32))
-    return Hypotheses(*(tensor.numpy() for tensor in hypotheses))
+def run_search(tables, max_lengths, find, options: dict) -> tuple[Hypotheses, int]:
+    """The hypotheses as arrays and the rows computed; lists and arrays are options by row."""
+    by_row = {
+        name: np.array(value, OPTION_SPECS[name].dtype.as_numpy_dtype)
+        for name, value in options.items()
+        if isinstance(value, list | np.ndarray)
+    }
+    settings = tuple((name, options[name]) for name in options if name not in by_row)
+    run = compiled_search(tables.shape[-1], find, tuple(by_row), settings)
+    hypotheses, computed = run(tables, np.array(max_lengths, np.int32), by_row)
+    return Hypotheses(*(tensor.numpy() for tensor in hypotheses)), int(computed)
 
 
-def count_computed_rows(
-    tables, max_lengths, *, beam_size=4, num_hypotheses=1, alpha=0.6
-) -> int:
-    run = compiled_search(tables.shape[-1], beam_size, num_hypotheses, alpha)
-    return int(run(tables, np.array(max_lengths, np.int32))[1])
+def search(tables, max_lengths, **options) -> Hypotheses:
+    return run_search(tables, max_lengths, beam_search, {"beam_size": 4} | options)[0]
+
+
+def count_computed_rows(tables, max_lengths, **options) -> int:
+    return run_search(tables, max_lengths, beam_search, {"beam_size": 4} | options)[1]
 
 
 def hypotheses_of(hypotheses: Hypotheses, row: int) -> list[tuple[int, ...]]:
@@ -104,13 +123,35 @@ def table_of(rules: dict[tuple[int, ...], dict[int, float]]) -> np.ndarray:
     return np.log(np.maximum(probabilities, 1e-30))[np.newaxis].astype(np.float32)
 
 
-def extensions(table: np.ndarray, tokens: tuple[int, ...], total: float, limit: int):
+@dataclass(frozen=True)
+class Rules:
+    """What the lists obey: the rules of one sentence."""
+
+    limit: int
+    min_length: int = 1
+    prefix: tuple[int, ...] = ()
+    no_repeat: int = 0
+
+    def allows(self, tokens: tuple[int, ...]) -> bool:
+        """Whether the last of the tokens may follow the others."""
+        token, length = tokens[-1], len(tokens)
+        if length <= len(self.prefix):
+            return token == self.prefix[length - 1]
+        if length >= max(self.limit, len(self.prefix) + 1):
+            return token == EOS_ID
+        if token in (PAD_ID, BOS_ID) or (token == EOS_ID and length < self.min_length):
+            return False
+        size = self.no_repeat
+        grams = [tokens[i : i + size] for i in range(length - size + 1)] if size else []
+        return not grams or grams.count(grams[-1]) == 1
+
+
+def extensions(table: np.ndarray, tokens: tuple[int, ...], total: float, rules: Rules):
     """(tokens, log-probability) of everything that may follow, in double precision."""
     logits = table[table_row(tokens)].astype(np.float64)
     log_probs = logits - np.log(np.exp(logits).sum())
     for token in range(len(logits)):
-        allowed = token == EOS_ID or len(tokens) + 1 < limit
-        if allowed and token not in (PAD_ID, BOS_ID):
+        if rules.allows((*tokens, token)):
             yield (*tokens, token), total + log_probs[token]
 
 
@@ -118,12 +159,12 @@ def normalised(tokens: tuple[int, ...], total: float, alpha: float) -> float:
     return total / ((5 + len(tokens)) / 6) ** alpha
 
 
-def list_beam(table, limit: int, beam_size: int, alpha: float) -> list[tuple[float, tuple]]:
+def list_beam(table, rules: Rules, beam_size: int, alpha: float) -> list[tuple[float, tuple]]:
     """All (score, tokens) finished by a beam that never stops before the limit."""
     beams, finished = [((), 0.0)], []
     num_candidates = 2 * beam_size if beam_size > 1 else 1
     while beams:
-        found = [pair for beam in beams for pair in extensions(table, *beam, limit)]
+        found = [pair for beam in beams for pair in extensions(table, *beam, rules)]
         found = sorted(found, key=lambda pair: -pair[1])[:num_candidates]
         ended = [pair for pair in found if pair[0][-1] == EOS_ID]
         finished += [(normalised(*pair, alpha), pair[0]) for pair in ended]
@@ -131,10 +172,10 @@ def list_beam(table, limit: int, beam_size: int, alpha: float) -> list[tuple[flo
     return sorted(finished, reverse=True)
 
 
-def all_hypotheses(table, limit: int, alpha: float) -> list[tuple[float, tuple]]:
+def all_hypotheses(table, rules: Rules, alpha: float) -> list[tuple[float, tuple]]:
     pending, finished = [((), 0.0)], []
     while pending:
-        for tokens, total in extensions(table, *pending.pop(), limit):
+        for tokens, total in extensions(table, *pending.pop(), rules):
             if tokens[-1] == EOS_ID:
                 finished.append((normalised(tokens, total, alpha), tokens))
             else:

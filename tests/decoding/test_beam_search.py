@@ -6,6 +6,7 @@ import tensorflow as tf
 from table_model import (
     NO_SCORE,
     NUM_ROWS,
+    Rules,
     all_hypotheses,
     assert_found,
     compiled_search,
@@ -20,7 +21,8 @@ from table_model import (
 )
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.decoding.beam_search import beam_search, length_penalty
+from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.search import length_penalty
 
 A, B = 4, 5  # two ordinary tokens
 
@@ -47,7 +49,7 @@ def test_search_finds_what_a_list_based_beam_finds(
         tables, limits, beam_size=beam_size, num_hypotheses=num_hypotheses, alpha=alpha
     )
     for row, limit in enumerate(limits):
-        assert_found(found, row, list_beam(tables[row], limit, beam_size, alpha))
+        assert_found(found, row, list_beam(tables[row], Rules(limit), beam_size, alpha))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -56,7 +58,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses(alpha):
     # Three tokens go on, so 27 beams hold every history that the limit allows.
     found = search(tables, [limit] * 64, beam_size=27, num_hypotheses=20, alpha=alpha)
     for row, table in enumerate(tables):
-        assert_found(found, row, all_hypotheses(table, limit, alpha))
+        assert_found(found, row, all_hypotheses(table, Rules(limit), alpha))
 
 
 def test_a_single_beam_takes_the_most_probable_token_at_every_step():
@@ -65,7 +67,9 @@ def test_a_single_beam_takes_the_most_probable_token_at_every_step():
     for row, table in enumerate(tables):
         tokens = ()
         while tokens[-1:] != (EOS_ID,):
-            tokens = max(extensions(table, tokens, 0.0, limit), key=lambda pair: pair[1])[0]
+            tokens = max(
+                extensions(table, tokens, 0.0, Rules(limit)), key=lambda pair: pair[1]
+            )[0]
         assert hypotheses_of(found, row) == [tokens]
 
 
@@ -215,6 +219,7 @@ def test_a_length_limit_below_one_is_refused():
         {"num_hypotheses": 5},
         {"alpha": -0.1},
         {"alpha": float("nan")},
+        {"no_repeat_ngram": -1},
     ],
 )
 def test_an_argument_out_of_range_is_refused(wrong):
@@ -224,7 +229,8 @@ def test_an_argument_out_of_range_is_refused(wrong):
 
 
 def test_graph_needs_neither_xla_nor_python():
-    graph = compiled_search(8, 4, 1, 0.6).get_concrete_function().graph.as_graph_def()
+    run = compiled_search(8, beam_search, (), (("beam_size", 4),))
+    graph = run.get_concrete_function().graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     operations = {node.op for node in nodes}
     assert "TopKV2" in operations

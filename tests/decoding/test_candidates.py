@@ -6,6 +6,12 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import BLOCK_SIZE, best_candidates, blocked_top_k
+from tf_transformer.decoding.rules import NextToken
+
+
+def free(batch_size: int) -> NextToken:
+    """Anything may come next."""
+    return NextToken(must_end=tf.zeros([batch_size], bool))
 
 
 def coarse_normal(shape: tuple[int, ...], levels_per_unit: int) -> np.ndarray:
@@ -47,7 +53,7 @@ def test_blocked_top_k_never_returns_its_own_padding():
 def test_candidates_are_the_best_of_all_beams_and_tokens(vocabulary_size):
     logits = coarse_normal((6, 3, vocabulary_size), 1_000_000)
     log_probs = coarse_normal((6, 3), 1_000_000)
-    found = best_candidates(tf.constant(logits), tf.constant(log_probs), tf.zeros([6], bool))
+    found = best_candidates(tf.constant(logits), tf.constant(log_probs), free(6))
     parents, tokens, totals = flat_top_k(logits, log_probs, 6)
     np.testing.assert_array_equal(found.parents, parents)
     np.testing.assert_array_equal(found.last_tokens, tokens)
@@ -58,7 +64,7 @@ def test_candidates_are_the_best_of_all_beams_and_tokens(vocabulary_size):
 def test_ties_go_to_the_lower_beam_and_then_to_the_lower_token(vocabulary_size):
     logits = np.repeat(coarse_normal((20, 1, vocabulary_size), 1), 3, axis=1)
     log_probs = np.zeros([20, 3], np.float32)
-    found = best_candidates(tf.constant(logits), tf.constant(log_probs), tf.zeros([20], bool))
+    found = best_candidates(tf.constant(logits), tf.constant(log_probs), free(20))
     parents, tokens, _ = flat_top_k(logits, log_probs, 6)
     np.testing.assert_array_equal(found.parents, parents)
     np.testing.assert_array_equal(found.last_tokens, tokens)
@@ -67,7 +73,7 @@ def test_ties_go_to_the_lower_beam_and_then_to_the_lower_token(vocabulary_size):
 def test_pad_and_bos_take_no_place_among_the_candidates():
     logits = np.zeros([1, 2, 30], np.float32)
     logits[..., [PAD_ID, BOS_ID]] = 9.0
-    found = best_candidates(tf.constant(logits), tf.zeros([1, 2]), tf.zeros([1], bool))
+    found = best_candidates(tf.constant(logits), tf.zeros([1, 2]), free(1))
     assert not np.isin(found.last_tokens, [PAD_ID, BOS_ID]).any()
     assert np.isfinite(found.log_probs).all()
 
@@ -76,7 +82,9 @@ def test_a_sentence_at_its_limit_may_only_end():
     logits = coarse_normal((2, 3, 8), 1_000_000)
     log_probs = np.array([[-1.0, -2.0, -3.0]] * 2, np.float32)
     found = best_candidates(
-        tf.constant(logits), tf.constant(log_probs), tf.constant([True, False])
+        tf.constant(logits),
+        tf.constant(log_probs),
+        NextToken(must_end=tf.constant([True, False])),
     )
     ends = log_probs[0] + tf.nn.log_softmax(logits).numpy()[0, :, EOS_ID]
     np.testing.assert_array_equal(found.last_tokens[0], EOS_ID)
@@ -88,4 +96,4 @@ def test_a_sentence_at_its_limit_may_only_end():
 
 def test_a_step_with_the_wrong_number_of_beams_is_refused():
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="[Ss]hape"):
-        best_candidates(tf.zeros([2, 3, 8]), tf.zeros([2, 4]), tf.zeros([2], bool))
+        best_candidates(tf.zeros([2, 3, 8]), tf.zeros([2, 4]), free(2))

@@ -5,52 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from trained import DECODING, assert_same, small_model
 
-from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.search import length_penalty
 from tf_transformer.decoding.translator import Hypothesis, Translator
-from tf_transformer.models.transformer import Transformer
-from tf_transformer.run import Run
-from tf_transformer.tasks.translation import load_translator
-
-DECODING = DecodingConfig(beam_size=4, alpha=0.6)
-
-
-@pytest.fixture(scope="module")
-def translator(trained_run) -> Translator:
-    """The four best of four beams."""
-    return load_translator(Run.open(trained_run.path), "best", DECODING, 4)
-
-
-@pytest.fixture(scope="module")
-def texts(trained_run) -> list[str]:
-    """Sentences of every length, blank and foreign ones among them."""
-    lines = sorted(trained_run.lines("train.en"), key=len)[::25]
-    return [
-        lines[-1],
-        "",
-        *lines[:6],
-        " ".join(lines[:5]),
-        "  \t",
-        *lines[6:],
-        "Füße 🙂 中文",
-        ".",
-    ]
 
 
 @pytest.fixture(scope="module")
 def expected(translator, texts) -> list[list[Hypothesis]]:
     return translator.translate(texts)
-
-
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    """The best hypothesis is the same; those after it may change places where they tie."""
-    assert len(found) == len(expected)
-    for (one, *_), (other, *_) in zip(found, expected, strict=True):
-        assert (one.text, one.num_tokens) == (other.text, other.num_tokens)
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
-        assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
 def test_a_sentence_alone_is_translated_as_in_a_batch(translator, texts, expected):
@@ -85,7 +50,16 @@ def test_blank_text_has_blank_translations(translator):
 
 def test_nothing_gives_nothing(translator):
     assert translator.translate([]) == []
-    assert translator.score([], []) == []
+
+
+@pytest.mark.parametrize("max_length", [0, 7])
+def test_length_limits_are_those_of_the_search(translator, texts, max_length):
+    decoding = dataclasses.replace(DECODING, max_extra_length=5, max_length=max_length)
+    other = Translator(translator.model, translator.tokenizer, decoding)
+    pieces = [len(ids) for ids in translator.tokenizer.tokenize(tf.constant(texts)).numpy()]
+    limits = [length + 1 + 5 for length in pieces]  # EOS counts in both
+    assert other.length_limits(texts) == [min(n, max_length or n) for n in limits]
+    assert other.length_limits([]) == []
 
 
 def test_hypotheses_are_ordered_distinct_and_scored_by_their_length(texts, expected):
@@ -100,31 +74,6 @@ def test_hypotheses_are_ordered_distinct_and_scored_by_their_length(texts, expec
             assert len({(h.text, h.num_tokens) for h in found}) > 1
 
 
-def test_forced_decoding_scores_what_the_search_found(translator, trained_run):
-    sources, references = trained_run.lines("dev.en"), trained_run.lines("dev.de")
-    found = [hypotheses[0] for hypotheses in translator.translate(sources)]
-    scored = translator.score(sources, references)
-    assert [one.text for one in scored] == references
-    # The search may spell a text in other pieces, and so find another sequence.
-    alike = [
-        (one, hypothesis)
-        for one, hypothesis in zip(scored, found, strict=True)
-        if (one.text, one.num_tokens) == (hypothesis.text, hypothesis.num_tokens)
-    ]
-    assert len(alike) > 5
-    for one, hypothesis in alike:
-        assert one.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-4)
-        assert one.score == pytest.approx(hypothesis.score, abs=1e-4)
-
-
-def test_scores_do_not_depend_on_the_batch(translator, trained_run):
-    sources, targets = trained_run.lines("dev.en")[:8], trained_run.lines("dev.de")[:8]
-    together = translator.score(sources, targets)
-    alone = [translator.score([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
-    for one, other in zip(alone, together, strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
-
-
 def test_output_is_longer_than_input_by_a_limit_at_most(translator, texts):
     decoding = dataclasses.replace(DECODING, max_extra_length=1)
     limited = Translator(translator.model, translator.tokenizer, decoding)
@@ -135,11 +84,10 @@ def test_output_is_longer_than_input_by_a_limit_at_most(translator, texts):
 
 
 def test_progress_counts_up_to_all_sentences(translator, texts):
-    for call in (translator.translate, lambda t, p: translator.score(t, t, p)):
-        counts: list[int] = []
-        call(texts, counts.append)
-        assert counts == sorted(set(counts))
-        assert counts[-1] == len(texts)
+    counts: list[int] = []
+    translator.translate(texts, counts.append)
+    assert counts == sorted(set(counts))
+    assert counts[-1] == len(texts)
 
 
 def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
@@ -156,12 +104,6 @@ def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
         assert short[:-1].tolist() == long[:-1][:5].tolist()
 
 
-def small_model(vocab_size: int, **arguments) -> Transformer:
-    return Transformer(
-        vocab_size, num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0, **arguments
-    )
-
-
 def test_learned_positions_cut_what_is_longer(translator, texts):
     tokenizer: Tokenizer = translator.tokenizer
     model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
@@ -174,7 +116,6 @@ def test_learned_positions_cut_what_is_longer(translator, texts):
     (found,), (of_beginning,) = learned.translate([long, beginning])
     assert found == of_beginning
     assert found.num_tokens <= 12
-    assert learned.score([long], [long])[0].num_tokens == 12
 
 
 def test_a_tokenizer_of_another_vocabulary_is_refused(translator):

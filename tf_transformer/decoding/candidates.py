@@ -8,6 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.decoding.rules import NextToken, without
 
 BANNED_IDS = (PAD_ID, BOS_ID)
 BLOCK_SIZE = 128
@@ -21,23 +22,26 @@ class Candidates(NamedTuple):
     log_probs: tf.Tensor  # float32 [B, C], of the extended beam
 
 
-def best_candidates(logits: tf.Tensor, log_probs: tf.Tensor, at_limit: tf.Tensor) -> Candidates:
+def best_candidates(
+    logits: tf.Tensor, log_probs: tf.Tensor, next_token: NextToken
+) -> Candidates:
     """The C best extensions of each sentence.
 
     C is 2W, of which at most W end, so that W can go on. A single beam has one candidate,
     the most probable token: greedy search, which is over when that token is EOS.
 
-    Pad and BOS are never used. Ties go to the lower beam, then to the lower token id.
+    Pad and BOS are never chosen. Ties go to the lower beam, then to the lower token id.
 
     Args:
         logits: float32 [B, W, V], V static.
         log_probs: float32 [B, W], of the beams so far.
-        at_limit: bool [B], the sentences in which only EOS is allowed.
+        next_token: what the rules of each sentence say. What they exclude keeps its share of
+            the probability: log-probabilities are the model's own.
     """
     beam_size = log_probs.shape[1]
     logits = tf.ensure_shape(logits, [None, beam_size, None])
     count = 2 * beam_size if beam_size > 1 else 1
-    tokens, token_log_probs = _best_tokens(logits, count, at_limit)  # [B, W, k]
+    tokens, token_log_probs = _best_tokens(logits, count, next_token)  # [B, W, k]
     k = tokens.shape[-1]
     totals = tf.reshape(log_probs[..., tf.newaxis] + token_log_probs, [-1, beam_size * k])
     best, position = tf.math.top_k(totals, count)  # [B, C]
@@ -71,21 +75,51 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _best_tokens(
-    logits: tf.Tensor, count: int, at_limit: tf.Tensor
+    logits: tf.Tensor, count: int, next_token: NextToken
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The next tokens [B, W, k] worth considering and their log-probabilities [B, W, k].
 
-    k leaves room for banned tokens among the `count` best, unless V is smaller. At the
-    limit EOS stands in the first place and the others are impossible.
+    k leaves room for banned tokens among the `count` best, unless V is smaller.
     """
     k = min(count + len(BANNED_IDS), logits.shape[-1])
     # One pass for the normaliser and one for the best logits: no [B, W, V] log-softmax.
     normaliser = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)  # [B, W, 1]
-    best_logits, tokens = blocked_top_k(logits, k)
+    allowed = logits
+    if next_token.forbidden is not None:
+        allowed = without(logits, next_token.forbidden)
+    best_logits, tokens = blocked_top_k(allowed, k)
     banned = tf.reduce_any(tokens[..., tf.newaxis] == BANNED_IDS, axis=-1)
     log_probs = tf.where(banned, -float("inf"), best_logits - normaliser)
+    return force(tokens, log_probs, logits, normaliser, next_token)
 
+
+def force(
+    tokens: tf.Tensor,
+    log_probs: tf.Tensor,
+    logits: tf.Tensor,
+    normaliser: tf.Tensor,
+    next_token: NextToken,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Puts a token that must come in the first of k places, and makes the others impossible.
+
+    Args:
+        tokens, log_probs: int32 and float32 [B, W, k], of what was considered so far.
+        logits, normaliser: float32 [B, W, V] and [B, W, 1], of all tokens.
+        next_token: what must come: EOS, a token of a prefix, or nothing in particular.
+    """
     eos_log_probs = logits[..., EOS_ID : EOS_ID + 1] - normaliser
-    forced = tf.where(tf.range(k) == 0, eos_log_probs, -float("inf"))
-    at_limit = at_limit[:, tf.newaxis, tf.newaxis]
-    return tf.where(at_limit, EOS_ID, tokens), tf.where(at_limit, forced, log_probs)
+    must_end = next_token.must_end[:, tf.newaxis, tf.newaxis]
+    tokens, log_probs = _replace(tokens, log_probs, must_end, EOS_ID, eos_log_probs)
+    if next_token.forced is None:
+        return tokens, log_probs
+    forced = next_token.forced[:, tf.newaxis, tf.newaxis]  # [B, 1, 1]
+    each = tf.tile(forced, [1, logits.shape[1], 1])
+    forced_log_probs = tf.gather(logits, each, batch_dims=2) - normaliser  # [B, W, 1]
+    return _replace(tokens, log_probs, forced != PAD_ID, forced, forced_log_probs)
+
+
+def _replace(tokens, log_probs, where, only_token, only_log_probs):
+    """The first of k places becomes `only_token` and the others impossible, `where` so."""
+    first = tf.range(tokens.shape[-1]) == 0
+    only = tf.where(first, only_log_probs, -float("inf"))
+    return tf.where(where, only_token, tokens), tf.where(where, only, log_probs)

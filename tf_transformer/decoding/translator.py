@@ -1,40 +1,45 @@
-"""Text in, text out: tokenise, batch by length, search, detokenise, restore the order."""
+"""Text in, text out: tokenise, batch by length, search or sample, restore the order."""
 
+import dataclasses
+import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
+from tf_transformer.config import PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
+from tf_transformer.decoding.batches import by_length, padded
+from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.forced import (
+    IDS,
+    Attention,
+    ForcedDecoder,
+    Hypothesis,
+    Ids,
+    Progress,
+)
+from tf_transformer.decoding.sampling import sample
+from tf_transformer.decoding.search import Hypotheses
 from tf_transformer.models.transformer import Transformer
+
+__all__ = ["Attention", "Hypothesis", "Translator"]
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int], None]
 
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation; `score` is log_prob / length_penalty(num_tokens), EOS counted."""
-
-    text: str
-    score: float
-    log_prob: float
-    num_tokens: int
-
-
-class Translator:
-    """Translates and scores text with a model and its tokenizer.
+class Translator(ForcedDecoder):
+    """Translates text with a model and its tokenizer; also scores and aligns translations.
 
     Args:
-        model: a trained `Transformer`.
+        model: a trained `Transformer`, or an `Ensemble` of them.
         tokenizer: the one it was trained with.
         decoding: beam size, alpha, lengths and tokens per batch; the paper's by default.
-        num_hypotheses: translations to return for each sentence, at most the beam size.
+        num_hypotheses: translations to return for each sentence, at most the beam size unless
+            they are sampled.
 
     Raises:
         ValueError: if the tokenizer's vocabulary is not the model's.
@@ -42,40 +47,57 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         tokenizer: Tokenizer,
         decoding: DecodingConfig | None = None,
         num_hypotheses: int = 1,
     ) -> None:
-        if tokenizer.vocab_size != model.arguments["vocab_size"]:
-            raise ValueError(
-                "The tokenizer must have the model's vocabulary. Received: "
-                f"tokenizer {tokenizer.vocab_size}, model {model.arguments['vocab_size']}."
-            )
-        self.model = model
-        self.tokenizer = tokenizer
-        self.decoding = decoding or DecodingConfig()
+        super().__init__(model, tokenizer, decoding or DecodingConfig())
         self.num_hypotheses = num_hypotheses
-        ids = tf.TensorSpec([None, None], tf.int32)
-        self._search = tf.function(self.search, [ids], autograph=False)
-        self._force = tf.function(self._force_ids, [ids, ids], autograph=False)
+        self._finder = functools.cache(self._compile_finder)
 
     def translate(
-        self, texts: Sequence[str], progress: Progress | None = None
+        self,
+        texts: Sequence[str],
+        progress: Progress | None = None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        sampling: SamplingConfig | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each text, best first; a blank text gives blank ones.
 
         Args:
             texts: any number of sentences.
             progress: called with the number of sentences done so far.
+            prefixes: how the translation of each text begins; blank leaves it free. What
+                follows may go on with the last word.
+            sampling: draw the hypotheses instead; the most probable is first, and scores are
+                log-probabilities. The same seed and text draw the same, in any company.
+
+        Raises:
+            ValueError: if there are not as many prefixes as texts.
         """
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise ValueError(
+                "`prefixes` must be as many as the texts. "
+                f"Received: {len(prefixes)} for {len(texts)} texts."
+            )
         done = 0
         blank = [Hypothesis("", 0.0, 0.0, 0)] * self.num_hypotheses
         results = [blank] * len(texts)
-        sources = self._encode(texts)
-        for rows in self._batches([len(source) for source in sources]):
-            batch = _padded([sources[row] for row in rows])
-            for row, hypotheses in zip(rows, self._hypotheses(batch), strict=True):
+        sources = self._ids(texts, self.source_limit, "texts")
+        begun = None if prefixes is None else self._prefix_ids(prefixes)
+        unseeded = sampling and dataclasses.replace(sampling, seed=0)  # a seed is data
+        find = self._finder(unseeded, begun is not None)
+        width = self.num_hypotheses if sampling else self.decoding.beam_size
+        positions = self.decoding.batch_tokens // width
+        for rows in by_length([len(source) for source in sources], positions):
+            batch = [sources[row] for row in rows]
+            options = {} if begun is None else {"prefix": padded([begun[row] for row in rows])}
+            if sampling:
+                options["seed"] = _seeds(batch, sampling.seed)
+            found = self._hypotheses(find(padded(batch), options))
+            for row, hypotheses in zip(rows, found, strict=True):
                 if len(sources[row]) > 1:  # EOS alone: the text was blank
                     results[row] = hypotheses
             done += len(rows)
@@ -83,72 +105,100 @@ class Translator:
                 progress(done)
         return results
 
-    def score(
-        self, sources: Sequence[str], targets: Sequence[str], progress: Progress | None = None
-    ) -> list[Hypothesis]:
-        """Log-probability of each given target, by forced decoding.
+    def search(
+        self,
+        source: tf.Tensor,
+        *,
+        prefix: tf.Tensor | None = None,
+        alpha: tf.Tensor | None = None,
+        max_lengths: tf.Tensor | None = None,
+    ) -> Hypotheses:
+        """Beam search in the graph.
 
-        Equal to what `translate` reports for the same tokens.
+        Args:
+            source: int32 [B, S], ids with EOS and padding.
+            prefix: int32 [B, P], see `beam_search`.
+            alpha: float32 [B], instead of the configured one; below 0 counts as 0.
+            max_lengths: int32 [B], at most so many tokens, within the configured limits.
         """
-        done = 0
-        results: list[Hypothesis | None] = [None] * len(sources)
-        source_ids, target_ids = self._encode(sources), self._encode(targets)
-        lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
-        for rows in self._batches(lengths):
-            target_batch = _padded([target_ids[row] for row in rows])
-            log_probs = self._force(
-                _padded([source_ids[row] for row in rows]), target_batch
-            ).numpy()
-            for row, log_prob in zip(rows, log_probs, strict=True):
-                size = len(target_ids[row])
-                score = log_prob / length_penalty(size, self.decoding.alpha).numpy()
-                results[row] = Hypothesis(targets[row], float(score), float(log_prob), size)
-            done += len(rows)
-            if progress:
-                progress(done)
-        return results
+        if alpha is not None:
+            alpha = tf.where(alpha > 0, alpha, 0.0)  # and NaN is not
+        return beam_search(
+            self.model.step_function(),
+            self.model.initial_cache(source),
+            self._max_lengths(source, max_lengths),
+            beam_size=self.decoding.beam_size,
+            num_hypotheses=self.num_hypotheses,
+            alpha=self.decoding.alpha if alpha is None else alpha,
+            prefix=prefix,
+            **self._rules(source),
+        )
 
-    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def sample(
+        self,
+        source: tf.Tensor,
+        sampling: SamplingConfig,
+        *,
+        seed: tf.Tensor,
+        prefix: tf.Tensor | None = None,
+    ) -> Hypotheses:
+        """As `search`, but draws; `seed` is int32 [B], the seed of each sentence."""
+        return sample(
+            self.model.step_function(),
+            self.model.initial_cache(source),
+            self._max_lengths(source),
+            num_samples=self.num_hypotheses,
+            seed=seed,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            prefix=prefix,
+            **self._rules(source),
+        )
+
+    def length_limits(self, texts: Sequence[str]) -> list[int]:
+        """The most tokens that the translation of each text may have, EOS counted."""
         if not texts:
             return []
-        ragged, cut = self.encode(tf.constant(list(texts), tf.string))
-        if number := int(tf.math.count_nonzero(cut)):
-            logger.warning("texts cut at %d tokens: %d", self._source_limit(), number)
-        return [np.asarray(ids, "int32") for ids in ragged.numpy()]
+        ids, _ = self.encode(tf.constant(list(texts), tf.string))
+        return self._max_lengths(ids.to_tensor(PAD_ID)).numpy().tolist()
 
-    def encode(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Strings [B] to int32 ids [B, None] with EOS, in the graph.
+    def _max_lengths(self, source: tf.Tensor, given: tf.Tensor | None = None) -> tf.Tensor:
+        lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
+        max_lengths = lengths + self.decoding.max_extra_length
+        for limit in (self.decoding.max_length, self.model.longest_input):
+            if limit:
+                max_lengths = tf.minimum(max_lengths, limit)
+        if given is not None:
+            max_lengths = tf.clip_by_value(given, 1, max_lengths)
+        return max_lengths
 
-        Returns:
-            The ids, and bool [B]: whether a text was cut at `decoding.max_source_length`, or
-            at the learned positions that the model has.
-        """
-        ids = self.tokenizer.tokenize(texts)
-        limit = self._source_limit() - 1  # and EOS
-        cut = ids.row_lengths() > limit
-        ends = tf.fill([ids.nrows(), 1], EOS_ID)
-        return tf.concat([ids[:, :limit], tf.RaggedTensor.from_tensor(ends)], axis=1), cut
+    def _rules(self, source: tf.Tensor) -> dict:
+        """What the configuration asks of the search beyond the limits."""
+        rules: dict = {"no_repeat_ngram": self.decoding.no_repeat_ngram}
+        if self.decoding.min_length > 1:
+            rules["min_lengths"] = tf.fill([tf.shape(source)[0]], self.decoding.min_length)
+        return rules
 
-    def _source_limit(self) -> int:
-        longest = self.decoding.max_source_length
-        return min(longest, self._position_limit() or longest)
+    def _compile_finder(self, sampling: SamplingConfig | None, prefixed: bool) -> Callable:
+        """`find(source, options) -> Hypotheses` as a graph, for any batch."""
+        specs = {"prefix": IDS} if prefixed else {}
+        if sampling:
+            specs["seed"] = tf.TensorSpec([None], tf.int32)
 
-    def _position_limit(self) -> int | None:
-        arguments = self.model.arguments
-        return arguments["max_length"] if arguments["positions"] == "learned" else None
+        def find(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
+            if sampling:
+                return self.sample(source, sampling, **options)
+            return self.search(source, **options)
 
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Groups rows of like length, longest first, about `batch_tokens` positions each."""
-        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-        start = 0
-        while start < len(order):
-            longest = lengths[order[start]]
-            size = max(1, self.decoding.batch_tokens // (longest * self.decoding.beam_size))
-            yield order[start : start + size]
-            start += size
+        return tf.function(find, [IDS, specs], autograph=False)
 
-    def _hypotheses(self, source: np.ndarray) -> list[list[Hypothesis]]:
-        found = self._search(source)
+    def _prefix_ids(self, prefixes: Sequence[str]) -> Ids:
+        """The ids of each prefix, without EOS; at most what leaves room for EOS."""
+        closed = self._ids(prefixes, self.source_limit, "prefixes", target=True)
+        return [ids[:-1] for ids in closed]
+
+    def _hypotheses(self, found: Hypotheses) -> list[list[Hypothesis]]:
         batch, number, length = found.tokens.shape
         flat = tf.reshape(found.tokens, (batch * number, length))
         texts = [text.decode("utf-8") for text in self.tokenizer.detokenize(flat).numpy()]
@@ -160,32 +210,8 @@ class Translator:
         ]
         return [flat_hypotheses[row * number : (row + 1) * number] for row in range(batch)]
 
-    def search(self, source: tf.Tensor) -> Hypotheses:
-        """Beam search in the graph: ids with EOS and padding [B, S] to `Hypotheses`."""
-        lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
-        max_lengths = lengths + self.decoding.max_extra_length
-        if limit := self._position_limit():
-            max_lengths = tf.minimum(max_lengths, limit)
-        return beam_search(
-            self.model.step_function(),
-            self.model.initial_cache(source),
-            max_lengths,
-            beam_size=self.decoding.beam_size,
-            num_hypotheses=self.num_hypotheses,
-            alpha=self.decoding.alpha,
-        )
 
-    def _force_ids(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """[B, S], [B, T] -> the summed log-probability of the labels, [B]."""
-        target = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
-        logits = self.model({"source": source, "target": target}, training=False)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        return -tf.reduce_sum(tf.where(labels == PAD_ID, 0.0, losses), axis=1)
-
-
-def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """int32 [B, longest], PAD after each row."""
-    batch = np.full((len(rows), max(map(len, rows))), PAD_ID, "int32")
-    for line, row in zip(batch, rows, strict=True):
-        line[: len(row)] = row
-    return batch
+def _seeds(sources: Ids, seed: int) -> np.ndarray:
+    """A seed for each source, int32 [B], which nothing else in the batch enters."""
+    sums = [zlib.crc32(source.tobytes(), seed) for source in sources]
+    return np.array(sums, np.uint32).view(np.int32)

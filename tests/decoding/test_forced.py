@@ -1,0 +1,161 @@
+"""Scores, alignments and attention of given translations, on a trained model."""
+
+import itertools
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, DecodingConfig
+from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.models.transformer import Transformer
+
+
+@pytest.fixture(scope="module")
+def pairs(trained_run) -> tuple[list[str], list[str]]:
+    """Sources and targets, a blank one of each among them."""
+    sources, targets = trained_run.lines("dev.en")[:10], trained_run.lines("dev.de")[:10]
+    return [*sources, "", sources[0]], [*targets, targets[0], ""]
+
+
+# --- Scores ------------------------------------------------------------------------------
+
+
+def test_forced_decoding_scores_what_the_search_found(translator, trained_run):
+    sources, references = trained_run.lines("dev.en"), trained_run.lines("dev.de")
+    found = [hypotheses[0] for hypotheses in translator.translate(sources)]
+    scored = translator.score(sources, references)
+    assert [one.text for one in scored] == references
+    # The search may spell a text in other pieces, and so find another sequence.
+    alike = [
+        (one, hypothesis)
+        for one, hypothesis in zip(scored, found, strict=True)
+        if (one.text, one.num_tokens) == (hypothesis.text, hypothesis.num_tokens)
+    ]
+    assert len(alike) > 5
+    for one, hypothesis in alike:
+        assert one.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-4)
+        assert one.score == pytest.approx(hypothesis.score, abs=1e-4)
+
+
+def test_scores_do_not_depend_on_the_batch(translator, trained_run):
+    sources, targets = trained_run.lines("dev.en")[:8], trained_run.lines("dev.de")[:8]
+    together = translator.score(sources, targets)
+    alone = [translator.score([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
+    for one, other in zip(alone, together, strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+
+
+def test_a_target_has_a_limit_of_its_own(translator, trained_run, caplog):
+    source, target = trained_run.lines("dev.en")[0], " ".join(trained_run.lines("dev.de")[:3])
+    whole = translator.score([source], [target])[0].num_tokens
+    assert whole > 20
+    for extra, expected in ((whole - 6, whole), (4, 10)):
+        decoding = DecodingConfig(max_source_length=6, max_extra_length=extra)
+        limited = Translator(translator.model, translator.tokenizer, decoding)
+        assert limited.score([source], [target])[0].num_tokens == expected
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="tf_transformer"):
+        limited.score([source], [target])
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["texts cut at 6 tokens: 1", "targets cut at 10 tokens: 1"]
+
+
+def test_learned_positions_limit_targets_as_well(translator):
+    tokenizer = translator.tokenizer
+    sizes = {"num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2}
+    learned = {"positions": "learned", "max_length": 12}
+    model = Transformer(tokenizer.vocab_size, **sizes, **learned)
+    long = "word " * 40
+    (scored,) = Translator(model, tokenizer).score([long], [long])
+    assert scored.num_tokens == 12
+
+
+def test_nothing_gives_nothing(translator):
+    assert translator.score([], []) == []
+    assert translator.align([], []) == []
+    assert translator.attention([], []) == []
+
+
+def test_progress_counts_up_to_all_pairs(translator, pairs):
+    for call in (translator.score, translator.align):
+        counts: list[int] = []
+        call(*pairs, counts.append)
+        assert counts == sorted(set(counts))
+        assert counts[-1] == len(pairs[0])
+
+
+# --- Attention ---------------------------------------------------------------------------
+
+
+def test_attention_names_the_pieces_that_its_weights_belong_to(translator, pairs):
+    layers, heads = 1, translator.model.arguments["num_heads"]
+    for source, target, found in zip(*pairs, translator.attention(*pairs), strict=True):
+        for text, pieces in ((source, found.source), (target, found.target)):
+            assert "".join(pieces[:-1]).replace("▁", " ").strip() == text
+            assert pieces[-1] == "</s>"
+        s, t = len(found.source), len(found.target)
+        assert found.encoder.shape == (layers, heads, s, s)
+        assert found.decoder.shape == (layers, heads, t, t)
+        assert found.cross.shape == (layers, heads, t, s)
+        for weights in (found.encoder, found.decoder, found.cross):
+            np.testing.assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-5)
+
+
+def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
+    together = translator.attention(*pairs)
+    for source, target, found in zip(*pairs, together, strict=True):
+        ids = [
+            translator.encode(tf.constant([text]))[0].to_tensor() for text in (source, target)
+        ]
+        read = tf.concat([[[BOS_ID]], ids[1][:, :-1]], axis=1)
+        expected = translator.model.attention_weights(ids[0], read)
+        for name, weights in expected.items():
+            np.testing.assert_allclose(getattr(found, name), weights[:, 0], atol=1e-5)
+
+
+def test_an_ensemble_has_no_attention_to_look_into(translator):
+    several = Translator(Ensemble([translator.model] * 2), translator.tokenizer)
+    for call in (several.attention, several.align):
+        with pytest.raises(ValueError, match="`model` must be one model .* an ensemble"):
+            call(["a"], ["b"])
+
+
+# --- Alignments --------------------------------------------------------------------------
+
+
+def words_of_pieces(pieces: list[str]) -> list[int]:
+    """The number of the word that a letter behind each piece would be in."""
+    ends = list(itertools.accumulate(len(piece) for piece in pieces))
+    text = "".join(pieces).replace("▁", " ")
+    return [len(f"{text[:end]}x".split()) - 1 for end in ends]
+
+
+def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
+    translator, pairs
+):
+    together = translator.align(*pairs)
+    for source, target, found in zip(*pairs, together, strict=True):
+        (attention,) = translator.attention([source], [target])
+        weights = attention.cross[0].mean(axis=0)  # of the only layer
+        source_words = words_of_pieces(attention.source[:-1])
+        expected = set()
+        for piece, word in enumerate(words_of_pieces(attention.target[:-1])):
+            if source_words:
+                nearest = weights[piece, :-1].argmax()
+                expected.add((source_words[nearest], word))
+        assert found == sorted(expected)
+        assert {word for _, word in found} == set(range(len(target.split()) if source else 0))
+
+
+def test_a_layer_that_is_not_there_is_refused(translator):
+    assert translator.align(["a"], ["b"], layer=0) == translator.align(["a"], ["b"])
+    for layer in (-1, 1):
+        with pytest.raises(ValueError, match="`layer` must be one of the model's 1. Received"):
+            translator.align(["a"], ["b"], layer=layer)
+
+
+def test_blank_texts_have_no_alignment(translator):
+    assert translator.align(["", "a", " "], ["a", "", ""]) == [[], [], []]

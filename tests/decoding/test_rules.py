@@ -1,0 +1,158 @@
+"""The rules of the next token, over hundreds of random tables, against the lists' own."""
+
+import numpy as np
+import pytest
+from table_model import (
+    Rules,
+    all_hypotheses,
+    assert_found,
+    hypotheses_of,
+    list_beam,
+    random_tables,
+    search,
+)
+
+from tf_transformer.config import EOS_ID, PAD_ID
+
+
+def random_rules(count: int, vocabulary_size: int, longest: int, no_repeat: int, seed: int):
+    """Rules of each kind, alone and together, some of which contradict each other."""
+    rng = np.random.default_rng(seed)
+    ordinary = [token for token in range(vocabulary_size) if token not in (0, 2, 3)]
+    return [
+        Rules(
+            limit=int(rng.integers(1, longest + 1)),
+            min_length=int(rng.integers(0, longest + 2)),
+            prefix=tuple(rng.choice(ordinary, rng.integers(0, longest)).tolist()),
+            no_repeat=no_repeat,
+        )
+        for _ in range(count)
+    ]
+
+
+def options_of(rules: list[Rules]) -> dict:
+    """The rules as the search takes them."""
+    width = max(len(rule.prefix) for rule in rules)
+    padded = [rule.prefix + (PAD_ID,) * (width - len(rule.prefix)) for rule in rules]
+    return {
+        "prefix": np.reshape(padded, (len(rules), width)),
+        "min_lengths": [rule.min_length for rule in rules],
+        "no_repeat_ngram": rules[0].no_repeat,
+    }
+
+
+def limits_of(rules: list[Rules]) -> list[int]:
+    return [rule.limit for rule in rules]
+
+
+@pytest.mark.parametrize("no_repeat", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("vocabulary_size", "beam_size", "num_hypotheses"),
+    [(8, 1, 1), (8, 4, 1), (9, 4, 4), (6, 3, 2)],
+)
+def test_search_finds_what_a_list_based_beam_finds_under_all_rules(
+    vocabulary_size, beam_size, num_hypotheses, no_repeat
+):
+    count, seed = 96, 10 * beam_size + no_repeat
+    tables = random_tables(count, vocabulary_size, seed)
+    rules = random_rules(count, vocabulary_size, 8, no_repeat, seed)
+    alphas = np.random.default_rng(seed).choice([0.0, 0.6, 2.0], count)
+    found = search(
+        tables,
+        limits_of(rules),
+        beam_size=beam_size,
+        num_hypotheses=num_hypotheses,
+        alpha=alphas,
+        **options_of(rules),
+    )
+    for row, rule in enumerate(rules):
+        assert_found(found, row, list_beam(tables[row], rule, beam_size, alphas[row]))
+
+
+@pytest.mark.parametrize("no_repeat", [0, 1, 2])
+def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses_under_all_rules(no_repeat):
+    tables = random_tables(96, 6, seed=no_repeat)
+    rules = random_rules(96, 6, 4, no_repeat, seed=no_repeat)
+    alphas = np.linspace(0.0, 2.0, 96)
+    # Three tokens go on, so 27 beams hold every history that the limit allows.
+    found = search(
+        tables,
+        limits_of(rules),
+        beam_size=27,
+        num_hypotheses=20,
+        alpha=alphas,
+        **options_of(rules),
+    )
+    for row, rule in enumerate(rules):
+        assert_found(found, row, all_hypotheses(tables[row], rule, alphas[row]))
+
+
+@pytest.mark.parametrize("only", ["prefix", "min_lengths", "no_repeat_ngram"])
+def test_each_rule_alone_is_that_of_the_lists(only):
+    tables = random_tables(96, 8, seed=4)
+    options = options_of(random_rules(96, 8, 6, 2, seed=4))
+    found = search(tables, [6] * 96, num_hypotheses=3, **{only: options[only]})
+    prefixes = options["prefix"]
+    for row in range(96):
+        rule = {
+            "prefix": Rules(6, prefix=tuple(prefixes[row][prefixes[row] > 0].tolist())),
+            "min_lengths": Rules(6, min_length=options["min_lengths"][row]),
+            "no_repeat_ngram": Rules(6, no_repeat=2),
+        }[only]
+        assert_found(found, row, list_beam(tables[row], rule, 4, 0.6))
+
+
+def test_one_penalty_for_each_sentence_is_the_same_penalty_for_each():
+    tables, limits = random_tables(30, 8), np.arange(30) % 9 + 1
+    alphas = np.repeat([0.0, 0.6, 2.0], 10)
+    found = search(tables, limits, num_hypotheses=3, alpha=alphas)
+    for alpha in (0.0, 0.6, 2.0):
+        rows = alphas == alpha
+        alone = search(tables[rows], limits[rows], num_hypotheses=3, alpha=alpha)
+        width = alone.tokens.shape[-1]
+        np.testing.assert_array_equal(found.tokens[rows][..., :width], alone.tokens)
+        np.testing.assert_allclose(found.scores[rows], alone.scores, rtol=1e-6)
+
+
+def test_a_limit_too_short_for_a_prefix_is_raised_to_hold_it_and_eos():
+    tables, prefix = random_tables(2, 8), [[5, 6, 7, 5], [5, 0, 0, 0]]
+    found = search(tables, [2, 2], prefix=prefix)
+    assert hypotheses_of(found, 0) == [(5, 6, 7, 5, EOS_ID)]
+    assert hypotheses_of(found, 1) == [(5, EOS_ID)]
+
+
+def test_rules_that_say_nothing_change_nothing():
+    tables, limits = random_tables(24, 8, seed=5), np.arange(24) % 12 + 1
+    plain = search(tables, limits, num_hypotheses=4)
+    ruled = search(
+        tables,
+        limits,
+        num_hypotheses=4,
+        prefix=np.zeros((24, 0)),
+        min_lengths=[0] * 24,
+        no_repeat_ngram=40,
+    )
+    np.testing.assert_array_equal(ruled.tokens, plain.tokens)
+    np.testing.assert_allclose(ruled.scores, plain.scores, rtol=1e-6)
+
+
+def test_rules_follow_their_sentences_through_compaction_and_any_order():
+    tables, rules = random_tables(40, 8, seed=6), random_rules(40, 8, 9, 2, seed=6)
+    options, limits = options_of(rules), np.array(limits_of(rules))
+    options["min_lengths"] = np.array(options["min_lengths"])
+    together = search(tables, limits, num_hypotheses=3, **options)
+    order = np.random.default_rng(0).permutation(40)
+    by_row = {name: options[name][order] for name in ("prefix", "min_lengths")}
+    permuted = search(
+        tables[order], limits[order], num_hypotheses=3, no_repeat_ngram=2, **by_row
+    )
+    np.testing.assert_array_equal(permuted.tokens, together.tokens[order])
+    np.testing.assert_allclose(permuted.scores, together.scores[order], rtol=1e-5)
+
+
+def test_rules_that_leave_nothing_give_fillers_to_that_sentence_only():
+    tables = random_tables(2, 5)  # two tokens go on, each but once
+    found = search(tables, [9, 9], min_lengths=[5, 1], no_repeat_ngram=1)
+    assert hypotheses_of(found, 0) == [()]
+    assert np.isfinite(found.scores).all()
+    assert found.lengths[1, 0] > 0

@@ -1,0 +1,170 @@
+"""What may be asked of a translator, on a trained model: prefixes, limits, samples."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from trained import DECODING, assert_same, small_model
+
+from tf_transformer.config import SamplingConfig
+from tf_transformer.decoding.translator import Translator
+
+# What may be asked of a search beyond the defaults; all of it together as well.
+OPTIONS = {
+    "alpha 0": {"alpha": 0.0},
+    "greedy": {"beam_size": 1},
+    "minimum length": {"min_length": 25},
+    "maximum length": {"max_length": 7},
+    "no repeats": {"no_repeat_ngram": 2},
+    "all": {"alpha": 2.0, "min_length": 12, "max_length": 30, "no_repeat_ngram": 3},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("prefixed", [False, True])
+def test_options_hold_for_a_sentence_in_any_batch(translator, texts, options, prefixed):
+    decoding = dataclasses.replace(DECODING, **options)
+    other = Translator(translator.model, translator.tokenizer, decoding)
+    texts = texts[:12]
+    prefixes = [("", "Wir", "Um fünf vor halb acht")[row % 3] for row in range(12)]
+    prefixes = prefixes if prefixed else None
+    together = other.translate(texts, prefixes=prefixes)
+    assert together != translator.translate(texts)
+    order = np.random.default_rng(1).permutation(12)
+    permuted = other.translate(
+        [texts[row] for row in order],
+        prefixes=prefixes and [prefixes[row] for row in order],
+    )
+    assert_same(permuted, [together[row] for row in order])
+    for row in range(0, 12, 2):
+        alone = other.translate([texts[row]], prefixes=prefixes and [prefixes[row]])
+        assert_same(alone, [together[row]])
+
+
+def test_a_translation_begins_with_its_prefix_and_scores_it(translator, texts):
+    texts = [text for text in texts if text.strip()]
+    prefixes = [("", "Der Hund", "Am 3. Mai ")[row % 3] for row in range(len(texts))]
+    found = translator.translate(texts, prefixes=prefixes)
+    for prefix, hypotheses in zip(prefixes, found, strict=True):
+        assert all(one.text.startswith(prefix.strip()) for one in hypotheses)
+    best = [hypotheses[0] for hypotheses in found]
+    scored = translator.score(texts, [one.text for one in best])
+    alike = [
+        (one, other)
+        for one, other in zip(best, scored, strict=True)
+        if one.num_tokens == other.num_tokens  # else spelled in other pieces
+    ]
+    assert len(alike) > 5
+    for one, other in alike:
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+
+
+def test_a_prefix_of_the_best_translation_changes_nothing(translator, trained_run):
+    """It only removes other hypotheses."""
+    texts = trained_run.lines("dev.en")
+    found = [hypotheses[0] for hypotheses in translator.translate(texts)]
+    prefixes = [" ".join(one.text.split()[:3]) for one in found]
+    again = [hypotheses[0] for hypotheses in translator.translate(texts, prefixes=prefixes)]
+    better = [new.score - old.score for new, old in zip(again, found, strict=True)]
+    assert sum(abs(gain) < 1e-4 for gain in better) > 30
+    assert min(better) > -1.0  # where the prefix is spelled in other pieces
+
+
+def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(translator):
+    sizes = {"positions": "learned", "max_length": 12}
+    learned = Translator(
+        small_model(translator.tokenizer.vocab_size, **sizes), translator.tokenizer, DECODING
+    )
+    ((found,),) = learned.translate(["Hello."], prefixes=["eins zwei drei " * 20])
+    assert found.num_tokens == 12
+    assert ("eins zwei drei " * 20).startswith(found.text)
+    limited = Translator(
+        translator.model, translator.tokenizer, dataclasses.replace(DECODING, max_length=3)
+    )
+    ((found,),) = limited.translate(["Hello."], prefixes=["Guten Morgen, mein Freund"])
+    assert found.text == "Guten Morgen, mein Freund"
+
+
+def test_prefixes_must_be_as_many_as_the_texts(translator):
+    with pytest.raises(ValueError, match="`prefixes` must be .* Received: 1 for 2 texts"):
+        translator.translate(["a", "b"], prefixes=["c"])
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [SamplingConfig(), SamplingConfig(seed=2**32 - 1, temperature=0.7, top_k=20, top_p=0.9)],
+)
+def test_samples_depend_on_seed_and_sentence_only(translator, texts, sampling):
+    texts = texts[:10]
+    together = translator.translate(texts, sampling=sampling)
+    order = np.random.default_rng(1).permutation(10)
+    permuted = translator.translate([texts[row] for row in order], sampling=sampling)
+    for row, found in zip(order, permuted, strict=True):
+        assert [one.text for one in found] == [one.text for one in together[row]]
+    for row in range(0, 10, 3):
+        (alone,) = translator.translate([texts[row]], sampling=sampling)
+        assert [one.text for one in alone] == [one.text for one in together[row]]
+        log_probs = [one.log_prob for one in alone]
+        assert log_probs == sorted(log_probs, reverse=True) == [one.score for one in alone]
+    reseeded = dataclasses.replace(sampling, seed=5)
+    assert translator.translate(texts, sampling=reseeded) != together
+
+
+class Counting(Translator):
+    """Counts how often the sampling is traced."""
+
+    traces = 0
+
+    def sample(self, *args, **options):
+        self.traces += 1
+        return super().sample(*args, **options)
+
+
+def test_another_seed_compiles_nothing(translator, texts):
+    counting = Counting(translator.model, translator.tokenizer, DECODING)
+    drawn = {
+        counting.translate(texts[5:6], sampling=SamplingConfig(seed=seed))[0][0].text
+        for seed in range(5)
+    }
+    assert len(drawn) > 1
+    assert counting.traces == 1
+
+
+def test_sampling_the_most_probable_token_is_greedy_search(translator, texts):
+    greedy = Translator(
+        translator.model, translator.tokenizer, dataclasses.replace(DECODING, beam_size=1)
+    )
+    drawn = greedy.translate(texts, sampling=SamplingConfig(top_k=1))
+    for (one,), (other,) in zip(drawn, greedy.translate(texts), strict=True):
+        assert one.text == other.text
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+
+
+def test_samples_follow_rules_and_prefix(translator, trained_run):
+    decoding = dataclasses.replace(DECODING, min_length=20, max_length=22)
+    other = Translator(translator.model, translator.tokenizer, decoding, 8)
+    texts = trained_run.lines("dev.en")[:6]
+    found = other.translate(texts, prefixes=["Wir"] * 6, sampling=SamplingConfig())
+    for hypotheses in found:
+        assert len({one.text for one in hypotheses}) > 4
+        for one in hypotheses:
+            assert one.text.startswith("Wir")
+            assert 20 <= one.num_tokens <= 22
+
+
+def test_a_penalty_for_each_sentence_and_lengths_within_the_limits(translator, trained_run):
+    ids = translator.encode(tf.constant(trained_run.lines("dev.en")[:6]))[0].to_tensor()
+    alphas = tf.constant([0.0, 0.6, 2.0, -1.0, float("nan"), 0.6])
+    given = tf.constant([100, 100, 9, 100, 100, 0])
+    found = translator.search(ids, alpha=alphas, max_lengths=given)
+    lengths = found.lengths.numpy()
+    assert np.all(lengths[:, 0] > 0)
+    assert np.all(lengths <= given.numpy().clip(1)[:, np.newaxis])
+    counted = np.array([0.0, 0.6, 2.0, 0.0, 0.0, 0.6])  # below 0 counts as 0
+    penalties = ((5 + lengths[:, 0]) / 6) ** counted
+    np.testing.assert_allclose(
+        found.scores[:, 0], found.log_probs[:, 0].numpy() / penalties, rtol=1e-5
+    )
+    plain = translator.search(ids)
+    np.testing.assert_allclose(found.scores[1], plain.scores[1], rtol=1e-5)

@@ -1,0 +1,24 @@
+"""What the tests of translators share."""
+
+import pytest
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.translator import Hypothesis
+from tf_transformer.models.transformer import Transformer
+
+DECODING = DecodingConfig(beam_size=4, alpha=0.6)
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    """The best hypothesis is the same; those after it may change places where they tie."""
+    assert len(found) == len(expected)
+    for (one, *_), (other, *_) in zip(found, expected, strict=True):
+        assert (one.text, one.num_tokens) == (other.text, other.num_tokens)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+def small_model(vocab_size: int, **arguments) -> Transformer:
+    return Transformer(
+        vocab_size, num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0, **arguments
+    )

@@ -1,0 +1,60 @@
+"""Several models of one vocabulary that decode as one: the mean of their probabilities."""
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_transformer.models.transformer import Transformer
+
+
+class Ensemble:
+    """What a translator asks of a model, answered by several.
+
+    Its "logits" are log(1/M sum_m p_m), normalised already.
+
+    Args:
+        models: M models of one vocabulary, with the ids of one tokenizer.
+
+    Raises:
+        ValueError: if there is no model, or their vocabularies differ in size.
+    """
+
+    def __init__(self, models: Sequence[Transformer]) -> None:
+        sizes = [model.vocab_size for model in models]
+        if len(set(sizes)) != 1:
+            raise ValueError(
+                f"`models` must be models of one vocabulary. Received: sizes {sizes}."
+            )
+        self.models = list(models)
+        self.vocab_size = sizes[0]
+        limits = [model.longest_input for model in models if model.longest_input]
+        self.longest_input = min(limits, default=None)
+
+    def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
+        """As the models are called: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
+        return mean_log_probs([model(inputs, training=training) for model in self.models])
+
+    def initial_cache(self, source: tf.Tensor) -> list:
+        """The cache of each model."""
+        return [model.initial_cache(source) for model in self.models]
+
+    def step_function(self):
+        """The step that a search calls; see `Transformer.step_function`."""
+        steps = [model.step_function() for model in self.models]
+
+        def step(tokens, index, ancestry, caches):
+            results = [
+                one_step(tokens, index, ancestry, cache)
+                for one_step, cache in zip(steps, caches, strict=True)
+            ]
+            logits, caches = zip(*results, strict=True)
+            return mean_log_probs(logits), list(caches)
+
+        return step
+
+
+def mean_log_probs(logits: Sequence[tf.Tensor]) -> tf.Tensor:
+    """log of the mean of softmax(logits) of M models: M times [..., V] -> [..., V]."""
+    log_probs = tf.stack([tf.nn.log_softmax(one) for one in logits])
+    return tf.reduce_logsumexp(log_probs, axis=0) - math.log(len(logits))
