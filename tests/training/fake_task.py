@@ -1,83 +1,110 @@
 """A task as small as can be: guess a token from three features, through dropout."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.evaluation.bleu import Score
+from tf_transformer.training.model import TokenModel
 
 FEATURES, VOCAB_SIZE = 3, 6
+NUM_ROWS = 4
+
+Arrays = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class FakeResult:
-    score: Score
-    exact: float
+    bleu: float
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {"bleu": self.bleu, "exact": self.bleu / 100}
+
+    @property
+    def headline(self) -> str:
+        return f"BLEU {self.bleu:.2f}"
 
 
-def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
+def batch(step: int) -> Arrays:
     """Features [B, T, 3] and labels [B, T] of a step, always the same, of changing length."""
     rng = np.random.default_rng(step)
     length = 3 + step % 3
-    features = rng.normal(size=[4, length, FEATURES]).astype("float32")
+    features = rng.normal(size=[NUM_ROWS, length, FEATURES]).astype("float32")
     labels = 1 + features.argmax(-1)
     labels[0, -2:] = 0
     return features, labels
 
 
 class FakeTask:
-    """Keeps the protocol of `training.trainer.Task`.
+    """Keeps the protocol of `training.task.Task`.
 
     Args:
         scores: the dev scores of the evaluations to come, one each; an exception is raised.
         damaged_step: from this batch on, the features are NaN.
+        dropout: rate.
     """
 
+    steps_per_epoch = 7
+    validation_steps = 2
+
     def __init__(
-        self, scores: Iterator[float | BaseException], damaged_step: int | None = None
+        self,
+        scores: Iterator[float | BaseException],
+        damaged_step: int | None = None,
+        dropout: float = 0.3,
     ):
         self.scores = scores
         self.damaged_step = damaged_step
+        self.dropout = dropout
         self.models: list[keras.Model] = []
 
-    def build_model(self) -> keras.Model:
+    def build_model(self) -> TokenModel:
         inputs = keras.Input((None, FEATURES), name="features")
         hidden = keras.layers.Dense(8, "relu", name="hidden")(inputs)
-        hidden = keras.layers.Dropout(0.3, name="dropout")(hidden)
-        logits = keras.layers.Dense(VOCAB_SIZE, name="logits")(hidden)
-        self.models.append(keras.Model(inputs, logits, name="guesser"))
+        hidden = keras.layers.Dropout(self.dropout, name="dropout")(hidden)
+        logits = keras.layers.Dense(VOCAB_SIZE, name="logits", dtype="float32")(hidden)
+        self.models.append(TokenModel(inputs, logits, name="guesser"))
         return self.models[-1]
 
-    def training_data(self, start_step: int) -> tf.data.Dataset:
-        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def training_data(
+        self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
+    ) -> tf.data.Dataset:
+        def batches() -> Iterator[Arrays]:
             step = start_step
             while True:
                 features, labels = batch(step)
                 if self.damaged_step is not None and step >= self.damaged_step:
                     features = np.full_like(features, np.nan)
-                yield features, labels
+                for replica in replicas:
+                    yield features[replica::num_replicas], labels[replica::num_replicas]
                 step += 1
 
         return dataset(batches)
 
-    def validation_data(self) -> tf.data.Dataset:
-        batches = dataset(lambda: (batch(step) for step in (10_001, 10_002)))
-        return batches.apply(tf.data.experimental.assert_cardinality(2))
+    def validation_data(
+        self, replicas: Sequence[int] = (0,), num_replicas: int = 1
+    ) -> tf.data.Dataset:
+        def batches() -> Iterator[Arrays]:
+            for features, labels in map(batch, (10_001, 10_002)):
+                for replica in replicas:
+                    yield features[replica::num_replicas], labels[replica::num_replicas]
+
+        return dataset(batches)
 
     def evaluator(self, model: keras.Model) -> Callable[[], FakeResult]:
         def evaluate() -> FakeResult:
             score = next(self.scores)
             if isinstance(score, BaseException):
                 raise score
-            return FakeResult(Score("BLEU", score, "fake"), score / 100)
+            return FakeResult(score)
 
         return evaluate
 
 
-def dataset(batches: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]) -> tf.data.Dataset:
+def dataset(batches: Callable[[], Iterator[Arrays]]) -> tf.data.Dataset:
     signature = (
         tf.TensorSpec([None, None, FEATURES], tf.float32),
         tf.TensorSpec([None, None], tf.int64),

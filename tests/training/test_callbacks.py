@@ -1,99 +1,191 @@
-"""What is shown and decided while `fit` runs."""
+"""What is shown while `fit` runs, and what saves and ends it."""
 
 import re
 
 import keras
+import numpy as np
 import pytest
-from fake_task import FakeTask
+from fake_task import FEATURES, VOCAB_SIZE, FakeTask
 
 from tf_transformer.config import Config, TrainingConfig
-from tf_transformer.run import Run
+from tf_transformer.errors import UserError
 from tf_transformer.training.callbacks import (
-    Evaluation,
+    MOST_SKIPPED,
     ProgressBar,
-    StepLimit,
-    best_bleu,
-    patience_used_up,
+    StepWatch,
+    duration,
 )
+from tf_transformer.training.interruption import Budget, Stopper
+from tf_transformer.training.model import TokenModel
+from tf_transformer.training.optimizers import LossScaleOptimizer, step_of
+from tf_transformer.training.progress import Progress
 from tf_transformer.training.trainer import compile_model
 
 
-def records(*scores: float) -> list[dict[str, float]]:
-    return [{"valid_bleu": score} for score in scores]
+def compiled(task: FakeTask | None = None) -> TokenModel:
+    model = (task or FakeTask(iter(()))).build_model()
+    compile_model(model, Config(training=TrainingConfig(warmup_steps=9)))
+    return model
 
 
-def fit(run: Run, task: FakeTask, callbacks: list[keras.callbacks.Callback]) -> keras.Model:
-    """Two epochs of two steps."""
-    model = task.build_model()
-    compile_model(model, run.config)
+def fit(model: TokenModel, callbacks, steps: int, task: FakeTask | None = None) -> None:
     model.fit(
-        task.training_data(0),
-        validation_data=task.validation_data(),
-        epochs=2,
-        steps_per_epoch=2,
+        (task or FakeTask(iter(()))).training_data(0),
+        steps_per_epoch=steps,
         shuffle=False,
         verbose=0,
         callbacks=callbacks,
     )
-    return model
 
 
-@pytest.fixture
-def run(tmp_path) -> Run:
-    return Run(tmp_path, Config(training=TrainingConfig(warmup_steps=9)))
+class Watched:
+    """A model, a `StepWatch` of it, and the steps at which it saved."""
+
+    def __init__(self, budget: Budget | None = None, **training: object) -> None:
+        self.model = compiled()
+        self.progress = Progress()
+        self.stopper = Stopper(budget)
+        self.saved: list[int] = []
+        self.watch = StepWatch(
+            self.progress,
+            TrainingConfig(**{"steps": 1_000} | training),
+            self.stopper,
+            lambda stop, save: (stop, save),
+            lambda: self.saved.append(step_of(self.model.optimizer)),
+        )
+
+    def fit(self, steps: int, task: FakeTask | None = None) -> int:
+        """Returns the step at which it ended."""
+        fit(self.model, [self.watch], steps, task)
+        return step_of(self.model.optimizer)
 
 
-def test_best_bleu_is_the_highest():
-    assert best_bleu(records(10.0, 30.0, 20.0)) == 30.0
+def test_the_bar_shows_what_matters(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    model = compiled()
+    fit(model, [ProgressBar(done=3, verbose=1)], steps=2)
+    bar = capsys.readouterr().err
+    # Steps of milliseconds: the bar draws the first of them at least.
+    for name in ("4/5", "loss", "perplexity"):
+        assert name in bar
+    rates = re.findall(r"learning rate (\d\S+e-\d\d)", bar)
+    schedule = model.optimizer._learning_rate
+    assert float(rates[0]) == pytest.approx(float(schedule(1)), rel=1e-2)
 
 
-def test_any_score_is_better_than_none():
-    assert best_bleu(records()) < 0.0
+def test_the_bars_rate_is_that_of_tokens_after_the_first_step(monkeypatch):
+    bar, times = ProgressBar(0, 1), iter([10.0, 12.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(times))
+    bar.set_model(compiled())
+    bar.bar = type("Bar", (), {"n": 0})
+    assert bar._rate({"tokens": 1_000.0}) == ""
+    bar.bar.n = 1
+    assert bar._rate({"tokens": 5_000.0}) == ", 2,000 tokens/s"
+
+
+def test_a_bar_that_is_off_prints_nothing(capsys):
+    fit(compiled(), [ProgressBar(done=0, verbose=0)], steps=2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_counts_every_step():
+    watched = Watched()
+    assert not watched.stopper.waiting  # a signal before the first step loses nothing
+    watched.fit(3)
+    assert (watched.progress.data_step, watched.progress.period_steps) == (3, 3)
+    assert watched.progress.period_seconds > 0
+    assert watched.stopper.waiting
+    assert watched.saved == []
+
+
+def test_training_ends_at_its_last_step():
+    assert Watched(steps=3).fit(10) == 3
+
+
+def test_training_ends_when_the_stopper_says_so():
+    watched = Watched(Budget(steps=2))
+    assert watched.fit(10) == 2
+    assert watched.stopper.reason == "--stop-after 2 steps"
+
+
+def test_a_state_is_saved_every_so_many_minutes_but_not_at_the_end():
+    assert Watched(save_minutes=1e-9, steps=4).fit(10) == 4
+    watched = Watched(save_minutes=1e-9, steps=4)
+    watched.fit(10)
+    assert watched.saved == [1, 2, 3]  # the trainer itself saves when `fit` returns
+
+
+def test_the_time_left_is_estimated_once_after_50_steps(caplog):
+    caplog.set_level("INFO", "tf_transformer")
+    watched = Watched(steps=1_000)
+    watched.fit(49)
+    assert caplog.messages == []
+    watched.fit(60)
+    (message,) = caplog.messages
+    # The 50th step of the session is the first of the second `fit`.
+    assert re.fullmatch(r"950 steps to go, about \d+ (s|min)", message)
+    watched.fit(60)
+    assert len(caplog.messages) == 1
+
+
+def test_the_estimate_is_the_mean_step_times_the_steps_left(caplog):
+    caplog.set_level("INFO", "tf_transformer")
+    watched = Watched(steps=2_060)
+    for step in range(1, 51):
+        # The first step, which compiles, takes 100 seconds and the others 2 each.
+        watched.watch._estimate(step + 10, 100.0 if step == 1 else 2.0)
+    assert duration(2 * 2_000) == "1 h 7 min"
+    assert caplog.messages == ["2,000 steps to go, about 1 h 7 min"]
 
 
 @pytest.mark.parametrize(
-    ("scores", "patience", "used_up"),
+    ("seconds", "text"),
     [
-        ([], 1, False),
-        ([10], 1, False),
-        ([10, 20], 1, False),
-        ([20, 10], 1, True),
-        ([10, 10], 1, True),  # equal is not better
-        ([30, 10, 20], 2, True),
-        ([30, 10, 20], 3, False),
-        ([10, 30, 20], 2, False),
-        ([30, 10, 20, 31], 2, False),
-        ([30, 20, 10, 0], 0, False),  # 0 is off
+        (0.2, "0 s"),
+        (29, "29 s"),
+        (31, "1 min"),
+        (59.6 * 60, "1 h 0 min"),
+        (3_599, "1 h 0 min"),
+        (12 * 60, "12 min"),
+        (200 * 60, "3 h 20 min"),
+        (49 * 3_600, "49 h 0 min"),
     ],
 )
-def test_patience_counts_evaluations_without_a_better_score(scores, patience, used_up):
-    assert patience_used_up(records(*scores), patience) is used_up
+def test_a_duration_is_told_in_its_largest_units(seconds, text):
+    assert duration(seconds) == text
 
 
-def test_the_console_shows_a_bar_and_one_line_an_evaluation(run, capsys, caplog, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    caplog.set_level("INFO", "tf_transformer")
-    task = FakeTask(iter([30.0, 20.0]))
-    model = fit(run, task, [ProgressBar(1), Evaluation(run, task.evaluator(None))])
-    bar = capsys.readouterr().err
-    # Steps of milliseconds: the bar draws the first of them at least.
-    for name in ("1/2", "loss", "perplexity", "tokens/s"):
-        assert name in bar
-    rates = re.findall(r"learning rate (\d\S+e-\d\d)", bar)
-    after_first_step = model.optimizer.get_config()["learning_rate"]
-    schedule = keras.optimizers.schedules.deserialize(after_first_step)
-    assert float(rates[0]) == pytest.approx(float(schedule(1)), rel=1e-2)
-    first, second = caplog.messages
-    assert re.fullmatch(
-        r"step +2  loss \d.*  perplexity \d.*  dev perplexity \d.*  dev BLEU 30.00  "
-        r"[\d,]+ tokens/s  best",
-        first,
-    )
-    assert re.fullmatch(r"step +4 .* dev BLEU 20.00 .* tokens/s", second)
+def test_a_loss_that_is_no_number_names_step_and_batch():
+    watched = Watched()
+    watched.progress.data_step = 100
+    with pytest.raises(UserError, match=r"not finite at step 3 \(batch 102\): nan"):
+        watched.fit(10, FakeTask(iter(()), damaged_step=2))
+    assert watched.saved == []
 
 
-def test_a_bar_that_is_off_prints_nothing_and_a_step_limit_ends_an_epoch(run, capsys):
-    task = FakeTask(iter(()))
-    model = fit(run, task, [ProgressBar(0), StepLimit(3)])
-    assert capsys.readouterr() == ("", "")
-    assert int(model.optimizer.iterations) == 3
+class Endless(keras.layers.Layer):
+    """Passes its input on; its derivative is infinite, so that no loss scale helps."""
+
+    def call(self, inputs):
+        @keras.ops.custom_gradient
+        def identity(values):
+            return values, lambda upstream: upstream + float("inf")
+
+        return identity(inputs)
+
+
+def test_updates_that_overflow_at_any_scale_end_training():
+    watched = Watched()
+    inputs = keras.Input((None, FEATURES))
+    watched.model = TokenModel(inputs, Endless()(keras.layers.Dense(VOCAB_SIZE)(inputs)))
+    compile_model(watched.model, Config())
+    adam = watched.model.optimizer
+    watched.model.compile(LossScaleOptimizer(adam), watched.model.loss, metrics=[])
+    before = [np.array(weight) for weight in watched.model.get_weights()]
+    with pytest.raises(
+        UserError, match=f"{MOST_SKIPPED} updates in a row overflowed at step 0"
+    ):
+        watched.fit(MOST_SKIPPED + 50)
+    assert watched.progress.data_step == MOST_SKIPPED - 1
+    for weight, expected in zip(watched.model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, expected)

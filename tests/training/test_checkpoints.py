@@ -14,10 +14,13 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.training.checkpoints import (
     CheckpointFolder,
     average_checkpoints,
+    best_scores,
     is_valid,
     load_weights,
-    restore_checkpoint,
-    save_checkpoint,
+    restore_state,
+    save_best,
+    save_state,
+    save_weights,
 )
 from tf_transformer.training.trainer import compile_model
 
@@ -68,7 +71,7 @@ def saved(folder: CheckpointFolder, step: int, value: float = 0.0) -> Path:
     """A checkpoint of a small model with all weights `value`."""
     model = small_model()
     model.set_weights([np.full(w.shape, value) for w in model.get_weights()])
-    save_checkpoint(folder.step_path(step), model)
+    save_weights(folder.step_path(step), model)
     return folder.step_path(step)
 
 
@@ -82,13 +85,13 @@ def test_a_restored_model_goes_on_bit_for_bit(tmp_path, precision):
     keras.utils.set_random_seed(1)
     model = transformer(precision)
     train_steps(model, range(3))
-    save_checkpoint(tmp_path / "a.npz", model)
+    save_state(tmp_path / "a.npz", model, {})
     train_steps(model, range(3, 6))
 
     keras.utils.set_random_seed(2)
     other = transformer(precision)  # with a history of its own, which must not shine through
     train_steps(other, range(7, 9))
-    restore_checkpoint(tmp_path / "a.npz", other)
+    restore_state(tmp_path / "a.npz", other)
     train_steps(other, range(3, 6))
     assert_identical(weights(other), weights(model))
     assert_identical(optimizer_state(other), optimizer_state(model))
@@ -97,9 +100,9 @@ def test_a_restored_model_goes_on_bit_for_bit(tmp_path, precision):
 def test_restoring_brings_back_the_dropout_masks(tmp_path):
     model = transformer(dropout=0.5)
     ids = np.full([2, 3], 5)
-    save_checkpoint(tmp_path / "a.npz", model)
+    save_state(tmp_path / "a.npz", model, {})
     first, second = (model({"source": ids, "target": ids}, training=True) for _ in "ab")
-    restore_checkpoint(tmp_path / "a.npz", model)
+    restore_state(tmp_path / "a.npz", model)
     again = model({"source": ids, "target": ids}, training=True)
     np.testing.assert_array_equal(again, first)
     assert np.abs(second - first).max() > 0
@@ -108,10 +111,10 @@ def test_restoring_brings_back_the_dropout_masks(tmp_path):
 def test_a_fresh_optimizer_is_built_before_it_is_restored(tmp_path):
     model = small_model()
     model.train_on_batch(np.ones([2, 3]), np.ones([2, 2]))
-    save_checkpoint(tmp_path / "a.npz", model)
+    save_state(tmp_path / "a.npz", model, {})
     fresh = keras.models.clone_model(model)
     fresh.compile(keras.optimizers.Adam(name="adam"), "mse")
-    restore_checkpoint(tmp_path / "a.npz", fresh)
+    restore_state(tmp_path / "a.npz", fresh)
     assert int(fresh.optimizer.iterations) == 1
     assert_identical(optimizer_state(fresh), optimizer_state(model))
 
@@ -119,7 +122,7 @@ def test_a_fresh_optimizer_is_built_before_it_is_restored(tmp_path):
 def test_loading_weights_leaves_the_optimizer_alone(tmp_path):
     model, other = small_model(), small_model()
     model.train_on_batch(np.ones([2, 3]), np.ones([2, 2]))
-    save_checkpoint(tmp_path / "a.npz", model)
+    save_weights(tmp_path / "a.npz", model)
     load_weights(tmp_path / "a.npz", other)
     assert_identical(weights(other), weights(model))
     assert int(other.optimizer.iterations) == 0
@@ -127,7 +130,7 @@ def test_loading_weights_leaves_the_optimizer_alone(tmp_path):
 
 def test_weights_load_into_a_model_that_is_not_compiled(tmp_path):
     model = transformer()
-    save_checkpoint(tmp_path / "a.npz", model)
+    save_weights(tmp_path / "a.npz", model)
     other = Transformer(**ARCHITECTURE)
     load_weights(tmp_path / "a.npz", other)
     assert_identical(weights(other), weights(model))
@@ -140,7 +143,7 @@ def test_another_architecture_is_refused_and_nothing_is_assigned(tmp_path, chang
     stored, model = Transformer(**ARCHITECTURE), Transformer(**ARCHITECTURE | changes)
     for here, there in [(stored, model), (model, stored)]:  # more weights, and fewer
         here.compile(keras.optimizers.Adam(name="adam"))
-        save_checkpoint(tmp_path / "a.npz", here)
+        save_weights(tmp_path / "a.npz", here)
         before = weights(there)
         with pytest.raises(UserError, match="is of another model. Expected .*, received"):
             load_weights(tmp_path / "a.npz", there)
@@ -149,10 +152,10 @@ def test_another_architecture_is_refused_and_nothing_is_assigned(tmp_path, chang
 
 def test_an_average_does_not_pass_for_a_checkpoint(tmp_path):
     model = small_model()
-    save_checkpoint(tmp_path / "a.npz", model)
+    save_weights(tmp_path / "a.npz", model)
     average_checkpoints([tmp_path / "a.npz"], tmp_path / "average.npz")
     with pytest.raises(UserError, match="Expected optimizer/.*received nothing"):
-        restore_checkpoint(tmp_path / "average.npz", model)
+        restore_state(tmp_path / "average.npz", model)
 
 
 def test_the_average_is_the_mean_of_the_weights(tmp_path):
@@ -160,7 +163,7 @@ def test_the_average_is_the_mean_of_the_weights(tmp_path):
     for index in range(3):
         model = small_model()
         paths.append(tmp_path / f"{index}.npz")
-        save_checkpoint(paths[-1], model)
+        save_weights(paths[-1], model)
         kernels.append(model.get_weights()[0])
     average_checkpoints(paths, tmp_path / "average.npz")
     load_weights(tmp_path / "average.npz", model)
@@ -188,11 +191,31 @@ def test_rotation_keeps_the_newest_and_the_best(folder):
     assert folder.steps() == [20, 100]
 
 
-def test_rotation_clears_away_what_killed_processes_left(folder):
+def test_a_start_clears_away_what_killed_processes_left(folder):
     saved(folder, 5)
     (folder.path / ".step-00000006.npz.4242.tmp").write_bytes(b"half")
-    folder.rotate(keep=2)
+    folder.clear(None)
     assert [path.name for path in folder.path.iterdir()] == ["step-00000005.npz"]
+
+
+def test_damaged_states_do_not_outlive_newer_good_ones(folder):
+    """They have higher numbers, so a rotation would keep them and delete the good ones."""
+    good = saved_state(folder, 5)
+    for step in (15, 16):
+        saved_state(folder, step).write_bytes(b"damaged")
+    assert folder.latest_state() == good
+    folder.clear(good)
+    for step in (6, 7):
+        saved_state(folder, step)
+        folder.rotate(keep=1)
+    assert folder.state_steps() == [6, 7]
+
+
+def test_training_does_not_start_over_because_all_states_are_damaged(folder):
+    for step in (5, 6):
+        saved_state(folder, step).write_bytes(b"damaged")
+    with pytest.raises(UserError, match="All 2 states in .* are damaged"):
+        folder.latest_state()
 
 
 def test_last_returns_the_newest_oldest_first(folder):
@@ -214,36 +237,90 @@ def test_checkpoints_are_found_by_name(folder):
         folder.find("best")
 
 
-def test_there_is_no_latest_checkpoint_in_an_empty_or_missing_folder(folder):
-    assert folder.latest_valid() is None
+def test_there_is_no_latest_state_in_an_empty_or_missing_folder(folder):
+    assert folder.latest_state() is None
     folder.path.mkdir()
-    assert folder.latest_valid() is None
+    assert folder.latest_state() is None
+
+
+def saved_state(folder: CheckpointFolder, step: int, value: float = 0.0) -> Path:
+    model = small_model()
+    model.set_weights([np.full(w.shape, value) for w in model.get_weights()])
+    save_state(folder.state_path(step), model, {})
+    return folder.state_path(step)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
-def test_the_latest_valid_checkpoint_is_not_a_truncated_one(folder, keep):
-    saved(folder, 5)
-    newest = saved(folder, 10)
-    assert folder.latest_valid() == (10, newest)
+def test_the_latest_state_is_not_a_truncated_one(folder, caplog, keep):
+    saved_state(folder, 5)
+    newest = saved_state(folder, 10)
+    assert folder.latest_state() == newest
+    assert not caplog.messages
     newest.write_bytes(newest.read_bytes()[:keep])
-    assert folder.latest_valid() == (5, folder.step_path(5))
+    assert folder.latest_state() == folder.state_path(5)
+    assert caplog.messages == ["checkpoint of step 10 is damaged: not used"]
 
 
-def test_the_latest_valid_checkpoint_is_not_one_with_a_flipped_bit(folder):
-    saved(folder, 5, value=1.5)
-    newest = saved(folder, 10, value=1.5)
+def test_the_latest_state_is_not_one_with_a_flipped_bit(folder):
+    saved_state(folder, 5, value=1.5)
+    newest = saved_state(folder, 10, value=1.5)
     content = bytearray(newest.read_bytes())
     content[content.index(np.float32(1.5).tobytes())] ^= 1
     newest.write_bytes(content)
-    assert folder.latest_valid() == (5, folder.step_path(5))
+    assert folder.latest_state() == folder.state_path(5)
     with pytest.raises(UserError, match="is damaged"):
-        load_weights(newest, small_model())
+        restore_state(newest, small_model())
+
+
+def test_two_states_are_kept(folder):
+    for step in (5, 10, 100, 20):
+        saved_state(folder, step)
+    folder.rotate(keep=1)
+    assert folder.state_steps() == [20, 100]
+
+
+def test_a_state_gives_back_the_progress_it_was_given(tmp_path):
+    progress = {"data_step": np.int64(7), "mean/0000": np.float32([1.5, 2.5])}
+    save_state(tmp_path / "a.npz", small_model(), progress)
+    found = restore_state(tmp_path / "a.npz", small_model())
+    assert_identical(found, progress)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_never_a_state(folder, wrong):
+    saved_state(folder, 5)
+    with pytest.raises(UserError, match="model/small/dense/kernel is not finite"):
+        saved_state(folder, 6, value=wrong)
+    assert folder.state_steps() == [5]
+
+
+def test_a_damaged_checkpoint_is_left_out_of_an_average(folder, tmp_path, caplog):
+    paths = [saved(folder, step, value=step) for step in (1, 2, 3)]
+    paths[1].write_bytes(paths[1].read_bytes()[:-50])
+    assert average_checkpoints(paths, tmp_path / "average.npz") == 2
+    assert "step-00000002.npz is damaged: left out" in caplog.text
+    model = small_model()
+    load_weights(tmp_path / "average.npz", model)
+    np.testing.assert_array_equal(model.get_weights()[0], 2.0)
+    with pytest.raises(UserError, match="no good checkpoint to average among 1"):
+        average_checkpoints(paths[1:2], tmp_path / "average.npz")
+
+
+def test_the_best_weights_carry_their_scores(folder):
+    assert best_scores(folder.best) == {}
+    save_best(saved(folder, 5, value=1.5), folder.best, {"bleu": 30.5})
+    assert best_scores(folder.best) == {"bleu": 30.5}
+    model = small_model()
+    load_weights(folder.best, model)
+    assert float(model.get_weights()[0][0, 0]) == 1.5
+    folder.best.write_bytes(folder.best.read_bytes()[:-9])
+    assert best_scores(folder.best) == {}
 
 
 def test_no_flipped_bit_loads_other_weights(tmp_path):
     """All over the file: the damage is seen, or it has done none."""
     path, model = tmp_path / "a.npz", small_model()
-    save_checkpoint(path, model)
+    save_weights(path, model)
     expected, intact = weights(model), path.read_bytes()
     rng = np.random.default_rng(0)
     for position in range(0, len(intact), 5):
@@ -275,20 +352,21 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(folder, largest_
     path = saved(folder, 5, value=1.0)
     before = path.read_bytes()
     with pytest.raises(UserError, match="Cannot write"), largest_file(len(before) // 2):
-        save_checkpoint(path, small_model())
+        save_weights(path, small_model())
     assert path.read_bytes() == before
     assert [file.name for file in folder.path.iterdir()] == [path.name]
 
 
 def test_a_full_disk_leaves_no_half_checkpoint(folder, largest_file):
     with pytest.raises(UserError, match="Cannot write"), largest_file(500):
-        save_checkpoint(folder.step_path(5), small_model())
+        save_weights(folder.step_path(5), small_model())
     assert list(folder.path.iterdir()) == []
 
 
 def test_a_checkpoint_is_a_plain_archive_of_named_arrays(tmp_path):
-    save_checkpoint(tmp_path / "a.npz", small_model())
+    save_state(tmp_path / "a.npz", small_model(), {"data_step": np.int64(3)})
     assert {
+        "progress/data_step",
         "model/small/dense/kernel",
         "model/small/dense/bias",
         "optimizer/adam/iteration",

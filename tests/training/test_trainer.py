@@ -1,6 +1,8 @@
 """Training as a whole, on a task as small as can be: what it writes, and that it resumes."""
 
 import itertools
+import json
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +15,11 @@ from fake_task import FakeTask
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.training.checkpoints import is_valid, load_weights, save_checkpoint
-from tf_transformer.training.trainer import compile_model, make_optimizer, train
+from tf_transformer.training import devices
+from tf_transformer.training.checkpoints import is_valid, load_weights, save_state
+from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.progress import Progress
+from tf_transformer.training.trainer import Trainer, compile_model, make_optimizer
 
 RECIPE = {
     "steps": 6,
@@ -45,13 +50,14 @@ def train_run(path: Path, task: FakeTask, **changes: object) -> Run:
     """A session of its own, as if in a new process."""
     keras.utils.set_random_seed(1)
     run = open_run(path, **changes)
-    train(run, task, verbose=0)
+    Trainer(run, task).train()
     return run
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
+    """The file's content, but for the list of it."""
     with np.load(path) as archive:
-        return dict(archive)
+        return {name: archive[name] for name in archive if name != "members"}
 
 
 def assert_equal_files(one: Path, other: Path) -> None:
@@ -64,6 +70,10 @@ def assert_equal_files(one: Path, other: Path) -> None:
 def assert_same_training(run: Run, other: Run, step: int) -> None:
     """Weights, optimizer, dropout seeds and what was measured, but for the time it took."""
     assert_equal_files(run.checkpoints.step_path(step), other.checkpoints.step_path(step))
+    states = [arrays(r.checkpoints.state_path(step)) for r in (run, other)]
+    for name in states[0].keys() | states[1].keys():
+        if name != "progress/period_seconds":
+            np.testing.assert_array_equal(states[0][name], states[1][name], err_msg=name)
     for one, two in zip(run.history(), other.history(), strict=True):
         for name in MEASURED:
             assert one[name] == two[name], name
@@ -118,6 +128,18 @@ def test_training_goes_on_bit_for_bit_after_an_interruption(tmp_path, whole, at)
     assert_same_training(train_run(tmp_path, rising()), whole, step=6)
 
 
+@pytest.mark.parametrize("steps", [[1], [3], [1, 1, 1, 1, 1]])
+def test_training_goes_on_bit_for_bit_from_the_middle_of_a_period(tmp_path, whole, steps):
+    """The means of the training loss go on as well: they are in the records."""
+    for number in steps:
+        keras.utils.set_random_seed(1)
+        stopper = Stopper(Budget(steps=number))
+        with pytest.raises(Interrupted, match="at step"):
+            Trainer(open_run(tmp_path), rising(), stopper=stopper).train()
+    assert open_run(tmp_path).checkpoints.state_steps()[-1] == sum(steps)
+    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+
+
 def test_training_goes_on_bit_for_bit_when_steps_are_added(tmp_path, whole):
     train_run(tmp_path, rising(), steps=4)
     assert_same_training(train_run(tmp_path, rising(), steps=6), whole, step=6)
@@ -127,17 +149,37 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     tmp_path, whole, caplog
 ):
     run = train_run(tmp_path, rising())
-    path = run.checkpoints.step_path(6)
+    path = run.checkpoints.state_path(6)
     path.write_bytes(path.read_bytes()[:-100])
     assert_same_training(train_run(tmp_path, rising()), whole, step=6)
     assert "checkpoint of step 6 is damaged" in caplog.text
+
+
+class LateSignal(Trainer):
+    """A signal comes when the workers have just agreed to go on after a period."""
+
+    def _agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
+        agreed = super()._agree(stop, save)
+        if self.folder.state_path(2).exists() and not self.stopper.reason:
+            signal.raise_signal(signal.SIGTERM)
+        return agreed
+
+
+def test_no_worker_leaves_before_all_have_agreed(tmp_path, monkeypatch):
+    cluster = {"worker": ["localhost:1", "localhost:2"]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    monkeypatch.setattr(devices, "sum_over_workers", lambda _, *values: list(values))
+    monkeypatch.setattr(devices, "part", lambda _: None)
+    with Stopper() as stopper, pytest.raises(Interrupted, match="at step 3 by SIGTERM"):
+        LateSignal(open_run(tmp_path), rising(), stopper=stopper).train()
 
 
 def test_training_stops_at_an_exact_step(tmp_path):
     run = train_run(tmp_path, rising(), steps=5)
     assert [record["step"] for record in run.history()] == [2, 4, 5]
     assert run.checkpoints.steps() == [4, 5]
-    path = run.checkpoints.step_path(5)
+    path = run.checkpoints.state_path(5)
     assert arrays(path)["optimizer/adam/iteration"] == 5
 
 
@@ -158,17 +200,19 @@ def test_patience_ends_training_and_stays_ended(tmp_path):
 
 
 def test_a_loss_that_is_no_number_ends_training_and_costs_no_checkpoint(tmp_path, whole):
-    with pytest.raises(UserError, match="The loss is nan at step 6.*training.warmup_steps"):
+    with pytest.raises(
+        UserError, match=r"not finite at step 6 \(batch 5\).*training.warmup_steps"
+    ):
         train_run(tmp_path, FakeTask(itertools.count(10.0), damaged_step=5))
     run = open_run(tmp_path)
     assert [record["step"] for record in run.history()] == [2, 4]
-    assert run.checkpoints.steps() == [2, 4]
+    assert run.checkpoints.steps() == run.checkpoints.state_steps() == [2, 4]
     assert_same_training(train_run(tmp_path, rising()), whole, step=6)
 
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
     """The loss of the update that breaks them is still finite: it is measured before."""
-    with pytest.raises(UserError, match="The loss is .* at step 1"):
+    with pytest.raises(UserError, match="The dev loss is nan at step 1"):
         train_run(tmp_path, rising(), evaluate_every=1, learning_rate_scale=1e38)
     assert Run.open(tmp_path).checkpoints.steps() == []
     assert Run.open(tmp_path).history() == []
@@ -184,7 +228,8 @@ def test_a_full_disk_ends_training_and_costs_no_checkpoint(tmp_path, whole, larg
             yield 11.0
 
         train_run(tmp_path, FakeTask(scores()))
-    assert {path: path.read_bytes() for path in run.checkpoints.path.iterdir()} == before
+    after = {path: path.read_bytes() for path in run.checkpoints.path.iterdir()}
+    assert before.items() <= after.items()
     assert_same_training(train_run(tmp_path, rising()), whole, step=6)
 
 
@@ -193,9 +238,13 @@ def test_the_best_evaluation_is_kept(tmp_path):
     task = FakeTask(iter([10.0, 30.0, 20.0, 5.0, 30.0]))
     keras.utils.set_random_seed(1)
     run = open_run(tmp_path)
-    result = train(run, task, verbose=0)
-    assert result.score.value == 30.0
-    assert_equal_files(run.checkpoints.best, run.checkpoints.step_path(4))
+    result = Trainer(run, task).train()
+    assert result.bleu == 30.0
+    best = arrays(run.checkpoints.best)
+    assert best.pop("best/bleu") == 30.0
+    fourth = arrays(run.checkpoints.step_path(4))
+    assert best.keys() == fourth.keys()
+    assert all(np.array_equal(best[name], fourth[name]) for name in best)
     assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
 
 
@@ -203,9 +252,10 @@ def test_the_average_is_chosen_where_it_is_better(tmp_path):
     task = FakeTask(iter([10.0, 30.0, 20.0, 40.0]))
     keras.utils.set_random_seed(1)
     run = open_run(tmp_path)
-    result = train(run, task, verbose=0)
-    assert result.score.value == 40.0
+    result = Trainer(run, task).train()
+    assert result.bleu == 40.0
     best, last = arrays(run.checkpoints.best), [arrays(p) for p in run.checkpoints.last(2)]
+    assert best.pop("best/bleu") == 40.0
     for name in best:
         mean = (last[0][name].astype("float64") + last[1][name]) / 2
         np.testing.assert_array_equal(best[name], mean.astype("float32"))
@@ -231,9 +281,12 @@ def test_updates_that_float16_skips_are_made_up_for(tmp_path, half_precision):
     compile_model(model, run.config)
     model.optimizer.build(model.trainable_variables)
     model.optimizer.dynamic_scale.assign(2.0**120)  # halved after each overflow, so about 100
-    save_checkpoint(run.checkpoints.step_path(0), model)
-    train(run, rising(), verbose=0)
+    progress = Progress(steps_per_epoch=FakeTask.steps_per_epoch)
+    save_state(run.checkpoints.state_path(0), model, progress.to_arrays())
+    trainer = Trainer(run, rising())
+    trainer.train()
     assert run.checkpoints.steps()[-1] == 3
+    assert trainer.progress.data_step > 90  # skipped updates use their batches up
 
 
 def test_the_recipe_is_adam_of_the_configuration():

@@ -1,20 +1,25 @@
-"""What happens during `fit`: progress bar, and at evaluations score, checkpoint and logs."""
+"""What happens at each step of `fit`: a progress bar, and everything that may end it."""
 
 import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import keras
-import tensorflow as tf
 from tqdm import tqdm
 
+from tf_transformer.config import TrainingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.run import Run
-from tf_transformer.training.checkpoints import save_checkpoint
+from tf_transformer.training.interruption import Stopper
+from tf_transformer.training.optimizers import learning_rate, step_of
+from tf_transformer.training.progress import Progress
 
 logger = logging.getLogger(__name__)
+
+# In a row under loss scaling, which halves the scale each time: what still overflows then
+# does so at any scale.
+MOST_SKIPPED = 200
+STEPS_BEFORE_ESTIMATE = 50
 
 
 class ProgressBar(keras.callbacks.Callback):
@@ -23,17 +28,19 @@ class ProgressBar(keras.callbacks.Callback):
     Keras's own bar is wider than most terminals and would fill the screen.
 
     Args:
+        done: steps of this period that an earlier session made.
         verbose: 1 for a moving bar, 0 for none (output that is not a terminal).
     """
 
-    def __init__(self, verbose: int) -> None:
+    def __init__(self, done: int, verbose: int) -> None:
         super().__init__()
+        self.done = done
         self.verbose = verbose
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.started = time.perf_counter()
         self.bar = tqdm(
-            total=self.params["steps"],
+            initial=self.done,
+            total=self.done + self.params["steps"],
             unit="step",
             disable=not self.verbose,
             leave=False,
@@ -41,127 +48,112 @@ class ProgressBar(keras.callbacks.Callback):
         )
 
     def on_train_batch_end(self, batch, logs=None):
-        rate = logs["tokens"] / (time.perf_counter() - self.started)
+        if not self.verbose:
+            return
         self.bar.set_postfix_str(
-            f"loss {logs['loss']:.3f}, perplexity {logs['perplexity']:.2f}, "
-            f"{rate:,.0f} tokens/s, learning rate {learning_rate(self.model):.2e}",
+            f"loss {logs['loss']:.3f}, perplexity {logs['perplexity']:.2f}{self._rate(logs)}, "
+            f"learning rate {learning_rate(self.model.optimizer):.2e}",
             refresh=False,
         )
         self.bar.update()
+
+    def _rate(self, logs) -> str:
+        """Tokens per second since the end of the first step, which compiles."""
+        # Of the steps' logs, Keras shows the mean over replicas.
+        tokens = logs["tokens"] * self.model.distribute_strategy.num_replicas_in_sync
+        now = time.perf_counter()
+        if self.bar.n == self.done:
+            self.first = now, tokens
+            return ""
+        return f", {(tokens - self.first[1]) / (now - self.first[0]):,.0f} tokens/s"
 
     def on_epoch_end(self, epoch, logs=None):
         self.bar.close()
 
 
-class StepLimit(keras.callbacks.Callback):
-    """Ends training at an exact step, and at once if the loss is no longer a number."""
+class StepWatch(keras.callbacks.Callback):
+    """Keeps `progress`, saves now and then, and ends `fit` when there is reason to.
 
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.steps = steps
+    Reasons are the last step, `stopper`'s, a loss or gradient that is no number, and loss
+    scaling that skips every update.
 
-    def on_train_batch_end(self, batch, logs=None):
-        step = int(self.model.optimizer.iterations)
-        _require_finite(logs["loss"], step)
-        if step >= self.steps:
-            self.model.stop_training = True
-
-
-class Evaluation(keras.callbacks.Callback):
-    """At the end of each Keras epoch, that is every `training.evaluate_every` steps.
-
-    Translates the dev set, writes a checkpoint, keeps the best, appends to metrics.jsonl and
-    TensorBoard, prints one line, and stops early if `training.patience` is used up.
+    Args:
+        progress: of the run; it is brought up to date after every step.
+        training: its `steps` and `save_minutes` matter here.
+        stopper: told of every step, and that one may be under way.
+        agree: of whether to stop and whether to save now, makes what all workers do.
+        save: writes a state.
     """
 
-    def __init__(self, run: Run, evaluate: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        training: TrainingConfig,
+        stopper: Stopper,
+        agree: Callable[[bool, bool], tuple[bool, bool]],
+        save: Callable[[], None],
+    ) -> None:
         super().__init__()
-        self.run = run
-        self.evaluate = evaluate
-        self.writer = tf.summary.create_file_writer(str(run.logs))
+        self.progress = progress
+        self.training = training
+        self.stopper = stopper
+        self.agree = agree
+        self.save = save
+        self.steps_now = 0
+        self.seconds_now = 0.0
+        self.skipped = 0
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.started = time.perf_counter()
+        self.progress.resume_means(self.model)
+        self.step = step_of(self.model.optimizer)
+        self.saved = self.last = time.perf_counter()
 
-    def on_test_begin(self, logs=None):
-        self.seconds = time.perf_counter() - self.started  # of training, without validation
-
-    def on_epoch_end(self, epoch, logs=None):
-        step = int(self.model.optimizer.iterations)
-        # The loss of the last update was measured before it: this one tells of the weights.
-        _require_finite(logs["val_loss"], step)
-        result = self.evaluate()
-        record = {
-            "step": step,
-            "loss": logs["loss"],
-            "perplexity": logs["perplexity"],
-            "accuracy": logs["accuracy"],
-            "valid_loss": logs["val_loss"],
-            "valid_perplexity": logs["val_perplexity"],
-            "valid_accuracy": logs["val_accuracy"],
-            "valid_bleu": result.score.value,
-            "valid_exact": result.exact,
-            "learning_rate": learning_rate(self.model),
-            "tokens_per_second": logs["tokens"] / self.seconds,
-            "train_seconds": self.seconds,
-        }
-        history = [past for past in self.run.history() if past["step"] < step]
-        best = best_bleu(history)
-        history.append(record)
-        self.run.write_history(history)
-        self._save(step, is_best=record["valid_bleu"] > best)
-        self._write_tensorboard(record)
-        logger.info("%s", _line(record, best))
-        if patience_used_up(history, self.run.config.training.patience):
-            logger.info("no better dev BLEU in training.patience evaluations: stopping early")
+    def on_train_batch_end(self, batch, logs=None):
+        step = step_of(self.model.optimizer)
+        self._require_numbers(logs["loss"], step)
+        now = time.perf_counter()
+        self.progress.add_step(now - self.last)
+        self._estimate(step, now - self.last)
+        self.last = now
+        late = now - self.saved > 60 * self.training.save_minutes
+        stop, save = self.agree(self.stopper.after_step(), late)
+        if stop or step >= self.training.steps:
             self.model.stop_training = True
+        elif save:
+            self.save()
+            self.saved = time.perf_counter()
+        self.stopper.waiting = True  # from now on there is a step to be saved
 
-    def _save(self, step: int, is_best: bool) -> None:
-        folder = self.run.checkpoints
-        if is_best:
-            save_checkpoint(folder.best, self.model)
-        # Last of all: training goes on from here, so whatever is missing before is redone.
-        save_checkpoint(folder.step_path(step), self.model)
-        folder.rotate(self.run.config.training.keep_last)
+    def _require_numbers(self, loss: float, step: int) -> None:
+        self.skipped = 0 if step > self.step else self.skipped + 1
+        self.step = step
+        where = f"at step {step} (batch {self.progress.data_step})"
+        if not math.isfinite(loss):
+            raise UserError(
+                f"The loss or its gradient is not finite {where}: {loss}. The last state is "
+                "intact: go on from it with a smaller training.learning_rate_scale, a longer "
+                "training.warmup_steps or training.clip_norm=1."
+            )
+        if self.skipped >= MOST_SKIPPED:
+            raise UserError(
+                f"{MOST_SKIPPED} updates in a row overflowed {where}, whatever the loss scale. "
+                "Start a new run in mixed_bfloat16 or float32."
+            )
 
-    def _write_tensorboard(self, record: dict[str, float]) -> None:
-        with self.writer.as_default(step=record["step"]):
-            for name, value in record.items():
-                tf.summary.scalar(name, value)
-        self.writer.flush()
-
-
-def best_bleu(history: list[dict[str, Any]]) -> float:
-    """The highest dev BLEU of some evaluations; -1 of none, which any score beats."""
-    return max((record["valid_bleu"] for record in history), default=-1.0)
-
-
-def patience_used_up(history: list[dict[str, Any]], patience: int) -> bool:
-    """Whether the last `patience` evaluations brought no better dev BLEU; never at 0."""
-    return 0 < patience < len(history) and (
-        best_bleu(history[-patience:]) <= best_bleu(history[:-patience])
-    )
-
-
-def learning_rate(model: keras.Model) -> float:
-    """The rate of the next update."""
-    return float(model.optimizer.learning_rate)
-
-
-def _require_finite(loss: float, step: int) -> None:
-    if not math.isfinite(loss):
-        raise UserError(
-            f"The loss is {loss} at step {step}. The last checkpoint is intact; try a smaller "
-            "training.learning_rate_scale, a longer training.warmup_steps or "
-            "training.clip_norm=1."
-        )
+    def _estimate(self, step: int, seconds: float) -> None:
+        """Once a session: how long the rest will take, by all steps but the first."""
+        self.steps_now += 1
+        if self.steps_now > 1:
+            self.seconds_now += seconds
+        if self.steps_now == STEPS_BEFORE_ESTIMATE:
+            left = self.training.steps - step
+            mean = self.seconds_now / (self.steps_now - 1)
+            logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
 
 
-def _line(record: dict[str, float], best: float) -> str:
-    mark = "  best" if record["valid_bleu"] > best else ""
-    return (
-        f"step {record['step']:>6,}  loss {record['loss']:.3f}  "
-        f"perplexity {record['perplexity']:.2f}  dev perplexity "
-        f"{record['valid_perplexity']:.2f}  dev BLEU {record['valid_bleu']:.2f}  "
-        f"{record['tokens_per_second']:,.0f} tokens/s{mark}"
-    )
+def duration(seconds: float) -> str:
+    """Such as "3 h 20 min", "12 min" or "40 s"."""
+    minutes = round(seconds / 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{round(seconds)} s"

@@ -1,10 +1,12 @@
-"""Checkpoints: one .npz file each, with everything that training needs to go on exactly.
+"""Checkpoints: .npz files, weights for decoding and states that training goes on from.
 
-A file holds the model's weights under their Keras paths ("model/..."), the optimizer's state
-("optimizer/...") and the dropout seeds ("seed/..."), which no Keras writer saves. Zip's own
-checksums tell a damaged file from a good one.
+A file of weights holds them under their Keras paths ("model/..."), beside the score that chose
+it ("best/..."). A state holds besides the optimizer's variables ("optimizer/..."), the dropout
+seeds ("seed/..."), which no Keras writer saves, and the trainer's own progress, such as the
+position in the data ("progress/..."). Zip's own checksums tell a damaged file from a good one.
 """
 
+import logging
 import re
 import struct
 import zipfile
@@ -21,8 +23,13 @@ from tf_transformer.files import replacing
 if TYPE_CHECKING:  # commands look into a run directory before they wait for TensorFlow
     import keras
 
+logger = logging.getLogger(__name__)
 
 Arrays = dict[str, np.ndarray]
+
+# The names of all other arrays: damage to zip's own directory, which has no checksum, may hide
+# one of them.
+_MEMBERS = "members"
 
 # What zipfile and NumPy raise where bytes of an archive are missing or changed.
 _DAMAGE = (
@@ -36,17 +43,47 @@ _DAMAGE = (
 )
 
 
-def save_checkpoint(path: Path, model: "keras.Model") -> None:
-    """Writes weights, optimizer state and dropout seeds; `path` appears whole or not at all."""
-    variables = _model_variables(model) | _training_variables(model)
-    _write(path, {name: np.asarray(variable) for name, variable in variables.items()})
+def save_weights(path: Path, model: "keras.Model") -> None:
+    """Writes the model's weights; `path` appears whole or not at all."""
+    _write(path, _values(_model_variables(model)))
 
 
-def restore_checkpoint(path: Path, model: "keras.Model") -> None:
-    """Restores all of `save_checkpoint` into a compiled model of the same configuration."""
+def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
+    """Writes all that a compiled model needs to go on training exactly, and `progress`.
+
+    Raises:
+        UserError: if a weight is not finite, for there would be no going on from there.
+    """
+    weights = _values(_model_variables(model))
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise UserError(
+                f"{name} is not finite. The state before is intact: go on from it with a "
+                "smaller training.learning_rate_scale, a longer training.warmup_steps or "
+                "training.clip_norm=1."
+            )
+    named = {f"progress/{name}": value for name, value in progress.items()}
+    _write(path, weights | _values(_training_variables(model)) | named)
+
+
+def restore_state(path: Path, model: "keras.Model") -> Arrays:
+    """Restores a state into a compiled model of the same configuration.
+
+    Returns:
+        What was given as `progress`.
+    """
     if not model.optimizer.built:  # a second time would replace the state of a loss scale
         model.optimizer.build(model.trainable_variables)
-    _assign(path, _read(path), _model_variables(model) | _training_variables(model))
+    arrays = _read(path)
+    progress = {name: arrays.pop(name) for name in list(arrays) if name.startswith("progress/")}
+    _assign(path, arrays, _model_variables(model) | _training_variables(model))
+    return {name.removeprefix("progress/"): value for name, value in progress.items()}
+
+
+def read_progress(path: Path) -> Arrays:
+    """What was given to `save_state` as `progress`."""
+    arrays = _read(path, prefix="progress/")
+    return {name.removeprefix("progress/"): value for name, value in arrays.items()}
 
 
 def load_weights(path: Path, model: "keras.Model") -> None:
@@ -54,17 +91,49 @@ def load_weights(path: Path, model: "keras.Model") -> None:
     _assign(path, _read(path, prefix="model/"), _model_variables(model))
 
 
-def average_checkpoints(paths: Sequence[Path], output: Path) -> None:
-    """Writes the mean of the model weights of several checkpoints (paper 6.1)."""
-    totals: Arrays = {}
+def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
+    """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
+
+    Returns:
+        How many there were: a damaged one is named and left out.
+
+    Raises:
+        UserError: if none is good.
+    """
+    good = [path for path in paths if is_valid(path)]
     for path in paths:
+        if path not in good:
+            logger.warning("%s is damaged: left out of the average", path)
+    if not good:
+        raise UserError(f"There is no good checkpoint to average among {len(paths)}.")
+    totals: Arrays = {}
+    for path in good:
         for name, value in _read(path, prefix="model/").items():
-            totals[name] = totals.get(name, 0) + value.astype(np.float64) / len(paths)
+            totals[name] = totals.get(name, 0) + value.astype(np.float64) / len(good)
     _write(output, {name: value.astype(np.float32) for name, value in totals.items()})
+    return len(good)
+
+
+def save_best(source: Path, best: Path, scores: dict[str, float]) -> None:
+    """Copies weights to be the best, with the scores that made them so."""
+    marks = {f"best/{name}": np.float64(score) for name, score in scores.items()}
+    _write(best, _read(source, prefix="model/") | marks)
+
+
+def best_scores(best: Path) -> dict[str, float]:
+    """The scores beside the best weights; none if there are no good ones."""
+    if not is_valid(best):
+        return {}
+    marks = _read(best, prefix="best/")
+    return {name.removeprefix("best/"): float(value) for name, value in marks.items()}
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: step-00001500.npz and so on, best.npz and average.npz."""
+    """The checkpoints of one run.
+
+    step-00001500.npz and so on, best.npz and average.npz are weights; state-00001500.npz and
+    the one before it are what training goes on from.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,35 +157,76 @@ class CheckpointFolder:
         return paths[which]
 
     def steps(self) -> list[int]:
-        """Steps of which there is a checkpoint, in order."""
-        names = (re.fullmatch(r"step-(\d+)\.npz", file.name) for file in self.path.glob("*"))
-        return sorted(int(name[1]) for name in names if name)
+        """Steps of which there are weights, in order."""
+        return self._steps_of("step")
 
     def last(self, count: int) -> list[Path]:
         """The newest `count` checkpoints, oldest first."""
         return [self.step_path(step) for step in self.steps()[-count:]]
 
     def rotate(self, keep: int) -> None:
-        """Deletes all but the newest `keep`, and what killed processes left half written."""
+        """Deletes all but the newest `keep` weights and two states."""
         for step in self.steps()[:-keep]:
             self.step_path(step).unlink()
-        for leftover in self.path.glob(".*.npz.*.tmp"):
-            leftover.unlink()
+        for step in self.state_steps()[:-2]:
+            self.state_path(step).unlink()
 
-    def latest_valid(self) -> tuple[int, Path] | None:
-        """The newest checkpoint whose checksums hold, or None."""
-        for step in reversed(self.steps()):
-            if is_valid(self.step_path(step)):
-                return step, self.step_path(step)
+    def clear(self, latest: Path | None) -> None:
+        """Deletes half-written files, and damaged states, which would pass for newer ones."""
+        for path in (*self.path.glob(".*.npz.*.tmp"), *self.path.glob("state-*.npz")):
+            if path.suffix == ".tmp" or (latest and path.name > latest.name):
+                path.unlink()
+
+    def state_path(self, step: int) -> Path:
+        return self.path / f"state-{step:08d}.npz"
+
+    def require_state_beside_best(self) -> None:
+        """UserError if there are weights that training would begin anew, and replace."""
+        if self.best.exists() and not self.state_steps():
+            raise UserError(
+                f"{self.best} has weights, but there is no state-*.npz to go on from: training "
+                "would begin anew and replace them. Give another --output."
+            )
+
+    def state_steps(self) -> list[int]:
+        """Steps of which there is a state, in order."""
+        return self._steps_of("state")
+
+    def latest_state(self) -> Path | None:
+        """The newest state whose checksums hold; None if there is no state.
+
+        Names those that are damaged.
+
+        Raises:
+            UserError: if all are.
+        """
+        steps = self.state_steps()
+        for step in reversed(steps):
+            if is_valid(self.state_path(step)):
+                return self.state_path(step)
+            logger.warning("checkpoint of step %s is damaged: not used", f"{step:,}")
+        if steps:
+            raise UserError(
+                f"All {len(steps)} states in {self.path} are damaged. Delete them to train "
+                "from the beginning, or give another --output."
+            )
         return None
+
+    def _steps_of(self, kind: str) -> list[int]:
+        names = (re.fullmatch(rf"{kind}-(\d+)\.npz", file.name) for file in self.path.glob("*"))
+        return sorted(int(name[1]) for name in names if name)
 
 
 def is_valid(path: Path) -> bool:
-    """Whether the file is a complete zip archive and every member has its checksum."""
+    """Whether every member that was written is there and has its checksum."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except _DAMAGE:
+            if archive.testzip() is not None:
+                return False
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+        with np.load(path) as archive:
+            return names == {*archive[_MEMBERS].tolist(), _MEMBERS}
+    except (*_DAMAGE, KeyError):
         return False
 
 
@@ -131,15 +241,20 @@ def _training_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
     return variables | {f"seed/{i:04d}": seed for i, seed in enumerate(seeds)}
 
 
+def _values(variables: dict[str, "keras.Variable"]) -> Arrays:
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
 def _write(path: Path, arrays: Arrays) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **arrays, **{_MEMBERS: np.array(list(arrays))})
 
 
 def _read(path: Path, prefix: str = "") -> Arrays:
     try:
         with np.load(path) as archive:
-            return {name: archive[name] for name in archive.files if name.startswith(prefix)}
+            names = [name for name in archive.files if name != _MEMBERS]
+            return {name: archive[name] for name in names if name.startswith(prefix)}
     except FileNotFoundError:
         raise UserError(f"There is no checkpoint {path}.") from None
     except _DAMAGE as error:

@@ -71,6 +71,21 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float):
     return cross_entropy(ops.cast(logits, "float32"))
 
 
+def token_weights(labels, sample_weight=None):
+    """What each token counts: 0 for padding, else 1 or its sample weight, [B] or [B, T].
+
+    Returns:
+        float32 [B, T].
+    """
+    weights = ops.cast(padding_mask(labels), "float32")
+    if sample_weight is None:
+        return weights
+    sample_weight = ops.cast(sample_weight, "float32")
+    if len(sample_weight.shape) == 1:
+        sample_weight = sample_weight[:, None]
+    return weights * sample_weight
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """The sum of the smoothed cross-entropy over real tokens, divided by their number.
@@ -88,14 +103,13 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        losses = smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
-        weights = ops.cast(padding_mask(y_true), losses.dtype)
-        if sample_weight is not None:
-            sample_weight = ops.cast(sample_weight, losses.dtype)
-            if len(sample_weight.shape) == 1:
-                sample_weight = sample_weight[:, None]
-            weights = weights * sample_weight
-        return ops.sum(losses * weights) / ops.maximum(ops.sum(weights), 1e-9)
+        weights = token_weights(y_true, sample_weight)
+        total = self.weighted_sum(y_true, y_pred, weights)
+        return total / ops.maximum(ops.sum(weights), 1e-9)
+
+    def weighted_sum(self, labels, logits, weights):
+        """The sum of the tokens' losses times `weights` [B, T]."""
+        return ops.sum(smoothed_cross_entropy(labels, logits, self.label_smoothing) * weights)
 
     def get_config(self):
         return super().get_config() | {"label_smoothing": self.label_smoothing}

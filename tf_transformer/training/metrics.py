@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from tf_transformer.layers.masking import padding_mask
-from tf_transformer.training.losses import softmax_statistics
+from tf_transformer.training.losses import softmax_statistics, token_weights
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -16,7 +15,7 @@ class _TokenMean(keras.metrics.Metric):
         self.count = self.add_weight(name="count", initializer="zeros")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        weights = ops.cast(padding_mask(y_true), "float32")
+        weights = token_weights(y_true, sample_weight)
         values = self.token_values(y_true, ops.cast(y_pred, "float32"))
         self.total.assign_add(ops.sum(values * weights))
         self.count.assign_add(ops.sum(weights))

@@ -1,143 +1,278 @@
 """Compiles a task's model with the paper's recipe (paper 5) and runs Keras's `fit`."""
 
 import logging
-import sys
-from collections.abc import Callable
-from typing import Any, Protocol
+import math
+from pathlib import Path
 
-import keras
 import tensorflow as tf
 
 from tf_transformer.config import Config, TrainingConfig
-from tf_transformer.files import replacing
+from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.training.callbacks import (
-    Evaluation,
-    ProgressBar,
-    StepLimit,
-    best_bleu,
-    patience_used_up,
-)
-from tf_transformer.training.checkpoints import (
-    average_checkpoints,
-    is_valid,
-    load_weights,
-    restore_checkpoint,
-)
+from tf_transformer.training import checkpoints, devices, evaluation
+from tf_transformer.training.callbacks import ProgressBar, StepWatch
+from tf_transformer.training.interruption import Stopper
 from tf_transformer.training.losses import LabelSmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from tf_transformer.training.model import TokenModel
+from tf_transformer.training.optimizers import (
+    Adam,
+    averaged_weights,
+    learning_rate,
+    step_of,
+)
+from tf_transformer.training.progress import Progress
 from tf_transformer.training.schedules import TransformerSchedule
+from tf_transformer.training.task import Result, Task
 
 logger = logging.getLogger(__name__)
 
 
-class Task(Protocol):
-    """What the trainer asks of a task."""
-
-    def build_model(self) -> keras.Model:
-        """A model whose output is float logits [B, T, V]; every layer has a fixed name."""
-
-    def training_data(self, start_step: int) -> tf.data.Dataset:
-        """Batches (inputs, labels [B, T]) from a step on, without end and always the same."""
-
-    def validation_data(self) -> tf.data.Dataset:
-        """The dev set once, in such batches."""
-
-    def evaluator(self, model: keras.Model) -> Callable[[], Any]:
-        """A function that scores the model's present weights: `.score.value` and `.exact`."""
-
-
-def train(run: Run, task: Task, verbose: int) -> Any:
-    """Trains, from the last checkpoint if there is one, and chooses the best weights.
-
-    Args:
-        run: where everything is kept.
-        task: data, model and dev score; its weights come from Keras's global seed.
-        verbose: 1 shows a progress bar.
-
-    Returns:
-        The task's dev result with the chosen weights, which are `run.checkpoints.best`.
-    """
-    config = run.config
-    model = task.build_model()
-    compile_model(model, config)
-    logger.info("model: %s parameters", f"{model.count_params():,}")
-    evaluate = task.evaluator(model)
-    start = _restore(run, model)
-    history = [record for record in run.history() if record["step"] <= start]
-    used_up = patience_used_up(history, config.training.patience)
-    if start < config.training.steps and not used_up:
-        _fit(run, task, model, evaluate, start, verbose)
-    return _choose(run, model, evaluate)
-
-
-def compile_model(model: keras.Model, config: Config) -> None:
+def compile_model(model: TokenModel, config: Config) -> None:
     """Loss, optimizer and metrics of the recipe, for `fit` here or in a notebook."""
     training = config.training
     model.compile(
-        optimizer=make_optimizer(training, config.model.d_model),
-        loss=LabelSmoothedCrossEntropy(training.label_smoothing),
+        make_optimizer(training, config.model.d_model),
+        LabelSmoothedCrossEntropy(training.label_smoothing),
         metrics=[Perplexity(), TokenAccuracy(), TokenCount()],
         jit_compile=training.jit_compile,
+        max_tokens_per_device=training.max_tokens_per_device or None,
     )
 
 
-def make_optimizer(training: TrainingConfig, d_model: int) -> keras.optimizers.Optimizer:
+def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
     """Adam with the paper's betas, epsilon and learning rate (paper 5.3)."""
-    return keras.optimizers.Adam(
+    return Adam(
         TransformerSchedule(d_model, training.warmup_steps, training.learning_rate_scale),
         beta_1=training.beta_1,
         beta_2=training.beta_2,
         epsilon=training.epsilon,
         global_clipnorm=training.clip_norm or None,
+        use_ema=training.ema_decay > 0,
+        ema_momentum=training.ema_decay,
         # A checkpoint's names begin with it; Keras would number the optimizers of a process.
         name="adam",
     )
 
 
-def _restore(run: Run, model: keras.Model) -> int:
-    """Restores the newest good checkpoint; the step it was written at, or 0."""
-    found = run.checkpoints.latest_valid()
-    for step in run.checkpoints.steps():
-        if found is None or step > found[0]:
-            logger.warning("checkpoint of step %d is damaged: not used", step)
-    if found is None:
-        return 0
-    step, path = found
-    restore_checkpoint(path, model)
-    logger.info("going on from step %s", f"{step:,}")
-    return step
+class Trainer:
+    """Trains a run from its last state, if there is one, and chooses the best weights.
 
+    The run's weights come from Keras's global seed. Of several workers, all do the same, but
+    only the chief measures the dev score and writes files.
 
-def _fit(run: Run, task: Task, model, evaluate, start: int, verbose: int) -> None:
-    training = run.config.training
-    model.fit(
-        task.training_data(start),
-        validation_data=task.validation_data(),
-        epochs=sys.maxsize,  # StepLimit ends it; updates that float16 skips do not count
-        steps_per_epoch=training.evaluate_every,
-        shuffle=False,
-        verbose=0,
-        callbacks=[
-            ProgressBar(verbose),
-            StepLimit(training.steps),
-            Evaluation(run, evaluate),
-        ],
-    )
+    Args:
+        run: where everything is kept.
+        task: data, model and dev score.
+        strategy: of the devices; made by `devices.make_strategy`.
+        stopper: ends training early.
+        verbose: 1 shows a progress bar.
+    """
 
+    def __init__(
+        self,
+        run: Run,
+        task: Task,
+        strategy: tf.distribute.Strategy | None = None,
+        stopper: Stopper | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.run = run
+        self.task = task
+        self.training = run.config.training
+        self.folder = run.checkpoints
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.stopper = stopper or Stopper()
+        self.verbose = verbose
+        self.is_chief = devices.is_chief()
+        if self.training.jit_compile and self.strategy.num_replicas_in_sync > 1:
+            raise UserError("training.jit_compile needs one device: use --devices 1.")
+        with self.strategy.scope():
+            self.model = task.build_model()
+            compile_model(self.model, run.config)
+            self.model.optimizer.build(self.model.trainable_variables)
+        self.evaluate = task.evaluator(self.model)
+        self.progress = Progress(
+            steps_per_epoch=task.steps_per_epoch,
+            replicas=self.strategy.num_replicas_in_sync,
+            max_tokens_per_device=self.training.max_tokens_per_device,
+        )
+        logger.info("model: %s parameters", f"{self.model.count_params():,}")
 
-def _choose(run: Run, model: keras.Model, evaluate: Callable[[], Any]) -> Any:
-    """Keeps the average of the last checkpoints if it beats the best one on the dev set."""
-    folder = run.checkpoints
-    paths = folder.last(run.config.training.average_last)
-    average_checkpoints(paths, folder.average)
-    load_weights(folder.average, model)
-    averaged = evaluate()
-    bleu = averaged.score.value
-    logger.info("average of the last %d checkpoints: dev BLEU %.2f", len(paths), bleu)
-    if bleu >= best_bleu(run.history()) or not is_valid(folder.best):
-        with replacing(folder.best) as temporary:
-            temporary.write_bytes(folder.average.read_bytes())
-        return averaged
-    load_weights(folder.best, model)
-    return evaluate()
+    def train(self) -> Result | None:
+        """Trains to the end.
+
+        Returns:
+            The task's result with the chosen weights, `checkpoints.best`; None if not chief.
+
+        Raises:
+            Interrupted: if `stopper` said so; everything is saved.
+            UserError: if training cannot go on.
+        """
+        self._restore()
+        self.watch = StepWatch(
+            self.progress, self.training, self.stopper, self._agree, self._save
+        )
+        self.stopper.waiting = devices.num_workers() > 1  # no worker leaves by itself
+        while True:
+            if self._period_is_over():
+                self._finish_period()
+            if self._is_finished():
+                return self._choose()
+            self._fit()
+            self._save()
+            self.stopper.waiting = devices.num_workers() > 1
+            if self._agree(bool(self.stopper.reason), False)[0]:
+                devices.part(self.strategy)
+                self.stopper.check(f" at step {self._step():,}")
+
+    def _step(self) -> int:
+        return step_of(self.model.optimizer)
+
+    def _period_is_over(self) -> bool:
+        steps = self.progress.period_steps
+        at_end = self._step() >= self.training.steps
+        return steps >= self.training.evaluate_every or (at_end and steps > 0)
+
+    def _is_finished(self) -> bool:
+        scores = [evaluation.score_of(r, self.training.best_by) for r in self._history()]
+        # Of the chief's files only the chief can be sure.
+        over = self.is_chief and evaluation.patience_used_up(scores, self.training.patience)
+        if over and self._step() < self.training.steps:
+            logger.info("no better score in training.patience evaluations: stopping early")
+        over = devices.sum_over_workers(self.strategy, over)[0] > 0
+        return over or self._step() >= self.training.steps
+
+    def _history(self) -> list[evaluation.Record]:
+        """The evaluations up to the present step."""
+        step = self._step()
+        return [record for record in self.run.history() if record["step"] <= step]
+
+    def _restore(self) -> None:
+        path = self.folder.latest_state()
+        devices.meet(self.strategy)  # all have read the same states
+        if self.is_chief:
+            self.folder.clear(path)
+        if path is None:
+            return
+        here = self.progress
+        self.progress = Progress.from_arrays(checkpoints.restore_state(path, self.model))
+        self.progress.resume_means(self.model)
+        logger.info("going on from step %s", f"{self._step():,}")
+        if changes := self.progress.moved_to(here):
+            changed = " and ".join(changes)
+            logger.warning("%s: from here on not bit for bit as without the change", changed)
+
+    def _fit(self) -> None:
+        start = self.progress.data_step
+        self.model.fit(
+            devices.distribute(
+                self.strategy, lambda *share: self.task.training_data(start, *share)
+            ),
+            steps_per_epoch=self.training.evaluate_every - self.progress.period_steps,
+            shuffle=False,
+            verbose=0,
+            callbacks=[
+                self.watch,
+                ProgressBar(self.progress.period_steps, self.verbose),
+            ],
+        )
+
+    def _agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
+        """All workers do the same: stop when one of them does, save when the chief does."""
+        if devices.num_workers() == 1:
+            return stop, save
+        stops, saves, signals = devices.sum_over_workers(
+            self.strategy, stop, save and self.is_chief, self.stopper.status > 0
+        )
+        if stops:
+            self.stopper.join(by_signal=signals > 0)
+        return stops > 0, saves > 0
+
+    def _save(self) -> None:
+        """Writes a state, from which training would go on; all workers come here together."""
+        self.progress.keep_means(self.model)
+        if not self.is_chief:
+            return
+        path = self.folder.state_path(self._step())
+        checkpoints.save_state(path, self.model, self.progress.to_arrays())
+        self.folder.rotate(self.training.keep_last)
+
+    def _finish_period(self) -> None:
+        """Evaluates, unless a session that was killed afterwards has done so."""
+        step = self._step()
+        means = {mean.name: float(mean.result()) for mean in self.model.running_means}
+        if not any(record["step"] == step for record in self._history()):
+            with averaged_weights(self.model):
+                measured, result = self._measure()
+                if self.is_chief:
+                    self._record(self._trained(means) | measured, result)
+        self.progress.start_period()
+
+    def _measure(self) -> tuple[evaluation.Record, Result | None]:
+        """Everything on the dev set: all workers find the loss, the chief the task's result."""
+        logs = self.model.evaluate(
+            devices.distribute(self.strategy, self.task.validation_data),
+            steps=self.task.validation_steps,
+            verbose=0,
+            return_dict=True,
+        )
+        if not math.isfinite(logs["loss"]):
+            raise UserError(
+                f"The dev loss is {logs['loss']} at step {self._step()}. The last weights that "
+                "were evaluated are intact; try a smaller training.learning_rate_scale."
+            )
+        result = self.evaluate() if self.is_chief else None
+        metrics = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
+        metrics |= result.metrics if result else {}
+        return {f"valid_{name}": value for name, value in metrics.items()}, result
+
+    def _trained(self, means: dict[str, float]) -> evaluation.Record:
+        seconds = self.progress.period_seconds
+        tokens = means.pop("tokens")
+        return (
+            {"step": self._step()}
+            | means
+            | {
+                "learning_rate": learning_rate(self.model.optimizer),
+                "tokens_per_second": tokens / seconds,
+                "train_seconds": seconds,
+            }
+        )
+
+    def _record(self, record: evaluation.Record, result: Result) -> None:
+        """Keeps the weights; the record comes last, so that what it tells of is there."""
+        path = self.folder.step_path(self._step())
+        checkpoints.save_weights(path, self.model)
+        is_best = self._keep_if_best(path, record)
+        self.folder.rotate(self.training.keep_last)
+        self.run.write_history([*self._history(), record])
+        evaluation.write_tensorboard(str(self.run.logs), record)
+        logger.info("%s", evaluation.line(record, result.headline, is_best))
+
+    def _keep_if_best(self, path: Path, record: evaluation.Record) -> bool:
+        name = self.training.best_by
+        score = evaluation.score_of(record, name)
+        best = checkpoints.best_scores(self.folder.best)
+        if name in best and best[name] >= score:
+            return False
+        checkpoints.save_best(path, self.folder.best, {name: score})
+        return True
+
+    def _choose(self) -> Result | None:
+        """Keeps the average of the last weights if it beats the best on the dev set."""
+        average = self.folder.average
+        if self.is_chief:
+            used = checkpoints.average_checkpoints(
+                self.folder.last(self.training.average_last), average
+            )
+        devices.meet(self.strategy)
+        checkpoints.load_weights(average, self.model)
+        measured, result = self._measure()
+        if self.is_chief:
+            logger.info("average of the last %d checkpoints: dev %s", used, result.headline)
+            if not self._keep_if_best(average, measured):
+                checkpoints.load_weights(self.folder.best, self.model)
+                result = self.evaluate()
+        devices.part(self.strategy)
+        return result

@@ -1,0 +1,119 @@
+"""Which devices there are, who is chief, and which rows a replica gets."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from replicas import strategy_of
+
+from tf_transformer.errors import UserError
+from tf_transformer.training import devices
+
+WORKERS = ["one:12345", "two:12345"]
+
+
+def tf_config(index: object, workers: object = WORKERS, **others: object) -> str:
+    cluster = {"worker": workers, **others}
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+
+
+@pytest.mark.parametrize(
+    ("text", "workers", "chief"),
+    [
+        ("", 1, True),
+        ("{}", 1, True),
+        (tf_config(0), 2, True),
+        (tf_config(1), 2, False),
+        (tf_config(0, WORKERS[:1]), 1, True),
+        (tf_config(2, ["a:1", "b:1", "c:1"]), 3, False),
+    ],
+)
+def test_tf_config_says_how_many_workers_and_who_is_chief(monkeypatch, text, workers, chief):
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert (devices.num_workers(), devices.is_chief()) == (workers, chief)
+
+
+def test_without_tf_config_there_is_one_worker(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert (devices.num_workers(), devices.is_chief()) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[]",
+        '"text"',
+        '{"cluster": []}',
+        '{"cluster": {"worker": 2}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}}',  # and who am I?
+        tf_config(2),
+        tf_config(-1),
+        tf_config("0"),
+        tf_config(None),
+        tf_config(0, ps=["three:12345"]),
+        tf_config(0, chief=["three:12345"]),
+    ],
+)
+def test_a_tf_config_that_cannot_be_used_is_a_user_error(monkeypatch, text):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UserError, match="^TF_CONFIG cannot be used: .*Received: ") as error:
+        devices.num_workers()
+    assert text in str(error.value)
+    with pytest.raises(UserError, match="TF_CONFIG"):
+        devices.make_strategy()
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_less_than_one_device_is_a_user_error(number):
+    with pytest.raises(UserError, match=f"at least 1. Received: {number}"):
+        devices.make_strategy(number)
+
+
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="counts CPUs")
+@pytest.mark.parametrize("number", [None, 1, 2, 4])
+def test_a_cpu_is_one_device_or_split_in_as_many_as_asked(number):
+    strategy = devices.make_strategy(number)
+    assert strategy.num_replicas_in_sync == (number or 1)
+    assert isinstance(strategy, tf.distribute.MirroredStrategy) is ((number or 1) > 1)
+    expected = rf"^CPU \(\d+ cores{f', split in {number}' if (number or 1) > 1 else ''}\)$"
+    assert re.match(expected, devices.describe(strategy))
+
+
+ROWS = [7, 1, 4]
+
+
+def shares(replicas, num_replicas: int) -> tf.data.Dataset:
+    """Row i of batch b is 100 b + i; each replica's share is an element of its own."""
+
+    def elements():
+        for batch, rows in enumerate(ROWS):
+            ids = 100 * batch + np.arange(rows)
+            for replica in replicas:
+                yield ids[replica::num_replicas]
+
+    spec = tf.TensorSpec([None], tf.int64)
+    return tf.data.Dataset.from_generator(elements, output_signature=spec)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_every_row_of_a_batch_goes_to_exactly_one_replica(replicas):
+    strategy = strategy_of(replicas)
+    iterator = iter(devices.distribute(strategy, shares))
+    for batch, rows in enumerate(ROWS):
+        parts = [np.array(p) for p in strategy.experimental_local_results(next(iterator))]
+        assert len(parts) == replicas
+        for replica, part in enumerate(parts):
+            wanted = [100 * batch + row for row in range(replica, rows, replicas)]
+            assert part.tolist() == wanted
+        assert sorted(np.concatenate(parts)) == [100 * batch + row for row in range(rows)]
+
+
+def test_one_worker_sums_what_it_gives_itself():
+    assert devices.sum_over_workers(strategy_of(2), 3.5) == [3.5]
+    ran = False
+    with devices.chief_first(strategy_of(2)):
+        ran = True
+    assert ran

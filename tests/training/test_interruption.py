@@ -1,0 +1,130 @@
+"""Budgets and signals: when training stops, and what a second signal does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.errors import UserError
+from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+
+SIGNALS = pytest.mark.parametrize(
+    ("number", "name", "status"),
+    [(signal.SIGINT, "Ctrl-C", 130), (signal.SIGTERM, "SIGTERM", 143)],
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("45s", Budget(seconds=45)),
+        ("90m", Budget(seconds=5_400)),
+        ("2h", Budget(seconds=7_200)),
+        ("1.5 h", Budget(seconds=5_400)),
+        ("1d", Budget(seconds=86_400)),
+        (" 0.5s ", Budget(seconds=0.5)),
+        ("500 steps", Budget(steps=500)),
+        ("1step", Budget(steps=1)),
+    ],
+)
+def test_a_budget_is_a_time_or_a_number_of_steps(text, budget):
+    assert Budget.parse(text) == budget
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2", "h", "-2h", "0s", "0 steps", "1.5 steps", "2 weeks", "2h30m", "1e3s"]
+)
+def test_no_other_budget_is_taken(text):
+    with pytest.raises(UserError, match=r"2h, 90m or 45s, or '500 steps'. Received: '.*'"):
+        Budget.parse(text)
+
+
+def test_without_a_budget_nothing_stops():
+    stopper = Stopper()
+    assert not any(stopper.after_step() for _ in range(1_000))
+    stopper.check()
+
+
+def test_a_budget_of_steps_is_used_up_by_so_many_steps():
+    stopper = Stopper(Budget(steps=3))
+    assert [stopper.after_step() for _ in range(4)] == [False, False, True, True]
+    with pytest.raises(
+        Interrupted, match="^stopped at step 7 by --stop-after 3 steps$"
+    ) as stop:
+        stopper.check(" at step 7")
+    assert stop.value.status == 0
+
+
+def test_a_budget_of_time_is_used_up_when_it_has_passed():
+    stopper = Stopper(Budget(seconds=0.2))
+    assert not stopper.after_step()
+    stopper.check()
+    time.sleep(0.2)
+    assert stopper.after_step()
+    with pytest.raises(Interrupted, match="by --stop-after 0.2 seconds"):
+        stopper.check()
+
+
+@SIGNALS
+def test_a_signal_during_a_step_waits_for_its_end(caplog, number, name, status):
+    caplog.set_level("INFO", "tf_transformer")
+    with Stopper() as stopper:
+        stopper.waiting = True
+        assert not stopper.after_step()
+        os.kill(os.getpid(), number)
+        assert stopper.after_step()
+        assert caplog.messages == [
+            f"{name}: stopping after this step; once more to stop at once"
+        ]
+        with pytest.raises(Interrupted, match=f"^stopped at step 5 by {name}$") as stop:
+            stopper.check(" at step 5")
+    assert stop.value.status == status
+
+
+@SIGNALS
+def test_a_signal_while_no_step_runs_stops_at_once(number, name, status):
+    with pytest.raises(Interrupted, match=f"^stopped by {name}$") as stop, Stopper():
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+    assert stop.value.status == status
+
+
+@SIGNALS
+def test_afterwards_signals_are_what_they_were(number, name, status):
+    before = signal.getsignal(number)
+    with Stopper():
+        assert signal.getsignal(number) != before
+    assert signal.getsignal(number) == before
+
+
+TWICE = """
+import os, sys, time
+from tf_transformer.training.interruption import Stopper
+with Stopper() as stopper:
+    stopper.waiting = True
+    os.kill(os.getpid(), int(sys.argv[1]))
+    print("still here", flush=True)
+    os.kill(os.getpid(), int(sys.argv[2]))
+    print("never", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [
+        (signal.SIGINT, signal.SIGINT, -signal.SIGINT),
+        (signal.SIGTERM, signal.SIGTERM, -signal.SIGTERM),
+        (signal.SIGTERM, signal.SIGINT, -signal.SIGINT),
+    ],
+)
+def test_a_second_signal_ends_the_process_on_the_spot(first, second, status):
+    command = [sys.executable, "-c", TWICE, str(int(first)), str(int(second))]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, timeout=60, check=False)
+    assert done.returncode == status, done.stderr
+    assert done.stdout == b"still here\n"

@@ -1,0 +1,137 @@
+"""The estimate of a step's memory, against models that are built and steps that are run."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+from command_line import environment
+
+from tf_transformer.config import ModelConfig
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.presets import PRESETS
+from tf_transformer.training.memory import (
+    PROCESS_BYTES,
+    device_memory,
+    estimate_memory,
+    parameter_count,
+)
+
+# A step of this takes more than 1 GB, of which TensorFlow's own 0.6 GB are no matter of ours.
+MEASURED = ModelConfig(vocab_size=8_000, num_layers=1, d_model=128, d_ff=512, num_heads=4)
+SHAPE = (160, 32)
+TENSORFLOW_BYTES = 600_000_000
+
+STEPS = f"""
+import numpy as np, tensorflow as tf
+from tf_transformer.config import Config, ModelConfig
+from tf_transformer.tasks.sequences import build_model
+from tf_transformer.training.trainer import compile_model
+
+config = Config(model={MEASURED!r})
+model = build_model(config)
+compile_model(model, config)
+ids = np.random.randint(4, {MEASURED.vocab_size}, {SHAPE}).astype("int32")
+batch = ({{"source": ids, "target": ids}}, ids)
+model.fit(tf.data.Dataset.from_tensors(batch).repeat(), steps_per_epoch=2, verbose=0)
+(line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(line.split()[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_the_estimate_is_within_a_third_of_a_measured_peak():
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS], capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 0, done.stderr
+    measured = 1024 * int(done.stdout.split()[-1]) - TENSORFLOW_BYTES
+    estimate = estimate_memory(MEASURED, *SHAPE).total + PROCESS_BYTES - TENSORFLOW_BYTES
+    assert 3 / 4 < estimate / measured < 4 / 3
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(PRESETS[name].model for name in ("base", "big", "multi30k", "table3-B-dk16")),
+        PRESETS["table3-E-learned"].model,
+        ModelConfig(vocab_size=50, d_model=6, num_heads=3, value_dim=7, tie_embeddings=False),
+        ModelConfig(
+            vocab_size=50, d_model=6, num_heads=3, positions="learned", tie_embeddings=False,
+            norm_first=True, max_length=9,
+        ),
+        ModelConfig(
+            vocab_size=50, d_model=6, num_heads=3, key_dim=5, value_dim=7, attention_bias=True,
+            output_bias=True,
+        ),
+    ],
+    ids=lambda config: f"{config.vocab_size}-{config.d_model}-{config.num_layers}",
+)  # fmt: skip
+def test_parameters_are_counted_as_the_model_has_them(config):
+    with keras.StatelessScope(initialize_variables=False):
+        model = Transformer(**dataclasses.asdict(config))
+    assert parameter_count(config) == model.count_params()
+
+
+def test_the_logits_are_at_least_themselves_and_their_gradient():
+    estimate = estimate_memory(PRESETS["base"].model, 781, 32)
+    assert estimate.logits > 2 * 781 * 32 * 37_000 * 4
+
+
+def test_replicas_share_the_rows_and_not_the_parameters():
+    whole, shared = (estimate_memory(MEASURED, 100, 32, replicas=n) for n in (1, 3))
+    assert shared.rows == 34
+    assert shared.parameters == whole.parameters
+    assert shared.layers / whole.layers == pytest.approx(0.34)
+    assert shared.logits / whole.logits == pytest.approx(0.34)
+
+
+def test_parts_need_less_and_two_sums_of_gradients():
+    whole = estimate_memory(MEASURED, 64, 32, replicas=2)
+    split = estimate_memory(MEASURED, 64, 32, replicas=2, positions=256)
+    assert (whole.rows, split.rows) == (32, 8)
+    assert split.layers == pytest.approx(whole.layers / 4)
+    assert split.parameters - whole.parameters == 8 * parameter_count(MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("rows", "positions", "expected"), [(8, 256, 8), (9, 256, 5), (17, 256, 6), (8, 20, 1)]
+)
+def test_parts_are_equal_and_of_one_sentence_at_least(rows, positions, expected):
+    assert estimate_memory(MEASURED, rows, 32, positions=positions).rows == expected
+
+
+def test_a_moving_average_is_one_more_copy_of_the_weights():
+    plain, averaged = (estimate_memory(MEASURED, 8, 32, moving_average=a) for a in (0, 1))
+    assert averaged.total - plain.total == 4 * parameter_count(MEASURED)
+
+
+def test_swish_needs_more_for_its_gradient():
+    """Measured with Adam on a CPU: 406 MB more for 4,096 positions, F 4,096 and 2 layers."""
+    model = ModelConfig(vocab_size=1_000, num_layers=2, d_model=128, d_ff=4_096, num_heads=4)
+    swish = dataclasses.replace(model, activation="swish")
+    more = estimate_memory(swish, 128, 32).layers - estimate_memory(model, 128, 32).layers
+    assert 0.7 < more / 406e6 < 1.3
+
+
+def test_mixed_precision_saves_on_the_layers_only():
+    full = estimate_memory(MEASURED, *SHAPE)
+    mixed = estimate_memory(MEASURED, *SHAPE, precision="mixed_bfloat16")
+    assert mixed.layers < full.layers
+    assert mixed.parameters == full.parameters
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rows": 0}, {"length": 0}, {"replicas": 0}, {"positions": 0}]
+)
+def test_sizes_below_one_are_a_programming_error(wrong):
+    with pytest.raises(ValueError, match="must be at least 1"):
+        estimate_memory(MEASURED, **{"rows": 1, "length": 1} | wrong)
+
+
+def test_this_machine_has_memory():
+    device, available = device_memory()
+    assert device in ("RAM", "GPU")
+    assert 2**28 < available < 2**45

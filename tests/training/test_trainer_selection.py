@@ -1,0 +1,156 @@
+"""Which weights a run keeps: the moving average, the best by a measure, the end by patience."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from fake_task import FakeResult, FakeTask
+from test_trainer import RECIPE, arrays, assert_same_training, open_run, rising, train_run
+
+from tf_transformer.run import Run
+from tf_transformer.training.checkpoints import load_weights
+from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.trainer import Trainer, compile_model
+
+DECAY = 0.8
+
+
+class WeighingTask(FakeTask):
+    """Its dev score is the sum of the weights' squares, so that it tells which they are."""
+
+    def evaluator(self, model: keras.Model) -> Callable[[], FakeResult]:
+        return lambda: FakeResult(
+            sum_of_squares([v.numpy() for v in model.trainable_variables])
+        )
+
+
+def sum_of_squares(weights: list[np.ndarray]) -> float:
+    return sum(float(np.sum(weight.astype("float64") ** 2)) for weight in weights)
+
+
+def weights(path: Path) -> dict[str, np.ndarray]:
+    return {name: value for name, value in arrays(path).items() if name.startswith("model/")}
+
+
+def losses(run: Run, path: Path) -> dict[str, float]:
+    """What a fresh model with these weights measures on the dev set."""
+    model = rising().build_model()
+    compile_model(model, run.config)
+    load_weights(path, model)
+    return model.evaluate(rising().validation_data(), return_dict=True, verbose=0)
+
+
+@pytest.fixture(scope="module")
+def averaging(tmp_path_factory) -> Run:
+    """A run of 6 steps that keeps a moving average; nothing interrupted it."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    return train_run(path, WeighingTask(iter(())), ema_decay=DECAY)
+
+
+def test_the_weights_that_are_kept_are_the_moving_average_of_every_step(tmp_path, averaging):
+    """A session for each step, whose state holds the weights themselves."""
+    average: dict[str, np.ndarray] = {}
+    for step in range(1, 7):
+        task = WeighingTask(iter(()))
+        run = train_run(tmp_path, task, ema_decay=DECAY, steps=step, evaluate_every=2)
+        raw = weights(run.checkpoints.state_path(step))
+        for name, value in raw.items():
+            average[name] = DECAY * average.get(name, value) + (1 - DECAY) * value
+        if step % 2 == 0:
+            kept = weights(run.checkpoints.step_path(step))
+            for name, value in kept.items():
+                np.testing.assert_allclose(value, average[name], atol=1e-6)
+                assert step == 1 or np.abs(value - raw[name]).max() > 1e-4
+    final = averaging.checkpoints
+    whole, pieces = (weights(c.step_path(6)) for c in (final, run.checkpoints))
+    assert whole.keys() == pieces.keys()
+    assert all(np.array_equal(whole[name], pieces[name]) for name in whole)
+
+
+def test_the_moving_average_is_what_is_evaluated(averaging):
+    record = averaging.history()[-1]
+    path = averaging.checkpoints.step_path(6)
+    for name, value in losses(averaging, path).items():
+        if name != "tokens":
+            assert record[f"valid_{name}"] == pytest.approx(value)
+    assert record["valid_bleu"] == pytest.approx(sum_of_squares(list(weights(path).values())))
+    raw = weights(averaging.checkpoints.state_path(6))
+    assert record["valid_bleu"] != pytest.approx(sum_of_squares(list(raw.values())))
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_an_interrupted_moving_average_goes_on_bit_for_bit(tmp_path, averaging, steps):
+    keras.utils.set_random_seed(1)
+    run = open_run(tmp_path, ema_decay=DECAY)
+    stopper = Stopper(Budget(steps=steps))
+    with pytest.raises(Interrupted, match=f"at step {steps} by --stop-after"):
+        Trainer(run, WeighingTask(iter(())), stopper=stopper).train()
+    assert run.checkpoints.state_steps()[-1] == steps
+    resumed = train_run(tmp_path, WeighingTask(iter(())), ema_decay=DECAY)
+    assert_same_training(resumed, averaging, step=6)
+
+
+def test_an_error_while_the_average_is_evaluated_leaves_the_weights(tmp_path, averaging):
+    class Failing(WeighingTask):
+        def evaluator(self, model):
+            def fail() -> FakeResult:
+                raise KeyboardInterrupt
+
+            return fail
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(tmp_path, Failing(iter(())), ema_decay=DECAY)
+    resumed = train_run(tmp_path, WeighingTask(iter(())), ema_decay=DECAY)
+    assert_same_training(resumed, averaging, step=6)
+
+
+def test_the_best_may_be_by_perplexity_of_which_less_is_better(tmp_path):
+    """While the dev score rises and would choose the last."""
+    run = train_run(tmp_path, rising(), best_by="perplexity", steps=40, warmup_steps=400)
+    best = arrays(run.checkpoints.best)
+    candidates = [record["valid_perplexity"] for record in run.history()]
+    candidates.append(losses(run, run.checkpoints.average)["perplexity"])
+    assert -best["best/perplexity"] == pytest.approx(min(candidates))
+    assert losses(run, run.checkpoints.best)["perplexity"] == pytest.approx(min(candidates))
+
+
+class TwoScores(FakeResult):
+    """chrF falls as BLEU rises."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return super().metrics | {"chrf": 100 - self.bleu}
+
+
+class TwoScoresTask(FakeTask):
+    def evaluator(self, model: keras.Model) -> Callable[[], FakeResult]:
+        return lambda: TwoScores(next(self.scores))
+
+
+@pytest.mark.parametrize(("best_by", "step"), [("bleu", 6), ("chrf", 2)])
+def test_the_best_may_be_by_chrf(tmp_path, best_by, step):
+    """Scores of three evaluations; the average is no better by either."""
+    scores = itertools.chain([10.0, 20.0, 30.0], itertools.repeat(15.0))
+    recipe = {"best_by": best_by, "keep_last": 3}
+    run = train_run(tmp_path, TwoScoresTask(scores), **recipe)
+    best, kept = weights(run.checkpoints.best), weights(run.checkpoints.step_path(step))
+    assert best.keys() == kept.keys()
+    assert all(np.array_equal(best[name], kept[name]) for name in best)
+
+
+def test_patience_counts_the_evaluations_of_all_sessions(tmp_path):
+    train_run(tmp_path, FakeTask(itertools.chain([30.0, 20.0], itertools.repeat(1.0))), steps=4)
+    later = FakeTask(itertools.chain([10.0], itertools.repeat(1.0)))
+    run = train_run(tmp_path, later, steps=100, patience=2)
+    assert [record["step"] for record in run.history()] == [2, 4, 6]
+    assert RECIPE["evaluate_every"] == 2
+
+
+def test_patience_follows_the_measure_that_chooses(tmp_path):
+    """By chrF, which falls, two evaluations without a better one end it; by BLEU none would."""
+    task = TwoScoresTask(itertools.count(10.0))
+    run = train_run(tmp_path, task, steps=100, patience=2, best_by="chrf")
+    assert [record["step"] for record in run.history()] == [2, 4, 6]

@@ -1,0 +1,44 @@
+"""Evaluations of a run: their records, which one is best, and the line that tells of each."""
+
+from typing import Any
+
+from tf_transformer.errors import UserError
+
+Record = dict[str, Any]
+
+
+def score_of(record: Record, best_by: str) -> float:
+    """What `training.best_by` compares; higher is better."""
+    value = record[f"valid_{best_by}"]
+    return -value if best_by == "perplexity" else value
+
+
+def patience_used_up(scores: list[float], patience: int) -> bool:
+    """Whether the last `patience` evaluations brought no better score; never at 0."""
+    return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
+
+
+def line(record: Record, headline: str, is_best: bool) -> str:
+    """An evaluation for the console."""
+    mark = "  best" if is_best else ""
+    return (
+        f"step {record['step']:>6,}  loss {record['loss']:.3f}  "
+        f"perplexity {record['perplexity']:.2f}  dev perplexity "
+        f"{record['valid_perplexity']:.2f}  dev {headline}  "
+        f"{record['tokens_per_second']:,.0f} tokens/s{mark}"
+    )
+
+
+def write_tensorboard(folder: str, record: Record) -> None:
+    """Appends to the TensorBoard logs in `folder`."""
+    import tensorflow as tf  # commands that only read records do not wait for it
+
+    try:
+        writer = tf.summary.create_file_writer(folder)
+        with writer.as_default(step=record["step"]):
+            for name, value in record.items():
+                tf.summary.scalar(name, value)
+        writer.close()
+    except tf.errors.OpError as error:
+        reason = str(error.message).splitlines()[0]
+        raise UserError(f"Cannot write {folder}: {reason}. Free some space.") from error

@@ -1,0 +1,109 @@
+"""Ending training early and losing nothing: Ctrl-C, SIGTERM, and a budget of time or steps."""
+
+import logging
+import re
+import signal
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from tf_transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training ended before its time; all of it up to there is on the disk.
+
+    Attributes:
+        status: for the process to exit with.
+    """
+
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a session may use up; 0 is no limit."""
+
+    seconds: float = 0.0
+    steps: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads "2h", "90m", "45s", "1d" or "500 steps"; UserError for anything else."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?) *([smhd])", text.strip())
+        if found and float(found[1]) > 0:
+            return cls(seconds=float(found[1]) * _SECONDS[found[2]])
+        found = re.fullmatch(r"(\d+) *steps?", text.strip())
+        if found and int(found[1]) > 0:
+            return cls(steps=int(found[1]))
+        raise UserError(
+            "--stop-after must be a time such as 2h, 90m or 45s, or '500 steps'. "
+            f"Received: {text!r}."
+        )
+
+
+class Stopper:
+    """Says when to stop: `with Stopper(budget) as stopper:` listens to signals in the block.
+
+    While `waiting` for a step to end, a signal only sets `reason`, for the trainer to see and
+    save; otherwise nothing is lost and it raises `Interrupted` at once. A second signal has
+    the system's effect: it ends the process on the spot. Files are never half written.
+    """
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget()
+        self.waiting = False
+        self.reason = ""
+        self.status = 0
+        self._steps = 0
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in _NAMES}
+        self.listen()
+        return self
+
+    def listen(self) -> None:
+        """Takes the signals (again: TensorFlow's multi-worker strategy takes SIGTERM away)."""
+        for number in _NAMES:
+            signal.signal(number, self._on_signal)
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def after_step(self) -> bool:
+        """Counts a step; whether to stop now."""
+        self._steps += 1
+        used = time.monotonic() - self._started
+        if not self.reason and 0 < self.budget.steps <= self._steps:
+            self.reason = f"--stop-after {self.budget.steps} steps"
+        if not self.reason and 0 < self.budget.seconds <= used:
+            self.reason = f"--stop-after {self.budget.seconds:g} seconds"
+        return bool(self.reason)
+
+    def join(self, by_signal: bool) -> None:
+        """Stops because another worker does: the status tells whether a signal made it."""
+        if not self.reason:
+            self.reason = "the stop of another worker"
+            self.status = 128 + signal.SIGTERM if by_signal else 0
+
+    def check(self, where: str = "") -> None:
+        """Raises `Interrupted` if there was a reason to stop."""
+        if self.reason:
+            raise Interrupted(f"stopped{where} by {self.reason}", self.status)
+
+    def _on_signal(self, number: int, _frame) -> None:
+        for each in _NAMES:
+            signal.signal(each, signal.SIG_DFL)  # Python's own handler would wait for the step
+        self.reason, self.status = _NAMES[number], 128 + number
+        if not self.waiting:
+            self.check()
+        logger.info("%s: stopping after this step; once more to stop at once", self.reason)

@@ -1,0 +1,97 @@
+"""Adam (paper 5.3) and loss scaling, exact under distribution strategies."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Adam(keras.optimizers.Adam):
+    """Keras's Adam with four differences.
+
+    `global_clipnorm` clips the gradient of the whole global batch, after it was added up over
+    the replicas; Keras clips each replica's part. A row of an embedding that occurs n times in
+    a batch has one gradient, their sum; Keras takes the squares of n. An update is one fused
+    operation a weight.
+    A moving average of the weights (`use_ema`) never replaces them by itself at the end of
+    `fit`: see `averaged_weights`.
+    """
+
+    def _clip_gradients(self, grads):
+        return grads
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        reduced = super()._all_reduce_sum_gradients(grads_and_vars)
+        gradients, variables = zip(*reduced, strict=True)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # no slices
+        return list(zip(super()._clip_gradients(gradients), variables, strict=True))
+
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        step = tf.cast(self.iterations + 1, variable.dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=_handle(variable),
+            m=_handle(self._momentums[index].value),
+            v=_handle(self._velocities[index].value),
+            beta1_power=tf.pow(tf.cast(self.beta_1, variable.dtype), step),
+            beta2_power=tf.pow(tf.cast(self.beta_2, variable.dtype), step),
+            lr=tf.cast(learning_rate, variable.dtype),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=tf.cast(gradient, variable.dtype),
+        )
+
+    def finalize_variable_values(self, var_list):
+        pass
+
+
+def _handle(variable):
+    """The resource of a variable, or of its copy on this device."""
+    return (variable._get() if hasattr(variable, "_get") else variable).handle
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+    """Skips an update if a gradient overflows on any replica; Keras looks at one of them."""
+
+    def check_finite(self, grads):
+        wrong = tf.cast(tf.logical_not(super().check_finite(grads)), "float32")
+        context = tf.distribute.get_replica_context()
+        if context is not None and context.num_replicas_in_sync > 1:
+            wrong = context.all_reduce(tf.distribute.ReduceOp.SUM, wrong)
+        return tf.equal(wrong, 0.0)
+
+
+def step_of(optimizer: keras.optimizers.Optimizer) -> int:
+    """The number of updates made; those that loss scaling skipped do not count."""
+    return int(optimizer.iterations.numpy())
+
+
+def learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
+    """The rate of the next update."""
+    return float(optimizer.learning_rate)
+
+
+@contextmanager
+def averaged_weights(model: keras.Model) -> Iterator[None]:
+    """The moving average of the weights instead of them, if the optimizer keeps one."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if not optimizer.use_ema:
+        yield
+        return
+    weights = [variable.numpy() for variable in model.trainable_variables]
+    averages = [average.numpy() for average in optimizer._model_variables_moving_average]
+    _assign(model, averages)
+    try:
+        yield
+    finally:
+        _assign(model, weights)
+
+
+def _assign(model: keras.Model, values: list[np.ndarray]) -> None:
+    for variable, value in zip(model.trainable_variables, values, strict=True):
+        variable.assign(value)
