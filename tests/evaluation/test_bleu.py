@@ -1,7 +1,10 @@
 """BLEU and chrF are sacreBLEU's own, and say how they were computed."""
 
+import json
+
 import pytest
 import sacrebleu
+from shared_data import scored_outputs, shared_data
 
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
 
@@ -69,7 +72,37 @@ def test_empty_translations_score_0(metric):
 def test_numbers_of_sentences_must_agree(metric):
     with pytest.raises(ValueError, match="Received: 4 hypotheses, 3 references"):
         metric(HYPOTHESES, REFERENCES[:3])
+    with pytest.raises(ValueError, match="Received: 4 hypotheses, 4, 5 references"):
+        metric(HYPOTHESES, REFERENCES, [*REFERENCES, ""])
 
 
 def test_a_score_prints_its_signature():
     assert str(Score("BLEU", 27.3, "nrefs:1|tok:13a")) == "BLEU 27.30  nrefs:1|tok:13a"
+
+
+def test_small_cases_score_as_sacrebleus_own_tests_expect():
+    cases = json.loads((shared_data("bleu-check") / "small-cases.json").read_text())
+    texts = (cases["hypotheses"], *cases["reference_streams"])
+    options = {
+        "default (13a, exp smoothing)": {},
+        "tokenize none": {"tokenize": "none"},
+        "tokenize 13a": {"tokenize": "13a"},
+        "tokenize intl": {"tokenize": "intl"},
+        "smooth none": {"smooth": "none"},
+    }
+    for name, expected in cases["corpus_bleu"].items():
+        assert bleu(*texts, **options[name]).value == pytest.approx(expected, abs=1e-6), name
+
+
+@pytest.mark.parametrize(("test_set", "digits"), [("wmt17-ende", 2), ("wmt22-ende", 4)])
+def test_the_published_score_of_every_system_comes_out(test_set, digits):
+    for output in scored_outputs(test_set):
+        score = bleu(output.hypotheses, output.references[0])
+        assert round(score.value, digits) == float(output.scores["published"]), output.name
+
+
+def test_with_two_references_published_scores_come_out():
+    for output in list(scored_outputs("wmt22-ende"))[::3]:
+        score = bleu(output.hypotheses, *output.references)
+        assert "nrefs:2|" in score.signature
+        assert round(score.value, 4) == float(output.scores["published_bleu_all_refs"])

@@ -20,40 +20,42 @@ class Score:
 
 def bleu(
     hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
+    *references: Sequence[str],
     lowercase: bool = False,
     tokenize: str = "13a",
+    smooth: str = "exp",
 ) -> Score:
-    """Corpus BLEU of detokenised text.
+    """Corpus BLEU (Papineni et al. 2002).
 
     Args:
-        hypotheses: one translation a sentence.
-        references: one reference a sentence.
+        hypotheses: one translation a sentence, detokenised.
+        references: one or more sets of references, each with one a sentence.
         lowercase: ignore case.
         tokenize: sacreBLEU's tokeniser; "none" for text that is tokenised already.
+        smooth: sacreBLEU's smoothing of n-grams that never match; "none" for none.
 
     Raises:
         ValueError: if the numbers of sentences differ.
     """
     _check_lengths(hypotheses, references)
     # `force`: sacreBLEU otherwise warns when text looks tokenised, as a few captions do.
-    metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    metric = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smooth, force=True)
+    value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
     return Score("BLEU", value, str(metric.get_signature()))
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
     """Corpus chrF2 of detokenised text (Popović 2015)."""
     _check_lengths(hypotheses, references)
     metric = CHRF()
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
     return Score("chrF2", value, str(metric.get_signature()))
 
 
-def _check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    if len(hypotheses) != len(references):
+def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if {len(hypotheses)} != {len(lines) for lines in references}:
+        counts = ", ".join(str(len(lines)) for lines in references) or "no"
         raise ValueError(
             "`hypotheses` and `references` must have one sentence each for the other. "
-            f"Received: {len(hypotheses)} hypotheses, {len(references)} references."
+            f"Received: {len(hypotheses)} hypotheses, {counts} references."
         )

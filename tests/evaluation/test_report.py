@@ -1,0 +1,78 @@
+"""Figures of every kind are those that others computed, each under its own name."""
+
+import pytest
+from shared_data import scored_outputs, to_the_digits_of
+
+from tf_transformer.evaluation.bleu import Score
+from tf_transformer.evaluation.report import (
+    CAUTION,
+    Entry,
+    format_report,
+    moses_bleu,
+    report,
+)
+
+pytest.importorskip("sacremoses")
+
+TEST_SETS = pytest.mark.parametrize("test_set", ["wmt17-ende", "wmt22-ende"])
+MOSES_COLUMNS = ("moses_tok_multibleu", "moses_tok_hyphensplit_multibleu")
+COLUMNS = (
+    "sacrebleu_13a",
+    "sacrebleu_13a_lc",
+    "sacrebleu_intl",
+    "sacrebleu_none",
+    "chrf2",
+    *MOSES_COLUMNS,
+)
+HYPOTHESES = ["Die rich-text-Datei kostet 3.50 Euro.", "Er sagte: Nein, danke!"]
+REFERENCES = ["Die rich-text-Datei kostet 3,50 Euro.", "Er sagte: nein, danke!"]
+
+
+@TEST_SETS
+def test_figures_of_2017_are_those_of_the_perl_scripts(test_set):
+    for output in list(scored_outputs(test_set))[::4]:  # all do, and take a minute
+        found = moses_bleu(output.hypotheses, output.references[0], language="de")
+        for entry, column in zip(found, MOSES_COLUMNS, strict=True):
+            expected = output.scores[column]
+            assert to_the_digits_of(entry.score.value, expected) == expected, output.name
+
+
+@TEST_SETS
+def test_every_figure_of_a_report_is_the_one_listed(test_set):
+    output = next(scored_outputs(test_set))
+    found = report(output.hypotheses, output.references[0], language="de")
+    for entry, column in zip(found, COLUMNS, strict=True):
+        expected = output.scores[column]
+        assert to_the_digits_of(entry.score.value, expected) == expected, entry.kind
+
+
+def test_every_figure_has_a_name_and_a_signature_of_its_own():
+    found = report(HYPOTHESES, REFERENCES, language="de")
+    assert len({entry.kind for entry in found}) == len(found) == 7
+    assert len({entry.score.signature for entry in found}) == 7
+    assert "tok:moses-de|smooth:none" in found[-2].score.signature
+    assert "tok:moses-de-atat|smooth:none" in found[-1].score.signature
+    assert found[-1].score.value != found[-2].score.value
+
+
+def test_figures_of_2017_are_not_smoothed():
+    found = moses_bleu(["Ja , das ist gut"], ["Nein"], language="de")
+    assert [entry.score.value for entry in found] == [0, 0]
+
+
+def test_all_references_count():
+    alone = report(HYPOTHESES, REFERENCES, language="de")
+    both = report(HYPOTHESES, REFERENCES, HYPOTHESES, language="de")
+    for one, two in zip(alone, both, strict=True):
+        assert one.score.value < two.score.value == pytest.approx(100)
+        assert two.score.signature.startswith("nrefs:2|")
+
+
+def test_a_report_is_a_line_for_each_figure_and_the_caution():
+    entries = [
+        Entry("BLEU", Score("BLEU", 26.68849, "tok:13a")),
+        Entry("chrF2", Score("", 5, "c")),
+    ]
+    assert format_report(entries) == (
+        f"BLEU   26.6885  tok:13a\nchrF2   5.0000  c\ncaution: {CAUTION}\n"
+    )

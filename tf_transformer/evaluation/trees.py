@@ -1,0 +1,164 @@
+"""Constituency trees in the Penn Treebank's brackets: reading, writing, walking."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tf_transformer.errors import UserError
+
+# Deeper nesting is damage, not grammar: the deepest tree of GUM and CRAFT has 34 levels. The
+# limit lets everything that walks a tree recurse.
+MAX_DEPTH = 200
+
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A constituent with its parts, or a word under its part-of-speech tag.
+
+    Attributes:
+        label: a constituent's label or a word's tag, as written; "" if none is written.
+        children: the parts of a constituent, in order; none under a word.
+        word: the word under a tag; None for a constituent.
+    """
+
+    label: str
+    children: tuple["Tree", ...] = ()
+    word: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.children and self.word is not None:
+            raise ValueError(
+                "A tree must have `children` or a `word`, not both. Received: "
+                f"label={self.label}, {len(self.children)} children, word={self.word}."
+            )
+
+    def __str__(self) -> str:
+        """On one line: (S (NP (PRP We)) (VP (VBD saw)))."""
+        parts = [str(child) for child in self.children] if self.word is None else [self.word]
+        return f"({' '.join([self.label, *parts])})"
+
+    def leaves(self) -> Iterator["Tree"]:
+        """The words with their tags, from left to right."""
+        if self.word is not None:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
+    def words(self) -> list[str]:
+        """The words, from left to right."""
+        return [leaf.word for leaf in self.leaves()]
+
+
+def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:
+    """All trees of a file, one a line or spread over several lines as the treebank has them.
+
+    Args:
+        lines: the file's lines; blank ones count in the line numbers and are otherwise ignored.
+        name: the file's name, for messages.
+
+    Raises:
+        UserError: at the line and column where the brackets go wrong.
+    """
+    reader = _Reader(name)
+    for number, line in enumerate(lines, start=1):
+        yield from reader.read(line, number)
+    reader.finish()
+
+
+def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...]:
+    """The trees of one line, which must be complete: usually one, none in a blank line.
+
+    Raises:
+        UserError: at the line and column where the brackets go wrong.
+    """
+    reader = _Reader(name)
+    trees = tuple(reader.read(line, number))
+    reader.finish()
+    return trees
+
+
+@dataclass(slots=True)
+class _Open:
+    """A constituent whose end has not come yet."""
+
+    line: int
+    column: int
+    label: str | None = None
+    word: str | None = None
+    children: list[Tree] = field(default_factory=list)
+
+
+class _Reader:
+    """Takes the tokens of line after line; gives a tree when its brackets balance."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._stack: list[_Open] = []
+        self._line = self._column = 0
+
+    def read(self, line: str, number: int) -> Iterator[Tree]:
+        self._line = number
+        for match in _TOKEN.finditer(line):
+            self._column = match.start() + 1
+            token = match.group()
+            if token == "(":
+                self._open()
+            elif token == ")":
+                yield from self._close()
+            else:
+                self._text(token)
+
+    def finish(self) -> None:
+        """The text is at its end: nothing may be open."""
+        if self._stack:
+            first = self._stack[0]
+            self._line, self._column = first.line, first.column
+            raise self._error("the bracket opened here is never closed", "add the missing )")
+
+    def _open(self) -> None:
+        if self._stack:
+            parent = self._stack[-1]
+            if parent.word is not None:
+                raise self._error(
+                    f"a bracket after the word {parent.word}",
+                    "a word stands alone under its tag, as in (NN word)",
+                )
+            parent.label = parent.label or ""
+        if len(self._stack) == MAX_DEPTH:
+            raise self._error(
+                f"more than {MAX_DEPTH} brackets inside one another", "look for missing )"
+            )
+        self._stack.append(_Open(self._line, self._column))
+
+    def _close(self) -> Iterator[Tree]:
+        if not self._stack:
+            raise self._error("a ) that closes nothing", "remove it, or add the missing (")
+        done = self._stack.pop()
+        if done.label is None:
+            raise self._error("empty brackets ()", "write a label, as in (NP (NN word))")
+        tree = Tree(done.label, tuple(done.children), done.word)
+        if self._stack:
+            self._stack[-1].children.append(tree)
+        else:
+            yield tree
+
+    def _text(self, text: str) -> None:
+        if not self._stack:
+            raise self._error(f"{text} outside of all brackets", "put it in, as in (NN word)")
+        top = self._stack[-1]
+        if top.label is None:
+            top.label = text
+        elif top.children or top.word is not None:
+            raise self._error(
+                f"{text} in a bracket that is full",
+                "a word stands alone under its tag, as in (NN word)",
+            )
+        else:
+            top.word = text
+
+    def _error(self, wrong: str, advice: str) -> UserError:
+        return UserError(
+            f"{self._name}:{self._line}:{self._column}: no well-formed tree: {wrong}; {advice}."
+        )
