@@ -3,25 +3,16 @@
 import dataclasses
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
-from tf_transformer.config import PAD_ID, Config, DecodingConfig
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.config import PAD_ID, Config
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation import (
-    TranslationTask,
-    build_model,
-    check_config,
-    effective_data,
-    load_tokenizer,
-    load_translator,
-    resolve_files,
-)
+from tf_transformer.tasks.sequences import build_model, load_translator, resolve_files
+from tf_transformer.tasks.translation import TranslationTask, check_config, effective_data
 from tf_transformer.training.checkpoints import load_weights
 
 
@@ -69,6 +60,17 @@ def test_data_given_in_part_is_refused(run, missing):
     with pytest.raises(UserError, match="Own data needs") as error:
         check_config(config)
     assert f"--{missing}" not in str(error.value).partition("Received")[2]
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_lines_without_a_translation_are_refused_before_anything_is_trained(
+    run, tmp_path, split
+):
+    (tmp_path / "uneven.en").write_text("one\ntwo\n")
+    (tmp_path / "uneven.de").write_text("eins\n")
+    config = run.config.replace({f"data.{split}": (str(tmp_path / "uneven"),)})
+    with pytest.raises(UserError, match="uneven.en with 2 and .*uneven.de with 1"):
+        check_config(config)
 
 
 def test_what_is_tokenised_is_not_tokenised_again(run):
@@ -157,70 +159,3 @@ def test_the_dev_score_follows_the_weights(task):
     untrained = evaluate().score.value
     load_weights(task.run.checkpoints.best, model)
     assert evaluate().score.value > untrained + 20
-
-
-# --- What a run gives --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-def test_the_model_computes_in_the_precision_of_the_run(run, precision):
-    model = build_model(run.config.replace({"training.precision": precision}))
-    assert model.dtype_policy.name == precision
-    assert all(weight.dtype == "float32" for weight in model.trainable_weights)
-
-
-def test_translation_computes_in_float32_whatever_the_training(run):
-    mixed = with_settings(run, training__precision="mixed_bfloat16")
-    translator = load_translator(mixed, "best", DecodingConfig())
-    assert translator.model.dtype_policy.name == "float32"
-
-
-@pytest.mark.parametrize("which", ["best", "average", "last", "160"])
-def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
-    translator = load_translator(run, which, DecodingConfig())
-    with np.load(run.checkpoints.find(which)) as arrays:
-        for weight in translator.model.trainable_weights:
-            np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
-
-
-def test_a_run_without_checkpoints_cannot_translate(tmp_path):
-    begun = Run.create_or_resume(tmp_path / "begun", Config())
-    with pytest.raises(UserError, match="no checkpoint 'best'. There is none yet"):
-        load_translator(begun, "best", DecodingConfig())
-
-
-def test_a_run_without_tokenizer_cannot_translate(run):
-    run.tokenizer.unlink()
-    with pytest.raises(UserError, match="has no tokenizer.model"):
-        load_translator(run, "best", DecodingConfig())
-
-
-def no_lines():
-    raise AssertionError("the text must not be read again")
-
-
-def test_the_tokenizer_of_the_run_is_kept(run):
-    before = run.tokenizer.read_bytes()
-    elsewhere = with_settings(run, data__tokenizer="/gone/since.model")
-    assert load_tokenizer(elsewhere, no_lines).model_bytes == before
-    assert run.tokenizer.read_bytes() == before
-
-
-def test_a_given_tokenizer_is_copied_into_the_run(trained_run, tmp_path):
-    given = tmp_path / "given.model"
-    train_tokenizer(trained_run.lines("train.en"), given, vocab_size=400, kind="unigram")
-    config = Config().replace({"data.tokenizer": str(given)})
-    new = Run.create_or_resume(tmp_path / "new", config)
-    assert load_tokenizer(new, no_lines).model_bytes == given.read_bytes()
-    given.unlink()
-    assert Tokenizer(new.tokenizer).vocab_size == 400
-
-
-def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):
-    lines = ["a small text", "that repeats a little", "a small text that repeats"] * 20
-    config = Config().replace({"model.vocab_size": 276, "data.tokenizer_kind": "unigram"})
-    new = Run.create_or_resume(tmp_path / "new", config)
-    tokenizer = load_tokenizer(new, lambda: iter(lines))
-    path: Path = tmp_path / "expected.model"
-    train_tokenizer(lines, path, vocab_size=276, kind="unigram")
-    assert tokenizer.model_bytes == path.read_bytes()

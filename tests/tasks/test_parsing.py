@@ -1,0 +1,136 @@
+"""The parsing task: its data, its dev score, its parser."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bracket_rules import COLLINS
+from tf_transformer.evaluation.brackets import score_lines, summarise
+from tf_transformer.run import Run
+from tf_transformer.tasks.parser import Counts, Parser
+from tf_transformer.tasks.parsing import ParsingTask, check_config
+from tf_transformer.tasks.sequences import build_model, load_translator
+from tf_transformer.training.checkpoints import load_weights
+
+
+def ignore(text: str, done: int) -> None:
+    """Progress that nobody watches."""
+
+
+@pytest.fixture(scope="module")
+def task(parsing_run) -> ParsingTask:
+    return ParsingTask(Run.open(parsing_run.path), ignore)
+
+
+@pytest.fixture(scope="module")
+def parser(task) -> Parser:
+    return Parser(load_translator(task.run, "best", task.run.config.decoding))
+
+
+def sentences(task: ParsingTask) -> list[str]:
+    return [
+        " ".join(leaf.word for leaf in tree.leaves() if leaf.label != "-NONE-")
+        for tree in task._gold
+    ]
+
+
+# --- Data --------------------------------------------------------------------------------
+
+
+def test_every_token_of_a_sequence_is_one_piece(task):
+    lines = Path(f"{task.data.train[0]}.sequences").read_text("utf-8").splitlines()
+    lengths = [len(line.split()) + 1 for line in lines]  # and EOS
+    assert [len(task.train.target(index)) for index in range(len(lines))] == lengths
+
+
+def test_the_words_come_back_from_their_pieces(task):
+    texts = sentences(task)
+    found = task.tokenizer.detokenize(task.tokenizer.tokenize(texts)).numpy()
+    assert [text.decode() for text in found] == texts
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_data_given_in_part_is_refused(parsing_run, missing):
+    config = Run.open(parsing_run.path).config.replace({f"data.{missing}": ()})
+    with pytest.raises(UserError, match="Parsing needs --train FILE and --valid FILE") as error:
+        check_config(config)
+    assert f"--{missing}" not in str(error.value).partition("Received")[2]
+
+
+def test_languages_are_refused(parsing_run):
+    config = Run.open(parsing_run.path).config.replace({"data.source": "en"})
+    with pytest.raises(UserError, match="no --source and --target. Received: .*--source"):
+        check_config(config)
+
+
+def test_there_is_no_built_in_treebank():
+    with pytest.raises(UserError, match="Received: none of them"):
+        check_config(Config(task="parsing"))
+
+
+def test_a_damaged_tree_is_refused_before_anything_else(parsing_run, tmp_path):
+    (tmp_path / "bad.ptb").write_text("(S (UH Yes))\n(S (UH No)\n")
+    config = Run.open(parsing_run.path).config
+    with pytest.raises(UserError, match="bad.ptb:2:1"):
+        check_config(config.replace({"data.valid": (str(tmp_path / "bad.ptb"),)}))
+
+
+# --- Dev score ---------------------------------------------------------------------------
+
+
+def test_the_dev_score_is_that_of_the_parses_by_the_scorer(task, parser):
+    model = build_model(task.run.config)
+    load_weights(task.run.checkpoints.best, model)
+    result = task.evaluator(model)()
+    parses = parser.parse(sentences(task))
+    gold = [str(tree) for tree in task._gold]
+    expected = summarise(score_lines(gold, [str(tree) for tree in parses.trees], COLLINS))
+    assert result.bracketing == expected
+    assert result.metrics["f1"] == expected.f1 > 50
+    assert result.metrics["well_formed"] == parses.counts.well_formed
+    assert result.headline == f"F1 {expected.f1:.2f}"
+
+
+def test_an_untrained_model_is_scored_as_well(task):
+    result = task.evaluator(build_model(task.run.config))()
+    assert result.metrics["f1"] < 20
+    assert result.metrics["well_formed"] < 0.2
+
+
+# --- Parser ------------------------------------------------------------------------------
+
+
+def test_a_parse_is_a_tree_over_exactly_the_words(parser):
+    texts = ["the cat sees a dog .", "", "zebra ( ünheard ) of % the", "  "]
+    trees = parser.parse(texts).trees
+    assert [tree and tree.words() for tree in trees] == [
+        ["the", "cat", "sees", "a", "dog", "."],
+        None,
+        ["zebra", "-LRB-", "ünheard", "-RRB-", "of", "%", "the"],
+        None,
+    ]
+    assert parser.parse(texts).counts.sentences == 2
+
+
+def test_a_sequence_cut_short_is_counted_and_mended(task):
+    decoding = dataclasses.replace(DecodingConfig(), beam_size=1, max_length=4)
+    short = Parser(load_translator(task.run, "best", decoding))
+    parses = short.parse(["the cat sees a dog .", "", "a bird likes the fish ."])
+    assert parses.counts.cut == parses.counts.repaired == 2
+    assert parses.trees[0].words() == ["the", "cat", "sees", "a", "dog", "."]
+
+
+def test_nothing_to_parse_is_no_mistake(parser):
+    assert parser.parse([]).counts == Counts()
+    assert Counts().well_formed == 1
+
+
+def test_counts_of_two_lots_add_up():
+    both = Counts(3, 1, 4, 1) + Counts(1, 1, 5, 0)
+    assert both == Counts(4, 2, 9, 1)
+    assert both.summary() == (
+        "4 sentences; well-formed: 50.0%; repaired: 2, by 9 changes; cut at the length limit: 1"
+    )

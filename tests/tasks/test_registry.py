@@ -1,0 +1,44 @@
+"""The tasks by name, and what is refused before any of them begins."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tf_transformer.config import Config
+from tf_transformer.errors import UserError
+from tf_transformer.presets import PRESETS
+from tf_transformer.tasks.registry import TASKS, check_config, task_named
+
+
+def test_an_unknown_task_is_refused_with_the_list():
+    with pytest.raises(UserError, match="no task 'juggling'. There are: translation, parsing"):
+        check_config(Config(task="juggling"))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_score_that_a_task_does_not_measure_is_refused(name):
+    foreign = {score for task in TASKS.values() for score in task.scores}
+    for best_by in sorted(foreign - set(TASKS[name].scores)):
+        config = Config(task=name).replace({"training.best_by": best_by})
+        with pytest.raises(UserError, match=f"for --task {name}. Received: '{best_by}'"):
+            check_config(config)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_score_of_a_task_may_choose_the_best(name):
+    for best_by in (*TASKS[name].scores, "perplexity"):
+        config = Config(task=name).replace({"training.best_by": best_by})
+        assert config.training.best_by == best_by
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_chosen_by_the_main_score_of_its_task(name):
+    config = PRESETS[name]
+    assert config.training.best_by == task_named(config.task).main_score
+
+
+def test_the_names_are_known_without_tensorflow():
+    """The command line asks for them before it knows what it has to import."""
+    code = "import sys, tf_transformer.tasks.registry; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,142 @@
+"""What a run gives: its model, its translator, its tokenizer."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from tf_transformer.config import EOS_ID, Config, DecodingConfig
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.tasks.sequences import (
+    SequenceTask,
+    build_model,
+    load_tokenizer,
+    load_translator,
+)
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    """A copy of the trained run, to change."""
+    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
+
+
+def with_settings(run: Run, **settings: object) -> Run:
+    changes = {name.replace("__", "."): value for name, value in settings.items()}
+    return Run(run.path, run.config.replace(changes))
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_model_computes_in_the_precision_of_the_run(run, precision):
+    model = build_model(run.config.replace({"training.precision": precision}))
+    assert model.dtype_policy.name == precision
+    assert all(weight.dtype == "float32" for weight in model.trainable_weights)
+
+
+def test_translation_computes_in_float32_whatever_the_training(run):
+    mixed = with_settings(run, training__precision="mixed_bfloat16")
+    translator = load_translator(mixed, "best", DecodingConfig())
+    assert translator.model.dtype_policy.name == "float32"
+
+
+@pytest.mark.parametrize("which", ["best", "average", "last", "160"])
+def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
+    translator = load_translator(run, which, DecodingConfig())
+    with np.load(run.checkpoints.find(which)) as arrays:
+        for weight in translator.model.trainable_weights:
+            np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
+
+
+def test_a_run_without_checkpoints_cannot_translate(tmp_path):
+    begun = Run.create_or_resume(tmp_path / "begun", Config())
+    with pytest.raises(UserError, match="no checkpoint 'best'. There is none yet"):
+        load_translator(begun, "best", DecodingConfig())
+
+
+def test_a_run_without_tokenizer_cannot_translate(run):
+    run.tokenizer.unlink()
+    with pytest.raises(UserError, match="has no tokenizer.model"):
+        load_translator(run, "best", DecodingConfig())
+
+
+def no_lines():
+    raise AssertionError("the text must not be read again")
+
+
+def test_the_tokenizer_of_the_run_is_kept(run):
+    before = run.tokenizer.read_bytes()
+    elsewhere = with_settings(run, data__tokenizer="/gone/since.model")
+    assert load_tokenizer(elsewhere, no_lines).model_bytes == before
+    assert run.tokenizer.read_bytes() == before
+
+
+def test_a_given_tokenizer_is_copied_into_the_run(trained_run, tmp_path):
+    given = tmp_path / "given.model"
+    train_tokenizer(trained_run.lines("train.en"), given, vocab_size=400, kind="unigram")
+    config = Config().replace({"data.tokenizer": str(given)})
+    new = Run.create_or_resume(tmp_path / "new", config)
+    assert load_tokenizer(new, no_lines).model_bytes == given.read_bytes()
+    given.unlink()
+    assert Tokenizer(new.tokenizer).vocab_size == 400
+
+
+@pytest.fixture
+def two_models(trained_run, tmp_path) -> Tokenizer:
+    """A tokenizer whose target language is segmented by a model of other pieces."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for language, name in (("en", "two.model"), ("de", "two.target.model")):
+        lines = trained_run.lines(f"train.{language}")
+        train_tokenizer(lines, folder / name, vocab_size=330, kind="bpe")
+    return Tokenizer(folder / "two.model")
+
+
+def prepared(trained_run, run: Path, tokenizer: Tokenizer) -> SequenceTask:
+    changes = {"data.tokenizer": str(tokenizer.path), "model.vocab_size": 330}
+    config = Run.open(trained_run.path).config.replace(changes)
+    new = Run.create_or_resume(run, config)
+    return SequenceTask(new, config.data, lambda *_: None)
+
+
+def test_the_target_is_trained_on_as_its_own_model_segments_it(
+    trained_run, two_models, tmp_path
+):
+    """In the run and in its corpora, which are made again when that model changes."""
+    task = prepared(trained_run, tmp_path / "new", two_models)
+    for language, model, ids_of in (
+        ("en", two_models.path, task.train.source),
+        ("de", target_model_path(two_models.path), task.train.target),
+    ):
+        library = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        expected = library.encode(trained_run.lines(f"train.{language}"))
+        assert [[*ids, EOS_ID] for ids in expected] == [
+            ids_of(index).tolist() for index in range(len(task.train))
+        ]
+    task.run.tokenizer.unlink()
+    target_model_path(two_models.path).unlink()
+    again = prepared(trained_run, tmp_path / "new", Tokenizer(two_models.path))
+    assert not target_model_path(task.run.tokenizer).exists()
+    assert again.train.target(0).tolist() != task.train.target(0).tolist()
+    assert again.train.source(0).tolist() == task.train.source(0).tolist()
+
+
+def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
+    other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
+    assert load_translator(run, "best", DecodingConfig(), others=[other])
+    shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
+    with pytest.raises(UserError, match="must have the same tokenizer.*another one in .*other"):
+        load_translator(run, "best", DecodingConfig(), others=[other])
+
+
+def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):
+    lines = ["a small text", "that repeats a little", "a small text that repeats"] * 20
+    config = Config().replace({"model.vocab_size": 276, "data.tokenizer_kind": "unigram"})
+    new = Run.create_or_resume(tmp_path / "new", config)
+    tokenizer = load_tokenizer(new, lambda: iter(lines))
+    path: Path = tmp_path / "expected.model"
+    train_tokenizer(lines, path, vocab_size=276, kind="unigram")
+    assert tokenizer.model_bytes == path.read_bytes()

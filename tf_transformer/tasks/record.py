@@ -1,0 +1,39 @@
+"""What the command line asks of a task: a record of functions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tf_transformer.config import Config, DataConfig
+from tf_transformer.run import Run
+
+Progress = Callable[[str, int], None]
+
+
+class Summary(Protocol):
+    """What a `training.task.Result` of a task also has, for the end of a training."""
+
+    example: str  # an input to try the command with; "" if there is none
+
+    def lines(self) -> list[str]:
+        """Samples and scores, for the console."""
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """The functions of a task; they import TensorFlow, so take them after it is imported.
+
+    Attributes:
+        check_config: refuses data and settings that the task cannot work with; UserError.
+        prepare: `prepare(run, progress, may_encode=...)` is the task as the trainer takes it
+            (`training.task.Task`), with its data in the run.
+        effective_data: the run's data as parallel text, for `doctor`.
+        prose: whether both sides of that text are sentences of a language.
+        exports: whether `export.py` takes its runs.
+    """
+
+    check_config: Callable[[Config], None]
+    prepare: Callable[..., Any]
+    effective_data: Callable[[Run], DataConfig]
+    prose: bool
+    exports: bool

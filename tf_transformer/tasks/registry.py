@@ -1,0 +1,70 @@
+"""The tasks by name: what `--task` takes, and `task` in a run's config.json."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tf_transformer.config import Config
+from tf_transformer.errors import UserError
+from tf_transformer.tasks.record import TaskRecord
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a task before TensorFlow is imported.
+
+    Attributes:
+        scores: what of the dev score `training.best_by` may name, with its label for the
+            reader; the first is the main one.
+        command: of `tf-transformer`, to use a trained run with.
+        record: imports the task and returns its record.
+    """
+
+    scores: dict[str, str]
+    command: str
+    record: Callable[[], TaskRecord]
+
+    @property
+    def main_score(self) -> str:
+        return next(iter(self.scores))
+
+
+def _translation() -> TaskRecord:
+    from tf_transformer.tasks.translation import TASK
+
+    return TASK
+
+
+def _parsing() -> TaskRecord:
+    from tf_transformer.tasks.parsing import TASK
+
+    return TASK
+
+
+TASKS = {
+    "translation": Entry({"bleu": "BLEU", "chrf": "chrF"}, "translate", _translation),
+    "parsing": Entry({"f1": "F1"}, "parse", _parsing),
+}
+
+
+def task_named(name: str) -> Entry:
+    """The task of a configuration; UserError if there is no such task."""
+    if name not in TASKS:
+        raise UserError(f"There is no task {name!r}. There are: {', '.join(TASKS)}.")
+    return TASKS[name]
+
+
+def check_config(config: Config) -> None:
+    """Refuses what the task of a configuration cannot work with, before anything else.
+
+    Raises:
+        UserError: if there is no such task, it does not measure `training.best_by`, or its
+            own check finds a mistake.
+    """
+    task = task_named(config.task)
+    measured = (*task.scores, "perplexity")
+    if config.training.best_by not in measured:
+        raise UserError(
+            f"`training.best_by` must be one of {measured} for --task {config.task}. "
+            f"Received: {config.training.best_by!r}."
+        )
+    task.record().check_config(config)

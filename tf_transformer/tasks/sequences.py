@@ -1,0 +1,249 @@
+"""What tasks from text to text share: tokenizer, encoded corpora, batches, model."""
+
+import dataclasses
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.config import Config, DataConfig, DecodingConfig
+from tf_transformer.data.batching import BatchPlan, bucket_boundaries, make_dataset
+from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
+from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
+from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.tasks.record import Progress
+from tf_transformer.training.checkpoints import load_weights
+
+logger = logging.getLogger(__name__)
+
+Files = tuple[list[Path], list[Path]]
+
+
+def resolve_files(prefixes: tuple[str, ...], data: DataConfig) -> Files:
+    """The source and target files of some prefixes; UserError if one is missing."""
+    return resolve_prefixes(prefixes, data.source), resolve_prefixes(prefixes, data.target)
+
+
+def check_positions(config: Config) -> None:
+    """Refuses learned positions that are fewer than those of the longest sentence."""
+    longest = bucket_boundaries(config.data.max_length)[-1]
+    if config.model.positions == "learned" and config.model.max_length < longest:
+        raise UserError(
+            "`model.max_length` must be at least `data.max_length`, a multiple of 4, where "
+            "positions are learned. "
+            f"Received: {config.model.max_length} and {config.data.max_length}."
+        )
+
+
+class SequenceTask:
+    """Data and model of a run that makes text of text; a subclass has its dev score."""
+
+    def __init__(
+        self,
+        run: Run,
+        data: DataConfig,
+        progress: Progress,
+        *,
+        may_encode: bool = True,
+    ) -> None:
+        """Trains or loads the tokenizer and tokenises the corpora, unless `run` has them.
+
+        Args:
+            run: the run directory.
+            data: its parallel text.
+            progress: called with what is being done and how much of it is done.
+            may_encode: False for a worker that takes what the chief has tokenised.
+
+        Raises:
+            UserError: if the data cannot be read, or is not what the chief has tokenised.
+        """
+        self.run = run
+        self.may_encode = may_encode
+        self.data = data
+        self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols)
+        self.train = self._encoded("train", self.data.train, progress)
+        self.valid = self._encoded("valid", self.data.valid, progress)
+        self.plan = self._plan(self.train)
+        self.valid_plan = self._plan(self.valid)
+
+    def _vocabulary_text(self) -> Iterator[str]:
+        """What a tokenizer is trained on: both sides of the training text."""
+        for files in resolve_files(self.data.train, self.data):
+            for file in files:
+                yield from read_lines(file)
+
+    def _symbols(self) -> Iterable[str]:
+        """Words that are single pieces, whatever the text: none."""
+        return ()
+
+    def _encoded(self, name: str, prefixes: tuple[str, ...], progress) -> EncodedCorpus:
+        files = resolve_files(prefixes, self.data)
+        fingerprint = _fingerprint(files, self.tokenizer, self.data)
+        folder = self.run.data / name
+        with suppress(UserError):  # not there, or half deleted: it is made again
+            corpus = EncodedCorpus.open(folder)
+            if corpus.fingerprint == fingerprint:
+                return corpus
+        if not self.may_encode:
+            raise UserError(
+                f"{folder} is not of the text that this worker sees. All workers need the same "
+                "files under the same paths."
+            )
+        if not (folder / "corpus.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        return encode_corpus(
+            read_pairs(*files),
+            self.tokenizer,
+            folder,
+            max_length=self.data.max_length,
+            max_ratio=self.data.max_ratio,
+            fingerprint=fingerprint,
+            progress=lambda done: progress(f"tokenising {name}", done),
+        )
+
+    def _plan(self, corpus: EncodedCorpus) -> BatchPlan:
+        training = self.run.config.training
+        return BatchPlan(
+            corpus.source_lengths,
+            corpus.target_lengths,
+            batch_tokens=training.batch_tokens,
+            max_length=self.data.max_length,
+            seed=training.seed,
+        )
+
+    def describe(self) -> str:
+        """What was read, dropped and how it is batched, for the console."""
+        return "\n".join(
+            [
+                f"train: {self.train.report.summary()}",
+                f"valid: {self.valid.report.summary()}",
+                self.plan.summary(),
+            ]
+        )
+
+    def build_model(self) -> Transformer:
+        return build_model(self.run.config)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.plan.steps_per_epoch
+
+    @property
+    def validation_steps(self) -> int:
+        return self.valid_plan.steps_per_epoch
+
+    def training_data(
+        self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
+    ) -> tf.data.Dataset:
+        """Batches from `start_step` on, without end."""
+        return make_dataset(
+            self.train,
+            self.plan,
+            start_step=start_step,
+            replicas=replicas,
+            num_replicas=num_replicas,
+        )
+
+    def validation_data(
+        self, replicas: Sequence[int] = (0,), num_replicas: int = 1
+    ) -> tf.data.Dataset:
+        """The dev set once."""
+        return make_dataset(
+            self.valid,
+            self.valid_plan,
+            num_steps=self.validation_steps,
+            replicas=replicas,
+            num_replicas=num_replicas,
+        )
+
+
+def build_model(config: Config, precision: str | None = None) -> Transformer:
+    """The model of a configuration, in the precision of its training unless one is given."""
+    dtype = precision or config.training.precision
+    return Transformer(**dataclasses.asdict(config.model), dtype=dtype, name="transformer")
+
+
+def load_tokenizer(
+    run: Run, lines: Callable[[], Iterator[str]], symbols: Callable[[], Iterable[str]] = tuple
+) -> Tokenizer:
+    """The run's tokenizer: its own, else the configured one, else one trained on `lines`."""
+    data, vocab_size = run.config.data, run.config.model.vocab_size
+    if not run.tokenizer.exists():
+        target_model_path(run.tokenizer).unlink(missing_ok=True)  # of another tokenizer
+        if data.tokenizer:
+            Tokenizer(Path(data.tokenizer)).copy(run.tokenizer)
+        else:
+            logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
+            train_tokenizer(
+                lines(),
+                run.tokenizer,
+                vocab_size=vocab_size,
+                kind=data.tokenizer_kind,
+                symbols=symbols(),
+            )
+    return Tokenizer(run.tokenizer)
+
+
+def load_translator(
+    run: Run,
+    checkpoint: str | Path,
+    decoding: DecodingConfig,
+    num_hypotheses: int = 1,
+    others: Sequence[Run] = (),
+    precision: str = "float32",
+) -> Translator:
+    """A translator with the weights of a checkpoint: best, average, last, a step or a file.
+
+    It computes in float32 unless told otherwise, whatever the precision of training was. In
+    bfloat16 it keeps the weights in bfloat16 too.
+
+    Args:
+        run: the run.
+        checkpoint: which of its checkpoints, or a file.
+        decoding: how to search.
+        num_hypotheses: translations to return for each sentence.
+        others: runs with the same tokenizer, to decode with as an ensemble.
+        precision: float32, or bfloat16.
+
+    Raises:
+        UserError: if a run lacks the checkpoint or a tokenizer, or has another tokenizer.
+    """
+    models = [_load_model(one, checkpoint, precision) for one in (run, *others)]
+    tokenizer = Tokenizer(run.tokenizer)
+    for other in others:
+        if Tokenizer(other.tokenizer).models != tokenizer.models:
+            raise UserError(
+                "The runs of an ensemble must have the same tokenizer. Received: another one "
+                f"in {other.path} than in {run.path}. Train it with "
+                f"--set data.tokenizer={run.tokenizer}."
+            )
+    model = Ensemble(models) if others else models[0]
+    return Translator(model, tokenizer, decoding, num_hypotheses)
+
+
+def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer:
+    path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
+    if not run.tokenizer.exists():
+        raise UserError(f"{run.path} has no tokenizer.model: its training never began.")
+    model = build_model(run.config, precision)
+    load_weights(path, model)
+    return model
+
+
+def _fingerprint(files: Files, tokenizer: Tokenizer, data: DataConfig) -> str:
+    """Names the text files (path, size, time), the tokenizer and the filters."""
+    digest = hashlib.sha256(b"".join(tokenizer.models.values()))
+    for file in (*files[0], *files[1]):
+        state = file.stat()
+        digest.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest.update(f"{data.max_length} {data.max_ratio}".encode())
+    return digest.hexdigest()
