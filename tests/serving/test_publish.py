@@ -1,105 +1,19 @@
-"""The SavedModel: the same translations as the Python translator, and nothing superfluous."""
+"""A SavedModel on the disk: nothing superfluous in it, and there only if it is right."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving import export
-from tf_transformer.tasks.translation import load_translator
-
-AWKWARD = [
-    "",
-    " \t ",
-    "\n\r",
-    ".",
-    "</s>",
-    "<s> The dog. </s> The cat. <pad> <unk>",
-    "UPPER lower 3.50 €",
-    "中文 🙂 👩‍👧 Ωμέγα",
-    "zero\x00byte and line\u2028separator",
-    "\u202eright to left\u202c ﬁ ①",
-    "word " * 80,
-    "x" * 300,
-]
-
-
-@pytest.fixture(scope="module")
-def translator(trained_run) -> Translator:
-    run = Run.open(trained_run.path)
-    return load_translator(run, "best", DecodingConfig(beam_size=4, alpha=0.6))
-
-
-@pytest.fixture(scope="module")
-def exported(translator, tmp_path_factory) -> Path:
-    return export(translator, tmp_path_factory.mktemp("models") / "small")
-
-
-@pytest.fixture(scope="module")
-def serve(exported):
-    return tf.saved_model.load(str(exported)).signatures["serving_default"]
-
-
-def served(serve, texts: list[str | bytes]) -> list[tuple[str, float]]:
-    answer = serve(text=tf.constant(texts, tf.string))
-    translations = [text.decode() for text in answer["translation"].numpy()]
-    return list(zip(translations, answer["score"].numpy().tolist(), strict=True))
-
-
-def assert_same(found: list[tuple[str, float]], expected: list[tuple[str, float]]) -> None:
-    assert [text for text, _ in found] == [text for text, _ in expected]
-    assert [score for _, score in found] == pytest.approx([s for _, s in expected], abs=1e-4)
-
-
-# --- Answers -----------------------------------------------------------------------------
-
-
-def test_the_saved_model_translates_as_python_does(translator, serve, trained_run):
-    texts = [*AWKWARD, *trained_run.lines("train.en")[:20]]
-    expected = [(found[0].text, found[0].score) for found in translator.translate(texts)]
-    assert_same(served(serve, texts), expected)
-    assert len({text for text, _ in expected}) > 15
-
-
-def test_no_sentence_spoils_another(serve, trained_run):
-    good = trained_run.lines("train.en")[:4]
-    bad = [b"\xff\xfe not UTF-8 \xc3", "", "x" * 2_000, "</s>"]
-    mixed = [text for pair in zip(good, bad, strict=True) for text in pair]
-    assert_same(served(serve, mixed)[::2], served(serve, good))
-
-
-def test_an_answer_has_a_row_for_each_text(serve):
-    for texts in ([], ["one"], ["one", "", "three"]):
-        answer = serve(text=tf.constant(texts, tf.string))
-        assert answer["translation"].shape == answer["score"].shape == (len(texts),)
-        assert answer["translation"].dtype == tf.string
-        assert answer["score"].dtype == tf.float32
-
-
-def test_blank_text_is_not_translated(serve):
-    assert served(serve, ["", "  ", "\t\n"]) == [("", 0.0)] * 3
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        tf.constant("a scalar"),
-        tf.constant([["rank", "two"]]),
-        tf.constant([1, 2]),
-        tf.zeros([0, 1], tf.string),
-    ],
-    ids=["scalar", "rank 2", "numbers", "empty rank 2"],
-)
-def test_anything_but_a_list_of_strings_is_refused(serve, text):
-    with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError)):
-        serve(text=text)
-
+from tf_transformer.serving.publish import CARD, export
+from tf_transformer.serving.warmup import FILE
+from tf_transformer.tasks.sequences import load_translator
 
 # --- The files ---------------------------------------------------------------------------
 
@@ -123,6 +37,25 @@ def test_nothing_of_training_is_exported(exported):
     names = [f"{node.op} {node.name}" for node in graph_nodes(exported)]
     training = re.compile("(?<!stop)grad|adam|momentum|velocity|optimizer|dropout|random", re.I)
     assert not [name for name in names if training.search(name)]
+
+
+def test_no_keras_object_is_exported(exported):
+    model = SavedModel.FromString((exported / "saved_model.pb").read_bytes())
+    kinds = {node.WhichOneof("kind") for node in model.meta_graphs[0].object_graph_def.nodes}
+    assert "variable" in kinds
+    identifiers = {
+        node.user_object.identifier for node in model.meta_graphs[0].object_graph_def.nodes
+    }
+    assert not [name for name in identifiers if "keras" in name]
+
+
+def test_a_search_is_in_the_graph_once_for_all_that_use_it(exported):
+    """serving_default, tokens and attention share one, nbest has its own: two loops each.
+
+    Both, score and the pass of attention have another loop, over groups of rows.
+    """
+    loops = [node for node in graph_nodes(exported) if node.op in ("While", "StatelessWhile")]
+    assert len(loops) == 2 * 2 + 4
 
 
 def test_weights_are_stored_once(translator, exported):
@@ -150,8 +83,16 @@ def test_versions_count_up_and_are_never_replaced(translator, exported, tmp_path
 def test_nothing_is_left_beside_the_version(exported):
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
     assert sorted(path.name for path in exported.iterdir() if path.name != "assets") == [
-        "fingerprint.pb", "saved_model.pb", "variables",
+        "assets.extra", "batching_params.pbtxt", "fingerprint.pb", "saved_model.pb",
+        "variables",
     ]  # fmt: skip
+    assert sorted(path.name for path in (exported / "assets.extra").iterdir()) == [
+        CARD.name, FILE.name,
+    ]  # fmt: skip
+
+
+def test_the_card_is_the_one_given(exported):
+    assert json.loads((exported / CARD).read_text("utf-8")) == {"description": "a small model"}
 
 
 class Drifting(Translator):

@@ -1,0 +1,111 @@
+"""How fast a served model answers: latency and throughput against concurrency and batch size.
+
+    python serving/load_test.py http://localhost:8501 NAME in.en --picture load.png
+
+Every client sends its next request as soon as it has the answer to the last one. The run is
+bounded: --seconds for each of the points.
+"""
+
+import argparse
+import itertools
+import json
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.serving.client import RestClient, ServerError, translate
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured at one load; times in milliseconds, None if nothing was answered."""
+
+    clients: int
+    sentences_a_request: int
+    requests: int
+    errors: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    sentences_a_second: float
+
+
+def measure(client: RestClient, texts: list[str], clients: int, size: int, seconds: float):
+    """Runs `clients` threads for some seconds; requests under way at the end are counted."""
+    times: list[float] = []
+    errors: list[str] = []
+    end = time.monotonic() + seconds
+
+    def ask(first: int) -> None:
+        for start in itertools.count(first, clients):
+            batch = [texts[(start * size + i) % len(texts)] for i in range(size)]
+            before = time.monotonic()
+            if before > end:
+                return
+            try:
+                translate(client, batch)
+            except ServerError as error:
+                errors.append(error.code)
+            else:
+                times.append(time.monotonic() - before)
+
+    begun = time.monotonic()
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    elapsed = time.monotonic() - begun
+    p50, p95, p99 = 1000 * np.percentile(times, [50, 95, 99]) if times else [None] * 3
+    rate = len(times) * size / elapsed
+    return Point(clients, size, len(times), len(errors), p50, p95, p99, rate)
+
+
+def draw(points: list[Point], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    latency, throughput = figure.subplots(1, 2)
+    for size in sorted({point.sentences_a_request for point in points}):
+        own = [point for point in points if point.sentences_a_request == size]
+        clients = [point.clients for point in own]
+        label = f"{size} a request"
+        (line,) = latency.plot(clients, [point.p50 for point in own], "o-", label=label)
+        latency.plot(clients, [point.p99 for point in own], ":", color=line.get_color())
+        throughput.plot(clients, [p.sentences_a_second for p in own], "o-", label=label)
+    latency.set(ylabel="milliseconds a request: p50, p99 dotted", yscale="log")
+    throughput.set(ylabel="sentences a second", ylim=(0, None))
+    for axes in (latency, throughput):
+        axes.set(xlabel="clients at a time", xscale="log")
+        axes.set_xticks(clients, clients)
+        axes.minorticks_off()
+        axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("url")
+    parser.add_argument("name")
+    parser.add_argument("text", type=Path, help="a file of sentences")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--sentences", type=int, nargs="+", default=[1, 8], help="a request")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each point")
+    parser.add_argument("--picture", type=Path)
+    options = parser.parse_args()
+    texts = options.text.read_text("utf-8").splitlines()
+    client = RestClient(options.url, options.name, deadline=60.0)
+    translate(client, texts[:8])  # whatever is slow only once
+    points = []
+    for size, clients in itertools.product(options.sentences, options.clients):
+        points.append(measure(client, texts, clients, size, options.seconds))
+        print(json.dumps(asdict(points[-1])), flush=True)
+    if options.picture:
+        draw(points, options.picture)
+
+
+if __name__ == "__main__":
+    main()

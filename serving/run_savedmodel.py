@@ -1,0 +1,31 @@
+"""Loads an exported model with TensorFlow and SentencePiece's operations alone, and answers.
+
+    python serving/run_savedmodel.py models/mine/1 < in.en
+
+For a machine without tf_transformer, and to try an export under another TensorFlow.
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+
+def main() -> None:
+    package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
+    tf.load_op_library(str(Path(package, "python", "ops", "_sentencepiece_tokenizer.so")))
+    model = tf.saved_model.load(sys.argv[1])
+    lines = sys.stdin.read().splitlines()
+    answer = model.signatures["serving_default"](text=tf.constant(lines, tf.string))
+    for translation, score in zip(
+        answer["translation"].numpy(), answer["score"].numpy(), strict=True
+    ):
+        record = {"translation": translation.decode("utf-8"), "score": float(score)}
+        print(json.dumps(record, ensure_ascii=False))
+    print(f"TensorFlow {tf.__version__}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

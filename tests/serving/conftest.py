@@ -1,0 +1,37 @@
+"""One exported model for all tests of serving."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.run import Run
+from tf_transformer.serving.publish import export
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.sequences import load_translator
+
+DECODING = DecodingConfig(beam_size=4, alpha=0.6)
+
+
+@pytest.fixture(scope="session")
+def translator(trained_run) -> Translator:
+    return load_translator(Run.open(trained_run.path), "best", DECODING)
+
+
+@pytest.fixture(scope="session")
+def n_best_translator(translator) -> Translator:
+    return Translator(translator.model, translator.tokenizer, DECODING, DECODING.beam_size)
+
+
+@pytest.fixture(scope="session")
+def exported(translator, tmp_path_factory) -> Path:
+    card = {"description": "a small model"}
+    return export(translator, tmp_path_factory.mktemp("models") / "small", card=card)
+
+
+@pytest.fixture(scope="session")
+def session(exported) -> Iterator[SavedModelSession]:
+    with SavedModelSession(exported) as loaded:
+        yield loaded

@@ -1,0 +1,51 @@
+"""The model card of a run whose data has gone."""
+
+import shutil
+
+import pytest
+
+from tf_transformer.cards.facts import sha256
+from tf_transformer.config import DecodingConfig
+from tf_transformer.run import Run
+from tf_transformer.serving.card import model_card
+from tf_transformer.training.checkpoints import save_best
+
+
+def test_a_card_says_what_is_not_there(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    gone = str(tmp_path / "gone")
+    text = (tmp_path / "run" / "config.json").read_text("utf-8")
+    (tmp_path / "run" / "config.json").write_text(text.replace(str(trained_run.corpus), gone))
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    run = Run.open(tmp_path / "run")
+    file = run.checkpoints.find("best")
+    card = model_card(run, "best", file, DecodingConfig(), "float32")
+    assert card["data"] == dict.fromkeys(
+        [f"{gone}/{name}" for name in ("train.en", "train.de", "dev.en", "dev.de")],
+        "not there at the time of the export",
+    )
+    assert card["best_evaluation"] is None
+    assert card["evaluation_of_these_weights"] is None
+    assert card["checkpoint"] == {"name": "best", "sha256": sha256(file)}
+
+
+@pytest.mark.parametrize("step", [160, 240])
+def test_a_card_has_the_record_of_its_own_step(trained_run, step):
+    run = Run.open(trained_run.path)
+    (record,) = [record for record in run.history() if record["step"] == step]
+    file = run.checkpoints.find(str(step))
+    card = model_card(run, str(step), file, DecodingConfig(), "float32")
+    assert card["evaluation_of_these_weights"].items() >= record.items()
+    assert "tok:13a" in card["evaluation_of_these_weights"]["bleu_signature"]
+
+
+def test_the_record_of_the_best_is_the_one_that_chose_it(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    record = run.history()[0]
+    best = run.checkpoints.best
+    for score, expected in ((record["valid_bleu"], record["step"]), (1000.0, None)):
+        save_best(run.checkpoints.find("last"), best, {"bleu": score})  # 1000: of an average
+        card = model_card(run, "best", best, DecodingConfig(), "float32")
+        found = card["evaluation_of_these_weights"]
+        assert (found and found["step"]) == expected

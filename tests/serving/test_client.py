@@ -1,0 +1,176 @@
+"""The clients against servers on real sockets: concurrent requests, errors, deadlines."""
+
+import socketserver
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from command_line import stdin_of
+
+pytest.importorskip("flask")
+pytest.importorskip("tensorflow_serving.apis")
+
+import prediction_service
+
+from tf_transformer.cli.main import main
+from tf_transformer.serving.batcher import Batcher
+from tf_transformer.serving.client import GrpcClient, RestClient, ServerError, translate
+from tf_transformer.serving.selftest import requests
+from tf_transformer.serving.server import Limits, make_app, make_server
+
+
+@pytest.fixture(scope="module")
+def grpc_server(exported):
+    server, service, port = prediction_service.start(exported)
+    yield service, f"127.0.0.1:{port}"
+    server.stop(0)
+
+
+@pytest.fixture(scope="module")
+def rest_url(session):
+    limits = Limits()
+    batcher = Batcher(session)
+    server = make_server(make_app(session, batcher, "small", 1, limits), "127.0.0.1", 0, limits)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield f"http://127.0.0.1:{server.effective_port}/"
+    server.close()
+    batcher.close()
+
+
+@pytest.fixture(params=["grpc", "rest"])
+def make(request, grpc_server, rest_url):
+    """`make(model, deadline)`: a client of either kind."""
+    kind, place = (
+        (GrpcClient, grpc_server[1]) if request.param == "grpc" else (RestClient, rest_url)
+    )
+    return lambda model="small", deadline=60.0: kind(place, model, deadline)
+
+
+def test_the_warm_up_file_is_replayed(grpc_server, translator):
+    assert grpc_server[0].warm == len(requests(translator)) > 6
+
+
+def test_concurrent_requests_get_their_own_answers(make, translator, trained_run):
+    lines = trained_run.lines("train.en")[:24]
+    client = make()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda line: translate(client, [line, ""]), lines))
+    expected = [[found[0].text, ""] for found in translator.translate(lines)]
+    assert answers == expected
+
+
+def test_every_signature_answers(make, translator):
+    client = make()
+    for request in requests(translator):
+        inputs = {name: values.tolist() for name, values in request.inputs.items()}
+        outputs = client.predict(request.signature, inputs)
+        assert all(len(values) == 2 for values in outputs.values())
+
+
+@pytest.mark.parametrize(
+    ("model", "signature", "inputs", "codes"),
+    [
+        ("other", "serving_default", {"text": ["a"]}, ("NOT_FOUND", "404")),
+        ("small", "nope", {"text": ["a"]}, ("FAILED_PRECONDITION", "400")),
+        ("small", "serving_default", {"text": [1]}, ("INVALID_ARGUMENT", "400")),
+        ("small", "serving_default", {"txt": ["a"]}, ("INVALID_ARGUMENT", "400")),
+        ("small", "serving_default", {"text": [["a"]]}, ("INVALID_ARGUMENT", "400")),
+    ],
+)
+def test_errors_have_the_servers_code(make, model, signature, inputs, codes):
+    with pytest.raises(ServerError) as raised:
+        make(model).predict(signature, inputs)
+    assert raised.value.code in codes
+
+
+def test_a_deadline_ends_the_wait(make):
+    with pytest.raises(ServerError) as raised:
+        translate(make(deadline=1e-3), ["A dog and a cat."] * 8)
+    assert raised.value.code in ("DEADLINE_EXCEEDED", "DEADLINE")
+
+
+def test_a_server_that_is_not_there():
+    free_port = 1
+    for client in (
+        GrpcClient(f"127.0.0.1:{free_port}", "small", 5.0),
+        RestClient(f"http://127.0.0.1:{free_port}", "small", 5.0),
+    ):
+        with pytest.raises(ServerError) as raised:
+            translate(client, ["a"])
+        assert raised.value.code == "UNAVAILABLE"
+
+
+@pytest.fixture
+def saying():
+    """`saying(answer)`: the URL of a server that answers every request with these bytes."""
+    servers = []
+
+    def start(answer: bytes) -> str:
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self):
+                while self.rfile.readline().strip():
+                    pass
+                self.wfile.write(answer)
+
+        servers.append(socketserver.TCPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+OK = b"HTTP/1.0 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (b"garbage\r\n\r\n", "UNAVAILABLE"),
+        (OK + b"Content-Length: 100\r\n\r\n{", "UNAVAILABLE"),
+        (OK + b"\r\nnonsense", "UNAVAILABLE"),
+        (OK + b"\r\n[1]", "UNAVAILABLE"),
+        (OK + b'\r\n{"outputs": ["a"]}', "INVALID_ANSWER"),
+        (OK + b'\r\n{"outputs": {"text": ["a"]}}', "INVALID_ANSWER"),
+        (OK + b'\r\n{"outputs": {"translation": []}}', "INVALID_ANSWER"),
+        (OK + b'\r\n{"outputs": {"translation": ["a", "b"]}}', "INVALID_ANSWER"),
+    ],
+)
+def test_what_is_no_answer_is_a_servers_error(saying, answer, code):
+    with pytest.raises(ServerError) as raised:
+        translate(RestClient(saying(answer), "small", 10.0), ["a text"])
+    assert raised.value.code == code
+
+
+# --- The command -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def places(grpc_server, rest_url):
+    return {"--grpc": grpc_server[1], "--rest": rest_url}
+
+
+@pytest.mark.parametrize("option", ["--grpc", "--rest"])
+def test_client_translates_in_order(option, places, translator, trained_run, capsys):
+    arguments = ["client", option, places[option], "--name", "small", "--batch", "3"]
+    with stdin_of(trained_run.corpus / "dev.en"):
+        assert main(arguments) == 0
+    expected = [found[0].text for found in translator.translate(trained_run.lines("dev.en"))]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--rest", "REST", "--name", "other"], "The server answered 404: "),
+        (["--rest", "http://127.0.0.1:1", "--name", "a"], "The server answered UNAVAILABLE: "),
+        (["--rest", "REST", "--name", "a", "--batch", "0"], "--batch must be above 0"),
+    ],
+)
+def test_client_says_what_went_wrong(given, message, places, trained_run, capsys):
+    arguments = [places["--rest"] if word == "REST" else word for word in given]
+    with stdin_of(trained_run.corpus / "dev.en"):
+        assert main(["client", *arguments]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {message}")

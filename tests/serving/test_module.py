@@ -1,0 +1,309 @@
+"""The signatures: the same answers as the Python translator's, whatever is asked."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.serving.selftest import source_ids
+from tf_transformer.serving.session import BadRequestError
+
+AWKWARD = [
+    "",
+    " \t ",
+    "\n\r",
+    ".",
+    "</s>",
+    "<s> The dog. </s> The cat. <pad> <unk>",
+    "UPPER lower 3.50 €",
+    "中文 🙂 👩‍👧 Ωμέγα",
+    "zero\x00byte and line\u2028separator",
+    "\u202eright to left\u202c ﬁ ①",
+    "\x01\x02\x1b[31m control",
+    "word " * 80,
+    "x" * 300,
+]
+BAD = [b"\xff\xfe not UTF-8 \xc3", "", "x" * 2_000, "</s>", "\x00"]
+
+
+def strings(texts: list[str | bytes]) -> np.ndarray:
+    return np.array(texts, object)
+
+
+def served(session, texts: list[str | bytes]) -> list[tuple[str, float]]:
+    answer = session.run("serving_default", {"text": strings(texts)})
+    translations = [text.decode() for text in answer["translation"]]
+    return list(zip(translations, answer["score"].tolist(), strict=True))
+
+
+def assert_same(found: list[tuple[str, float]], expected: list[tuple[str, float]]) -> None:
+    assert [text for text, _ in found] == [text for text, _ in expected]
+    assert [score for _, score in found] == pytest.approx([s for _, s in expected], abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def texts(trained_run) -> list[str]:
+    return [*AWKWARD, *trained_run.lines("train.en")[:20]]
+
+
+# --- serving_default ---------------------------------------------------------------------
+
+
+def test_the_saved_model_translates_as_python_does(translator, session, texts):
+    expected = [(found[0].text, found[0].score) for found in translator.translate(texts)]
+    assert_same(served(session, texts), expected)
+    assert len({text for text, _ in expected}) > 15
+
+
+def test_pythons_loader_gives_the_same(session, exported, texts):
+    loaded = tf.saved_model.load(str(exported)).signatures["serving_default"]
+    answer = loaded(text=tf.constant(texts))
+    translations = [text.decode() for text in answer["translation"].numpy()]
+    pairs = list(zip(translations, answer["score"].numpy().tolist(), strict=True))
+    assert_same(served(session, texts), pairs)
+
+
+def test_no_sentence_spoils_another(session, trained_run):
+    good = trained_run.lines("train.en")[: len(BAD)]
+    mixed = [text for pair in zip(good, BAD, strict=True) for text in pair]
+    assert_same(served(session, mixed)[::2], served(session, good))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_an_answer_has_a_row_for_each_text(session, size):
+    text = strings(["one", "", "three"][:size])
+    ids = np.full((size, 2), EOS_ID, "int32")
+    options = {
+        "alpha": np.zeros(size, "float32"),
+        "max_length": np.zeros(size, "int32"),
+        "prefix": text,
+    }
+    inputs = {
+        "with_options": {"text": text} | options,
+        "serving_default": {"text": text},
+        "nbest": {"text": text},
+        "tokens": {"tokens": ids},
+        "score": {"source": text, "target": text},
+        "attention": {"text": text},
+    }
+    assert set(inputs) == set(session.signatures)
+    for signature, given in inputs.items():
+        for name, values in session.run(signature, given).items():
+            assert len(values) == size, (signature, name)
+
+
+def test_blank_text_is_not_translated(session):
+    assert served(session, ["", "  ", "\t\n"]) == [("", 0.0)] * 3
+
+
+def test_a_megabyte_is_cut_and_says_so(session):
+    text = strings(["word " * 200_000, "short"])
+    answer = session.run("serving_default", {"text": text})
+    assert answer["source_cut"].tolist() == [True, False]
+    assert_same(served(session, ["short"]), [served(session, [*text])[1]])
+
+
+# --- nbest -------------------------------------------------------------------------------
+
+
+def test_the_n_best_are_pythons(n_best_translator, session, texts):
+    answer = session.run("nbest", {"text": strings(texts)})
+    for row, found in enumerate(n_best_translator.translate(texts)):
+        assert answer["translations"][row][0].decode() == found[0].text
+        assert answer["scores"][row].tolist() == pytest.approx(
+            [one.score for one in found], abs=1e-4
+        )
+        blank = not texts[row].strip()
+        assert answer["count"][row] == (1 if blank else 4)
+
+
+# --- with_options ------------------------------------------------------------------------
+
+
+def options(texts, alpha=-1.0, max_length=-1, prefix="") -> dict[str, np.ndarray]:
+    rows = len(texts)
+    given = {"alpha": alpha, "max_length": max_length, "prefix": prefix}
+    columns = {
+        name: np.array(value if isinstance(value, list) else [value] * rows)
+        for name, value in given.items()
+    }
+    return {"text": strings(texts)} | columns
+
+
+def rows_of(answer) -> list[list[tuple[bytes, float]]]:
+    return [
+        list(zip(texts, scores.tolist(), strict=True))
+        for texts, scores in zip(answer["translations"], answer["scores"], strict=True)
+    ]
+
+
+def test_no_option_is_the_n_best(session, texts):
+    answer = session.run("with_options", options(texts, alpha=float("nan"), max_length=0))
+    assert answer["scores"] == pytest.approx(
+        session.run("nbest", {"text": strings(texts)})["scores"], abs=1e-4
+    )
+
+
+def test_each_text_has_its_own_alpha(translator, session, trained_run):
+    lines = trained_run.lines("train.en")[:3]
+    alphas = [0.0, 0.6, 2.0]
+    answer = session.run("with_options", options(lines, alpha=alphas))
+    for row, alpha in enumerate(alphas):
+        decoding = dataclasses.replace(translator.decoding, alpha=alpha)
+        alone = Translator(translator.model, translator.tokenizer, decoding)
+        (found,) = alone.translate([lines[row]])[0]
+        assert answer["translations"][row][0].decode() == found.text
+        assert answer["scores"][row][0] == pytest.approx(found.score, abs=1e-4)
+
+
+def test_each_text_has_its_own_beginning_and_limit(translator, session, trained_run):
+    lines = [trained_run.lines("train.en")[0]] * 4
+    own = options(lines, max_length=[-1, 3, 10**9, 1], prefix=["", "", "Zwei", "Zwei"])
+    answer = session.run("with_options", own)
+    sizes = [
+        [len(ids) + 1 for ids in translator.tokenizer.tokenize(row).numpy()]
+        for row in answer["translations"]
+    ]
+    assert max(sizes[1]) <= 3 < max(sizes[0])
+    assert all(text.startswith(b"Zwei") for text in answer["translations"][2])
+    assert not answer["translations"][0][0].startswith(b"Zwei")
+    assert answer["translations"][3][0] == b"Zwei"  # a limit makes way for the beginning
+    assert answer["count"].tolist() == [4, 4, 4, 1]
+    for row in range(4):
+        alone = session.run("with_options", {k: v[row : row + 1] for k, v in own.items()})
+        assert rows_of(alone)[0][0][0] == rows_of(answer)[row][0][0]
+        assert alone["scores"][0] == pytest.approx(answer["scores"][row], abs=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [float("inf"), float("-inf"), 1e38, float("nan")])
+def test_no_alpha_spoils_anything(session, trained_run, alpha):
+    lines = trained_run.lines("train.en")[:2]
+    answer = session.run("with_options", options(lines, alpha=[alpha, 0.6]))
+    expected = session.run("with_options", options(lines[1:], alpha=0.6))
+    assert np.isfinite(answer["scores"]).all()
+    assert answer["translations"][1][0] == expected["translations"][0][0]
+
+
+def test_alpha_is_10_at_most(session, trained_run):
+    lines = trained_run.lines("train.en")[:2]
+    most = session.run("with_options", options(lines, alpha=10.0))
+    for alpha in (10.5, 1000.0):
+        answer = session.run("with_options", options(lines, alpha=alpha))
+        np.testing.assert_allclose(answer["scores"], most["scores"], rtol=1e-4)
+    less = session.run("with_options", options(lines, alpha=9.5))
+    assert not np.allclose(less["scores"], most["scores"], rtol=1e-2, atol=0)
+
+
+def test_a_long_beginning_is_cut_and_says_so(session):
+    answer = session.run("with_options", options(["a", "b"], prefix=["wort " * 5_000, "x"]))
+    assert answer["prefix_cut"].tolist() == [True, False]
+
+
+# --- tokens ------------------------------------------------------------------------------
+
+
+def test_ids_give_what_their_text_gives(translator, session, trained_run):
+    lines = ["", *trained_run.lines("train.en")[:5]]
+    answer = session.run("tokens", {"tokens": source_ids(translator, lines)})
+    texts = translator.tokenizer.detokenize(tf.constant(answer["tokens"])).numpy()
+    pairs = [
+        (text.decode(), float(score))
+        for text, score in zip(texts, answer["score"], strict=True)
+    ]
+    assert_same(pairs, served(session, lines))
+    assert answer["tokens"].shape[1] == answer["num_tokens"].max()
+    for ids, size in zip(answer["tokens"], answer["num_tokens"], strict=True):
+        assert ids[size - 1] == EOS_ID
+        assert set(ids[size:]) <= {PAD_ID}
+
+
+def test_what_follows_the_end_of_a_row_is_not_read(translator, session, trained_run):
+    ids = source_ids(translator, trained_run.lines("train.en")[:1])
+    expected = session.run("tokens", {"tokens": ids})
+    for filling in (PAD_ID, EOS_ID, int(ids[0, 0]), -1, 10**9):
+        wide = np.pad(ids, [(0, 0), (0, 7)], constant_values=filling)
+        found = session.run("tokens", {"tokens": wide})
+        assert found["tokens"].tolist() == expected["tokens"].tolist()
+    without_end = session.run("tokens", {"tokens": ids[:, :-1]})
+    assert without_end["tokens"].tolist() == expected["tokens"].tolist()
+
+
+def test_ids_outside_the_vocabulary_are_unknown_words(session):
+    rows = [[7, -1, EOS_ID], [7, 10**9, EOS_ID], [7, UNK_ID, EOS_ID], [7, BOS_ID, EOS_ID]]
+    answer = session.run("tokens", {"tokens": np.array(rows, "int32")})
+    tokens = answer["tokens"].tolist()
+    assert tokens[0] == tokens[1] == tokens[2]
+
+
+# --- score -------------------------------------------------------------------------------
+
+
+def test_scores_are_pythons(translator, session, trained_run):
+    sources, targets = trained_run.lines("dev.en")[:6], trained_run.lines("dev.de")[:6]
+    answer = session.run("score", {"source": strings(sources), "target": strings(targets)})
+    for row, one in enumerate(translator.score(sources, targets)):
+        assert answer["log_prob"][row] == pytest.approx(one.log_prob, abs=1e-4)
+        assert answer["score"][row] == pytest.approx(one.score, abs=1e-4)
+        assert answer["num_tokens"][row] == one.num_tokens
+
+
+def test_a_source_without_its_target_is_refused(session):
+    with pytest.raises(BadRequestError, match="of one length"):
+        session.run("score", {"source": strings(["a", "b"]), "target": strings(["a"])})
+
+
+# --- attention ---------------------------------------------------------------------------
+
+
+def test_attention_is_that_of_the_translation(translator, session, trained_run):
+    lines = trained_run.lines("dev.en")[:4]
+    answer = session.run("attention", {"text": strings(lines)})
+    translations = [text.decode() for text in answer["translation"]]
+    assert translations == [found[0].text for found in translator.translate(lines)]
+    same = 0
+    for row, seen in enumerate(translator.attention(lines, translations)):
+        pieces = [piece.decode() for piece in answer["target_pieces"][row] if piece]
+        if pieces != seen.target:  # the search may spell a text in other pieces
+            continue
+        same += 1
+        s, t = len(seen.source), len(seen.target)
+        assert [piece.decode() for piece in answer["source_pieces"][row][:s]] == seen.source
+        assert not any(answer["source_pieces"][row][s:])
+        expected = seen.cross[0].mean(axis=0)  # the one layer that this model has
+        np.testing.assert_allclose(answer["attention"][row, :t, :s], expected, atol=1e-5)
+        assert not answer["attention"][row, t:].any()
+        assert not answer["attention"][row, :, s:].any()
+        nearest = expected[:-1, :-1].argmax(axis=1)  # not the end
+        assert answer["alignment"][row, : t - 1].tolist() == nearest.tolist()
+        assert set(answer["alignment"][row, t - 1 :]) == {-1}
+    assert same >= 2
+
+
+def test_blank_text_attends_to_nothing(session):
+    answer = session.run("attention", {"text": strings(["", "a"])})
+    assert answer["translation"][0] == b""
+    assert not any(answer["target_pieces"][0])
+    assert not answer["attention"][0].any()
+    assert set(answer["alignment"][0]) == {-1}
+
+
+# --- Requests of a wrong form ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        tf.constant("a scalar"),
+        tf.constant([["rank", "two"]]),
+        tf.constant([1, 2]),
+        tf.zeros([0, 1], tf.string),
+    ],
+    ids=["scalar", "rank 2", "numbers", "empty rank 2"],
+)
+def test_anything_but_a_list_of_strings_is_refused(exported, text):
+    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
+    with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError)):
+        serve(text=text)

@@ -1,0 +1,59 @@
+"""The page in a real browser: a translation, its hypotheses, the alignment drawn."""
+
+import shutil
+import subprocess
+import threading
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("flask")
+pytest.importorskip("waitress")
+
+from tf_transformer.serving.batcher import Batcher
+from tf_transformer.serving.server import Limits, make_app, make_server
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next((name for name in BROWSERS if shutil.which(name)), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"needs one of {BROWSERS}")
+
+
+@pytest.fixture(scope="module")
+def port(session):
+    limits = Limits()
+    batcher = Batcher(session)
+    app = make_app(session, batcher, "small", 1, limits)
+    server = make_server(app, "127.0.0.1", 0, limits)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield server.effective_port
+    server.close()
+    batcher.close()
+
+
+def page(port: int, text: str, folder) -> str:
+    """The document after the page has translated the text."""
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+        "--virtual-time-budget=20000", f"--user-data-dir={folder}",
+        f"http://127.0.0.1:{port}/#{quote(text)}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_run, tmp_path):
+    text = trained_run.lines("train.en")[0]
+    html = page(port, text, tmp_path)
+    ((found,),) = translator.translate([text])
+    assert f'aria-live="polite">{found.text}</div>' in html
+    assert html.count("<tr>") == 4
+    pieces = translator.tokenizer.tokenize([text, found.text]).row_lengths().numpy()
+    assert html.count('class="aligned"') == pieces[1]
+    assert html.count("fill-opacity") >= (pieces[0] + 1) * (pieces[1] + 1)
+
+
+def test_text_is_never_markup(port, tmp_path):
+    html = page(port, "<img src=x onerror=document.title='broken'>", tmp_path)
+    assert "<title>small</title>" in html
+    assert "<img" not in html

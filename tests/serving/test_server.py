@@ -1,0 +1,293 @@
+"""The HTTP server on a real socket: what it answers, and what it survives."""
+
+import http.client
+import json
+import logging
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from command_line import ROOT, TF_TRANSFORMER, environment
+
+pytest.importorskip("flask")
+pytest.importorskip("waitress")
+
+from tf_transformer.cli.main import main
+from tf_transformer.serving.batcher import Batcher
+from tf_transformer.serving.server import Limits, make_app, make_server
+
+PREDICT = "/v1/models/small:predict"
+
+
+@pytest.fixture(scope="module")
+def start(session):
+    """`start(limits)` starts a server of the exported model and returns its port."""
+    running = []
+
+    def start(limits: Limits, name: str = "small") -> int:
+        batcher = Batcher(session, limits.request_rows, limits.waiting_rows)
+        app = make_app(session, batcher, name, 1, limits)
+        server = make_server(app, "localhost", 0, limits)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        running.append((server, batcher))
+        return server.effective_port
+
+    yield start
+    for server, batcher in running:
+        server.close()
+        batcher.close()
+
+
+@pytest.fixture(scope="module")
+def port(start) -> int:
+    return start(Limits(body_bytes=20_000, idle=2))
+
+
+def call(port, method, path, body=None, **headers):
+    """Status, headers and text of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def predict(port, *texts, signature="serving_default"):
+    body = json.dumps({"signature_name": signature, "instances": list(texts)})
+    status, _, text = call(port, "POST", PREDICT, body)
+    return status, json.loads(text)
+
+
+def test_a_translation_is_the_models(port, session, trained_run):
+    lines = trained_run.lines("train.en")[:3]
+    status, answer = predict(port, *lines)
+    expected = session.run("serving_default", {"text": np.array(lines, object)})
+    assert status == 200
+    translations = [row["translation"].encode() for row in answer["predictions"]]
+    assert translations == expected["translation"].tolist()
+
+
+def test_many_at_once_get_their_own_answers(port, session, trained_run):
+    lines = trained_run.lines("train.en")[:40]
+    expected = {
+        line: session.run("serving_default", {"text": np.array([line], object)})
+        for line in lines
+    }
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda line: predict(port, line), lines))
+    for line, (status, answer) in zip(lines, answers, strict=True):
+        assert status == 200
+        (row,) = answer["predictions"]
+        assert row["translation"].encode() == expected[line]["translation"][0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/models/small", 200),
+        ("GET", "/v1/models/small/versions/1", 200),
+        ("GET", "/v1/models/small/metadata", 200),
+        ("GET", "/v1/models/small/versions/1/metadata", 200),
+        ("GET", "/v1/models/small/versions/2", 404),
+        ("GET", "/v1/models/other", 404),
+        ("POST", "/v1/models/other:predict", 404),
+        ("GET", PREDICT, 405),
+        ("POST", "/v1/models/small", 405),
+        ("GET", "/../../etc/passwd", 404),
+        ("GET", "/" + "x" * 5_000, 404),
+    ],
+)
+def test_paths_are_those_of_tf_serving(port, method, path, status):
+    found, _, text = call(port, method, path)
+    assert found == status
+    assert ("error" in json.loads(text)) == (status != 200)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"nonsense", 400, "must be JSON"),
+        (b'{"instances": [1]}', 400, "text must be string"),
+        (b'{"signature_name": "x", "instances": []}', 400, "no signature 'x'"),
+        (json.dumps({"instances": ["a"] * 33}).encode(), 400, "at most 32 rows"),
+    ],
+)
+def test_a_bad_request_is_told_why(port, body, status, message):
+    found, _, text = call(port, "POST", PREDICT, body)
+    assert found == status
+    assert message in json.loads(text)["error"]
+
+
+def test_a_large_body_is_refused(port):
+    assert call(port, "POST", PREDICT, b"x" * 20_001)[0] == 413
+
+
+def test_too_much_work_is_refused_for_now(start):
+    crowded = start(Limits(waiting_rows=1))
+    connection = call(crowded, "POST", PREDICT, json.dumps({"instances": ["a", "b"]}))
+    assert connection[0] == 503
+    assert connection[1]["Retry-After"] == "1"
+    assert predict(crowded, "a")[0] == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up(start):
+    hurried = start(Limits(deadline=1e-4))
+    assert predict(hurried, "A long sentence of many words.")[0] == 504
+
+
+def test_a_computation_that_takes_too_long_is_ended(session):
+    batcher = Batcher(session, deadline=1e-3)
+    client = make_app(session, batcher, "small", 1, Limits(deadline=60)).test_client()
+    answer = client.post(PREDICT, data=json.dumps({"instances": ["A dog. " * 50] * 32}))
+    assert answer.status_code == 504
+    batcher.close()
+
+
+class Broken:
+    """A session with an error of ours in it."""
+
+    def __init__(self, session) -> None:
+        self.signatures, self.signature = session.signatures, session.signature
+
+    def run(self, signature, inputs, timeout):
+        raise RuntimeError("a secret of the server")
+
+
+def test_an_error_of_ours_is_not_shown(session, caplog):
+    limits = Limits()
+    batcher = Batcher(Broken(session))
+    client = make_app(Broken(session), batcher, "small", 1, limits).test_client()
+    answer = client.post(PREDICT, data=json.dumps({"instances": ["a"]}))
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+    batcher.close()
+
+
+# --- The page ----------------------------------------------------------------------------
+
+
+def test_the_page_may_ask_nobody_but_this_server(port):
+    status, headers, html = call(port, "GET", "/")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/html")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", html)
+    assert 'const model = "small";' in html
+
+
+# --- Hostile clients ---------------------------------------------------------------------
+
+HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\n"
+ATTACKS = {
+    "silence": b"",
+    "garbage": os.urandom(1000),
+    "half a line": b"POST /v1/mod",
+    "half a head": HEAD.encode(),
+    "half a body": f"{HEAD}Content-Length: 100\r\n\r\n{{".encode(),
+    "a long head": f"{HEAD}X: {'x' * 100_000}".encode(),
+    "an endless body": f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode()
+    + b"4000\r\n" + b"x" * 0x4000 + b"\r\n4000\r\n" + b"x" * 0x4000,
+    "a negative length": f"{HEAD}Content-Length: -5\r\n\r\n".encode(),
+    "two lengths": f"{HEAD}Content-Length: 5\r\nContent-Length: 9\r\n\r\n".encode(),
+    "another encoding": f"{HEAD}Transfer-Encoding: gzip\r\n\r\n".encode(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+def test_a_hostile_client_is_shut_out_and_others_served(port, attack):
+    sockets = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(10)]
+    for one in sockets:
+        one.sendall(attack)
+    assert predict(port, "A dog.")[0] == 200
+    for one in sockets:
+        with one:
+            deadline = time.monotonic() + 20
+            try:
+                while one.recv(65_536):
+                    assert time.monotonic() < deadline
+            except ConnectionResetError:
+                pass
+
+
+# --- The command -------------------------------------------------------------------------
+
+
+def test_a_request_that_waits_for_a_thread_is_no_event(port):
+    assert not logging.getLogger("waitress.queue").isEnabledFor(logging.WARNING)
+
+
+def test_serve_prints_where_and_ends_when_told(exported):
+    command = [*TF_TRANSFORMER, "serve", str(exported.parent), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=environment()
+    ) as process:
+        line = process.stdout.readline().decode()
+        found = re.fullmatch(
+            r"serving small version 1 on http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n", line
+        )
+        if not found:
+            process.kill()
+        assert found, line + process.stderr.read().decode()
+        assert predict(int(found[1]), "A dog.")[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--port -1", "--port must be from 0 to 65535. Received: -1"),
+        ("--port 65536", "--port must be from 0 to 65535. Received: 65536"),
+        ("--deadline 0", "--deadline must be from 0.001 to 86400.0. Received: 0.0"),
+        ("--deadline nan", "--deadline must be from 0.001 to 86400.0. Received: nan"),
+        ("--deadline inf", "--deadline must be from 0.001 to 86400.0. Received: inf"),
+        ("--max-body 0", "--max-body must be from 1 to "),
+        ("--max-waiting 0", "--max-waiting must be from 1 to "),
+        ("--port 0 --host no.such.host.invalid", "Cannot listen on no.such.host.invalid:0: "),
+        ("--port 0 --host ''", "it stands for 127.0.0.1 and ::1. Give --host one of them"),
+        ("--port TAKEN", "Cannot listen on 127.0.0.1:[0-9]+: Address already in use"),
+    ],
+)
+def test_serve_refuses_what_it_cannot_do(exported, port, arguments, message, capsys):
+    arguments = shlex.split(arguments.replace("TAKEN", str(port)))
+    assert main(["serve", str(exported), *arguments]) == 1
+    assert re.fullmatch(f"error: .*{message}.*\n", capsys.readouterr().err)
+
+
+def test_an_end_before_the_beginning_leaves_no_batcher(exported, port):
+    before = set(threading.enumerate())
+    assert main(["serve", str(exported), "--port", str(port)]) == 1
+    begun = [one.name for one in set(threading.enumerate()) - before]
+    assert "batcher" not in begun
+
+
+def test_serve_names_what_it_needs():
+    """In a process in which flask cannot be imported."""
+    script = (
+        "import sys; sys.modules['flask'] = None\n"
+        "from tf_transformer.cli.main import main\n"
+        "sys.exit(main(['serve', sys.argv[1]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(ROOT / "docs")],
+        capture_output=True, text=True, cwd=ROOT, env=environment(), check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: serve needs flask, which is not installed: "
+        "pip install 'tf-transformer[serve]'\n"
+    )

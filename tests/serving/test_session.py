@@ -1,0 +1,62 @@
+"""A SavedModel in a session, as TF Serving has it: what it refuses, and how."""
+
+import numpy as np
+import pytest
+
+from tf_transformer.errors import UserError
+from tf_transformer.serving.session import BadRequestError, SavedModelSession
+
+TEXT = np.array(["The dog."], object)
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "message"),
+    [
+        ("nope", {"text": TEXT}, "no signature 'nope'.*serving_default"),
+        ("serving_default", {}, "inputs must be text. Received: none"),
+        ("serving_default", {"txt": TEXT}, "inputs must be text. Received: txt"),
+        ("score", {"source": TEXT}, "inputs must be source, target. Received: source"),
+        ("serving_default", {"text": "scalar"}, "text must be of rank 1. Received: 0"),
+        ("serving_default", {"text": [["a"]]}, "text must be of rank 1. Received: 2"),
+        ("serving_default", {"text": [1, 2]}, "text must be string. Received: int64"),
+        ("serving_default", {"text": np.array(["a", None])}, "text must be string"),
+        ("tokens", {"tokens": [[1.5]]}, "tokens must be int32. Received: float64"),
+        ("tokens", {"tokens": [[2**40]]}, "tokens must be int32. Received: int64"),
+        ("tokens", {"tokens": [["a"]]}, "tokens must be int32. Received: <U1"),
+    ],
+)
+def test_a_request_of_a_wrong_form_is_refused(session, signature, inputs, message):
+    with pytest.raises(BadRequestError, match=message):
+        session.run(signature, inputs)
+
+
+def test_an_unknown_output_is_refused(session):
+    with pytest.raises(BadRequestError, match="outputs must be .* Received: weights"):
+        session.run("serving_default", {"text": TEXT}, ["weights"])
+
+
+def test_a_call_that_takes_too_long_is_ended_and_the_next_one_works(session):
+    long = {"text": np.array(["The dog. " * 50] * 32, object)}
+    with pytest.raises(TimeoutError, match="nbest took more than 0.001 s"):
+        session.run("nbest", long, timeout=0.001)
+    assert len(session.run("nbest", {"text": TEXT}, timeout=60.0)["count"]) == 1
+
+
+def test_only_the_outputs_asked_for_are_returned(session):
+    assert set(session.run("serving_default", {"text": TEXT}, ["score"])) == {"score"}
+    assert set(session.run("serving_default", {"text": TEXT})) == {
+        "translation", "score", "source_cut",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "no variables"])
+def test_what_is_no_saved_model_is_refused(exported, tmp_path, damage):
+    path = tmp_path / "1"
+    if damage != "absent":
+        path.mkdir()
+    if damage == "garbage":
+        (path / "saved_model.pb").write_bytes(b"\xff\x00garbage")
+    if damage == "no variables":
+        (path / "saved_model.pb").write_bytes((exported / "saved_model.pb").read_bytes())
+    with pytest.raises(UserError, match="1 holds no SavedModel that can be loaded: "):
+        SavedModelSession(path)

@@ -1,0 +1,55 @@
+"""The warm-up file: messages that TF Serving's own classes read."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.errors import UserError
+from tf_transformer.serving.selftest import requests
+from tf_transformer.serving.warmup import FILE, Request, prediction_log, replay
+
+
+def records(exported):
+    dataset = tf.data.TFRecordDataset(str(exported / FILE))
+    return [record.numpy() for record in dataset]
+
+
+def test_serving_reads_what_was_meant(translator, exported):
+    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    expected = requests(translator)
+    found = [log.PredictionLog.FromString(record) for record in records(exported)]
+    assert len(found) == len(expected)
+    for message, request in zip(found, expected, strict=True):
+        assert message.WhichOneof("log_type") == "predict_log"
+        predict = message.predict_log.request
+        assert predict.model_spec.name == "small"
+        assert predict.model_spec.signature_name == request.signature
+        assert tuple(predict.output_filter) == request.outputs
+        assert set(predict.inputs) == set(request.inputs)
+        for name, values in request.inputs.items():
+            tensor = tf.make_ndarray(predict.inputs[name])
+            if values.dtype == object:
+                tensor = np.char.decode(tensor.astype(bytes), "utf-8")
+            assert tensor.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])
+def test_fields_of_any_length_are_read(size):
+    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    request = Request("serving_default", {"text": np.array(["x" * size], object)}, ("score",))
+    predict = log.PredictionLog.FromString(prediction_log("a model", request))
+    (text,) = predict.predict_log.request.inputs["text"].string_val
+    assert text == b"x" * size
+
+
+def test_every_signature_is_warm(translator, session):
+    warm = {request.signature for request in requests(translator) if not request.outputs}
+    assert warm == set(session.signatures)
+
+
+def test_a_request_that_fails_is_found(session):
+    text = np.array(["a"], object)
+    good = Request("serving_default", {"text": text})
+    replay(session, [good])
+    with pytest.raises(UserError, match="warm-up request of serving_default failed"):
+        replay(session, [good, Request("serving_default", {"text": text}, ("weights",))])

@@ -1,0 +1,1 @@
+"""The SavedModel and what serves it."""

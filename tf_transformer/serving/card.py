@@ -1,0 +1,56 @@
+"""The model card: where a SavedModel comes from and what it is worth, for whoever finds it."""
+
+import dataclasses
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.cards.facts import best_record, data_files, sha256, with_signature
+from tf_transformer.config import DecodingConfig
+from tf_transformer.run import Run, versions
+from tf_transformer.training.checkpoints import best_scores
+from tf_transformer.training.evaluation import score_of
+
+
+def model_card(
+    run: Run, checkpoint: str, file: Path, decoding: DecodingConfig, precision: str
+) -> dict[str, Any]:
+    """What is known of an export.
+
+    Args:
+        run: where it comes from.
+        checkpoint: as it was asked for: best, average, last, a step, or "average of last 5".
+        file: the checkpoint's file.
+        decoding: what the export decodes with.
+        precision: what it computes in.
+    """
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "checkpoint": {"name": checkpoint, "sha256": sha256(file)},
+        "precision": precision,
+        "decoding": dataclasses.asdict(decoding),
+        "tokenizer_sha256": sha256(run.tokenizer),
+        "evaluation_of_these_weights": _own_evaluation(run, file),
+        "best_evaluation": best_record(run),
+        "data": _data(run),
+        "config": dataclasses.asdict(run.config),
+        "versions": versions(),
+    }
+
+
+def _own_evaluation(run: Run, file: Path) -> dict[str, Any] | None:
+    """The run's record of exactly these weights; None of a mean, which no record is of."""
+    best = best_scores(file)
+    for record in run.history():
+        is_step = file.stem == f"step-{record['step']:08d}"
+        if is_step or any(score_of(record, name) == best[name] for name in best):
+            return with_signature(record)
+    return None
+
+
+def _data(run: Run) -> dict[str, str]:
+    """The hash of each training and dev file, as the file is now."""
+    return {
+        file.path: file.sha256 or "not there at the time of the export"
+        for file in data_files(run)
+    }

@@ -1,0 +1,88 @@
+"""A request computed in groups of like rows, so that none takes all memory.
+
+B batch. A row of a thousand tokens neither widens the rows beside it nor stands in memory with
+many of its kind.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf_transformer.config import PAD_ID
+
+
+def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int) -> Callable:
+    """A TensorFlow function that gives what `function` does, a group of rows at a time.
+
+    Args:
+        function: of tensors to a nest of tensors, all with dimension 0 = B. What it finds for
+            a row must depend on that row alone.
+        specs: of its arguments. A matrix holds ids with padding behind; a group's is cut to
+            its longest row.
+        positions: a group has at most so many, its rows times their longest, or one row.
+
+    Returns:
+        The function; outputs of different width are padded behind with zeros.
+    """
+    compute = tf.function(function, input_signature=specs, autograph=False)
+    outputs = compute.get_concrete_function().structured_outputs
+
+    def grouped(*tensors):
+        lengths = functools.reduce(tf.maximum, map(_lengths, filter(_is_matrix, tensors)))
+        order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+
+        def add_group(start, results):
+            longest = tf.maximum(lengths[order[start]], 1)
+            end = start + tf.maximum(positions // longest, 1)
+            group = order[start:end]
+            found = compute(*(_rows(tensor, group) for tensor in tensors))
+            return end, tf.nest.map_structure(_append, results, found)
+
+        nothing = tf.nest.map_structure(_empty, outputs)
+        _, results = tf.while_loop(
+            lambda start, _: start < tf.size(order),
+            add_group,
+            (tf.constant(0), nothing),
+            shape_invariants=(
+                tf.TensorShape([]),
+                tf.nest.map_structure(lambda spec: spec.shape, outputs),
+            ),
+            parallel_iterations=1,
+        )
+        back = tf.math.invert_permutation(order)
+        return tf.nest.map_structure(lambda result: tf.gather(result, back), results)
+
+    return tf.function(grouped, input_signature=specs, autograph=False)
+
+
+def _is_matrix(tensor: tf.Tensor) -> bool:
+    return tensor.shape.rank == 2
+
+
+def _lengths(ids: tf.Tensor) -> tf.Tensor:
+    """int32 [B]: where the padding of each row of ids [B, width] begins."""
+    places = tf.range(1, tf.shape(ids)[1] + 1)
+    return tf.maximum(tf.reduce_max(tf.where(ids == PAD_ID, 0, places), axis=1), 0)
+
+
+def _rows(tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    chosen = tf.gather(tensor, rows)
+    return chosen[:, : tf.reduce_max(_lengths(chosen))] if _is_matrix(tensor) else chosen
+
+
+def _empty(spec: tf.TensorSpec) -> tf.Tensor:
+    """No rows of an output."""
+    return tf.zeros([0, *(size or 0 for size in spec.shape[1:])], spec.dtype)
+
+
+def _append(before: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
+    """Both, one after the other, as wide as the wider of them."""
+    size = tf.maximum(tf.shape(before)[1:], tf.shape(more)[1:])
+
+    def widened(tensor: tf.Tensor) -> tf.Tensor:
+        missing = tf.pad(size - tf.shape(tensor)[1:], [[1, 0]])
+        return tf.pad(tensor, tf.stack([tf.zeros_like(missing), missing], axis=1))
+
+    both = tf.concat([widened(before), widened(more)], axis=0)
+    return tf.ensure_shape(both, before.shape)

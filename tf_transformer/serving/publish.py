@@ -1,0 +1,84 @@
+"""The SavedModel on the disk: published whole, after a test of what was written, or not."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.serving.module import ServedModel, Signatures
+from tf_transformer.serving.selftest import requests, self_test
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.versions import versions
+from tf_transformer.serving.warmup import replay, write_requests
+
+CARD = Path("assets.extra", "model_card.json")
+
+
+def export(
+    translator: Translator,
+    base: Path,
+    version: int | None = None,
+    card: dict[str, Any] | None = None,
+) -> Path:
+    """Writes BASE/VERSION/ after a self-test of the loaded model.
+
+    Args:
+        translator: what to export.
+        base: the model's folder, as TF Serving watches it; its name is the model's.
+        version: its number; the next free one by default.
+        card: what to say of the model in assets.extra/model_card.json.
+
+    Returns:
+        The folder of the new version.
+
+    Raises:
+        UserError: if the version exists or cannot be written, a warm-up request fails, or the
+            loaded model translates otherwise than the Python translator. Nothing is published
+            then.
+    """
+    version = max(versions(base), default=0) + 1 if version is None else version
+    if version < 1:
+        raise UserError(f"--version must be at least 1. Received: {version}.")
+    final = base / str(version)
+    if final.exists():
+        raise UserError(f"{final} exists already. Choose another --version, or none.")
+    # While it is written its name is no number, so TF Serving ignores it.
+    with replacing_folder(final, replace=False) as folder:
+        functions = Signatures(translator).functions()
+        _save(ServedModel(translator), folder, functions)
+        warm_up = requests(translator)
+        write_requests(folder, base.name, warm_up)
+        write_text(folder / "batching_params.pbtxt", batching_parameters())
+        write_text(folder / CARD, json.dumps(card or {}, indent=2, ensure_ascii=False) + "\n")
+        with SavedModelSession(folder) as session:
+            replay(session, warm_up)
+            self_test(session, translator)
+    return final
+
+
+def batching_parameters() -> str:
+    """For TF Serving's --batching_parameters_file.
+
+    One thread, because one batch occupies all cores; requests of `tokens` differ in width.
+    """
+    return (
+        "max_batch_size { value: 32 }\n"
+        "batch_timeout_micros { value: 5000 }\n"
+        "max_enqueued_batches { value: 64 }\n"
+        "num_batch_threads { value: 1 }\n"
+        "pad_variable_length_inputs: true\n"
+    )
+
+
+def _save(module: ServedModel, path: Path, signatures: dict[str, Callable]) -> None:
+    try:
+        tf.saved_model.save(module, os.fspath(path), signatures=signatures)
+    except tf.errors.OpError as error:
+        # What TensorFlow's own file system raises where Python's raises an OSError.
+        raise OSError(error.message.splitlines()[0]) from error

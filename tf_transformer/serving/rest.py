@@ -1,0 +1,143 @@
+"""TF Serving's REST format: JSON to arrays and back.
+
+https://www.tensorflow.org/tfx/serving/api_rest
+"""
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.json_format import MessageToDict
+
+from tf_transformer.serving.session import Arrays, BadRequestError, SavedModelSession, checked
+
+MOST_NESTED = 8  # no signature has an input of half as many dimensions
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """A predict call, in rows ("instances") or in columns ("inputs")."""
+
+    signature: str
+    inputs: Arrays
+    by_row: bool
+
+
+def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
+    """Reads the body of a predict call; BadRequestError says what is wrong with it."""
+    try:
+        record = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"The body must be JSON: {error}") from None
+    if not isinstance(record, dict) or ("instances" in record) == ("inputs" in record):
+        raise BadRequestError('The body must be an object with "instances" or "inputs".')
+    signature = record.get("signature_name", "serving_default")
+    if not isinstance(signature, str):
+        raise BadRequestError('"signature_name" must be a string.')
+    definition = session.signature(signature)
+    by_row = "instances" in record
+    if by_row:
+        columns = _columns(record["instances"], list(definition.inputs))
+    else:
+        columns = _named(record["inputs"], list(definition.inputs))
+    inputs = {
+        name: _array(f"{signature}: {name}", columns[name], info)
+        for name, info in definition.inputs.items()
+    }
+    return PredictRequest(signature, inputs, by_row)
+
+
+def _refuse_constant(name: str):
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _columns(instances: Any, names: list[str]) -> dict[str, list]:
+    if not isinstance(instances, list):
+        raise BadRequestError('"instances" must be a list.')
+    rows = [_named(instance, names) for instance in instances]
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _named(value: Any, names: list[str]) -> dict[str, Any]:
+    """The value of each input; a bare value is that of the only one."""
+    if isinstance(value, dict) and value.keys() != {"b64"}:
+        if value.keys() != set(names):
+            raise BadRequestError(
+                f"The inputs must be {', '.join(sorted(names))}. "
+                f"Received: {', '.join(sorted(value)) or 'none'}."
+            )
+        return value
+    if len(names) > 1:
+        raise BadRequestError(f"The inputs must be named: {', '.join(sorted(names))}.")
+    return {names[0]: value}
+
+
+def _array(name: str, value: Any, info) -> np.ndarray:
+    kind = object if info.dtype == tf.string.as_datatype_enum else None
+    value = _decoded(value)
+    try:
+        values = np.array(value, kind)
+    except (ValueError, OverflowError):
+        raise BadRequestError(f"{name} must be a list of equally long rows.") from None
+    rank = len(info.tensor_shape.dim)
+    if values.size == 0 and values.ndim == 1 < rank:  # no rows have no width
+        values = values.reshape(0, *[0] * (rank - 1))
+    return checked(name, values, info)
+
+
+def _decoded(value: Any, depth: int = 0) -> Any:
+    """Replaces {"b64": text} by the bytes that it stands for."""
+    if depth > MOST_NESTED:
+        raise BadRequestError("The lists must not be nested so deeply.")
+    if isinstance(value, list):
+        return [_decoded(one, depth + 1) for one in value]
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except ValueError as error:  # also of letters that are not ASCII
+            raise BadRequestError(f'"b64" must be base64: {error}') from None
+    return value
+
+
+def format_response(outputs: Arrays, by_row: bool) -> str:
+    """The answer to a predict call: rows are values where there is a single output."""
+    columns = {name: _plain(values.tolist()) for name, values in outputs.items()}
+    if not by_row:
+        only = next(iter(columns.values()))
+        return _json({"outputs": columns if len(columns) > 1 else only})
+    if len(columns) == 1:
+        return _json({"predictions": next(iter(columns.values()))})
+    rows = zip(*columns.values(), strict=True)
+    return _json({"predictions": [dict(zip(columns, row, strict=True)) for row in rows]})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _json(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, allow_nan=False)
+
+
+def model_status(version: int) -> dict[str, Any]:
+    """The answer to GET /v1/models/NAME."""
+    status = {"error_code": "OK", "error_message": ""}
+    state = {"version": str(version), "state": "AVAILABLE", "status": status}
+    return {"model_version_status": [state]}
+
+
+def metadata(session: SavedModelSession, name: str, version: int) -> dict[str, Any]:
+    """The answer to GET /v1/models/NAME/metadata."""
+    signatures = {
+        key: MessageToDict(signature, preserving_proto_field_name=True)
+        for key, signature in session.signatures.items()
+    }
+    return {
+        "model_spec": {"name": name, "signature_name": "", "version": str(version)},
+        "metadata": {"signature_def": {"signature_def": signatures}},
+    }

@@ -1,0 +1,257 @@
+"""What a SavedModel must do before it is published: answer as its translator does in Python."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
+from tf_transformer.decoding.alignment import default_layer, nearest_pieces
+from tf_transformer.decoding.forced import Hypothesis
+from tf_transformer.decoding.search import length_penalty
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.warmup import Request
+
+Text = str | bytes
+Answer = dict[str, np.ndarray]
+Value = str | int | bool | float | list | np.ndarray
+Comparison = tuple[str, Text, Value, Any]  # what, of which text, expected, received
+
+TEXTS: tuple[Text, ...] = (
+    "A short sentence.",
+    "",
+    "   ",
+    "\u00a0",
+    "\u200b",
+    "Two men, 3.50 euros and a tree: what a day!",
+    "</s> <s> <pad> <unk>",
+    "emoji 🙂 中文 \u0000 \u2028 é",
+    b"\xff\xfe not UTF-8 \xc3",
+    "word " * 60,
+)
+TOLERANCE = 1e-4  # of scores and attention weights
+RELATIVE = 1e-6  # float32 rounds the log-probability of a long text to more than 1e-4
+
+
+def requests(translator: Translator) -> list[Request]:
+    """One request for each signature and set of outputs that a client commonly asks for."""
+    text = np.array(TEXTS[:2], object)
+    ids = source_ids(translator, TEXTS[:2])
+    pairs = {"source": text, "target": text}
+    options = {
+        "text": text,
+        "alpha": np.array([-1.0, 1.0], "float32"),
+        "max_length": np.array([-1, 5], "int32"),
+        "prefix": np.array(["", "A"], object),
+    }
+    return [
+        Request("serving_default", {"text": text}),
+        Request("serving_default", {"text": text}, ("translation",)),
+        Request("nbest", {"text": text}),
+        Request("nbest", {"text": text}, ("translations",)),
+        Request("nbest", {"text": text}, ("translations", "scores")),
+        Request("with_options", options),
+        Request("with_options", options, ("translations",)),
+        Request("tokens", {"tokens": ids}),
+        Request("tokens", {"tokens": ids}, ("tokens",)),
+        Request("attention", {"text": text}),
+        Request("score", pairs),
+        Request("score", pairs, ("log_prob",)),
+    ]
+
+
+def source_ids(translator: Translator, texts: Sequence[Text]) -> np.ndarray:
+    """int32 [B, S] as the encoder reads them: EOS and then PAD at the end."""
+    return translator.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
+
+
+def self_test(session: SavedModelSession, translator: Translator) -> None:
+    """Raises UserError unless all outputs of all signatures are the translator's."""
+    for what, text, expected, received in comparisons(session, translator):
+        if not agree(expected, received):
+            raise UserError(
+                f"The exported model failed its self-test, {what} of {text!r}: expected "
+                f"{expected!r}, received {received!r}. Nothing was published."
+            )
+
+
+def comparisons(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
+    """What the session answers beside what the translator says."""
+    for check in (_best, _n_best, _with_options, _tokens_and_attention, _score):
+        yield from check(session, translator)
+
+
+def agree(expected: Value, received: Any) -> bool:
+    """Whether a value that was served is what is expected, or as near as rounding allows.
+
+    What follows the end of a list is filling; around an array there may only be zeros.
+    """
+    if isinstance(expected, np.ndarray):
+        missing = np.subtract(received.shape, expected.shape)
+        if (missing < 0).any():
+            return False
+        expected = np.pad(expected, [(0, number) for number in missing])
+        return np.allclose(received, expected, rtol=0, atol=TOLERANCE)
+    if isinstance(expected, list):
+        return expected == received[: len(expected)].tolist()
+    if isinstance(expected, float):
+        return math.isclose(expected, received, rel_tol=RELATIVE, abs_tol=TOLERANCE)
+    return expected == (received.decode() if isinstance(received, bytes) else received)
+
+
+def _compare(
+    signature: str, texts: Sequence[Text], expected: dict[str, Sequence[Value]], answer: Answer
+) -> Iterator[Comparison]:
+    """Outputs, each with a value for each text."""
+    for name, values in expected.items():
+        for text, value, received in zip(texts, values, answer[name], strict=True):
+            yield f"{signature}: {name}", text, value, received
+
+
+def _best(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
+    texts = _texts(translator)
+    best = [found[0] for found in translator.translate(texts)]
+    expected = {
+        "translation": [one.text for one in best],
+        "score": [one.score for one in best],
+        "source_cut": [False] * len(texts),
+    }
+    answer = session.run("serving_default", {"text": _strings(texts)})
+    return _compare("serving_default", texts, expected, answer)
+
+
+def _n_best(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
+    every = _with_all_hypotheses(translator, translator.decoding)
+    texts = _texts(translator)
+    answer = session.run("nbest", {"text": _strings(texts)})
+    return _hypotheses("nbest", texts, every.translate(texts), answer)
+
+
+def _with_options(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
+    texts, decoding = _texts(translator), translator.decoding
+    texts = [text for text in texts if text.strip()]
+    longest = max(12, decoding.min_length)
+    given = dataclasses.replace(
+        decoding,
+        alpha=1.5,
+        max_length=min(longest, decoding.max_length or longest),
+    )
+    prefixes = ["A"] * len(texts)
+    answer = session.run(
+        "with_options",
+        {
+            "text": _strings(texts),
+            "alpha": np.full(len(texts), given.alpha, "float32"),
+            "max_length": np.full(len(texts), given.max_length, "int32"),
+            "prefix": _strings(prefixes),
+        },
+    )
+    found = _with_all_hypotheses(translator, given).translate(texts, prefixes=prefixes)
+    yield from _hypotheses("with_options", texts, found, answer)
+    yield from _compare("with_options", texts, {"prefix_cut": [False] * len(texts)}, answer)
+
+
+def _hypotheses(
+    signature: str, texts: Sequence[Text], found: list[list[Hypothesis]], answer: Answer
+) -> Iterator[Comparison]:
+    """All hypotheses of all texts, but for texts that are as good as the last that is kept:
+    which of those is kept, rounding may decide."""
+    counts = [sum(one.num_tokens > 0 for one in each) or 1 for each in found]
+    expected = {"count": counts, "source_cut": [False] * len(texts)}
+    yield from _compare(signature, texts, expected, answer)
+    for row, text in enumerate(texts):
+        for place, one in enumerate(found[row][: counts[row]]):
+            score = answer["scores"][row][place]
+            yield f"{signature}: scores", text, one.score, score
+            if place and agree(one.score, found[row][-1].score):
+                continue
+            tied = {each.text for each in found[row] if agree(each.score, one.score)}
+            received = answer["translations"][row][place].decode()
+            value = received if received in tied else one.text
+            yield f"{signature}: translations", text, value, received
+
+
+def _tokens_and_attention(
+    session: SavedModelSession, translator: Translator
+) -> Iterator[Comparison]:
+    """Both of one search; a blank text is not translated."""
+    texts = _texts(translator)
+    ids = source_ids(translator, texts)
+    real = (ids[:, 0] != EOS_ID).tolist()
+    found = translator.search(tf.constant(ids))
+    sizes = np.where(real, found.lengths[:, 0], 1).tolist()
+    target = np.where(np.array(real)[:, None], found.tokens[:, 0, : max(sizes)], EOS_ID)
+    expected = {
+        "tokens": [row[:size].tolist() for row, size in zip(target, sizes, strict=True)],
+        "score": np.where(real, found.scores[:, 0], 0.0).tolist(),
+        "num_tokens": sizes,
+        "source_cut": [False] * len(texts),
+    }
+    yield from _compare("tokens", texts, expected, session.run("tokens", {"tokens": ids}))
+
+    answer = session.run("attention", {"text": _strings(texts)})
+    sizes = [size * is_real for size, is_real in zip(sizes, real, strict=True)]
+    expected = _attention(translator, ids, target, sizes)
+    yield from _compare("attention", texts, expected, answer)
+
+
+def _attention(
+    translator: Translator, ids: np.ndarray, target: np.ndarray, sizes: list[int]
+) -> dict[str, Sequence[Value]]:
+    """The outputs of `attention` for ids [B, S] and [B, T], the latter of so many tokens."""
+    cross = translator.weights(tf.constant(ids), tf.constant(target))["cross"]
+    cross = cross[default_layer(cross.shape[0])]
+    nearest = nearest_pieces(cross, ids).numpy()
+    mean = tf.reduce_mean(cross, axis=1).numpy()  # [B, T, S]
+    pieces = translator.tokenizer.pieces
+    texts = translator.tokenizer.detokenize(tf.constant(target)).numpy()
+    rows = list(enumerate(sizes))
+    return {
+        "translation": [texts[row].decode() if size else "" for row, size in rows],
+        "source_pieces": [pieces(row[row != PAD_ID]).numpy().tolist() for row in ids],
+        "target_pieces": [pieces(target[row, :size]).numpy().tolist() for row, size in rows],
+        "attention": [mean[row, :size] for row, size in rows],
+        "alignment": [nearest[row, : max(size - 1, 0)].tolist() for row, size in rows],
+        "source_cut": [False] * len(rows),
+    }
+
+
+def _score(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
+    """Of all pairs of neighbours, and of a source that is longer than is read."""
+    texts, long = _texts(translator), "word " * translator.source_limit
+    sources, targets = [*texts, long], [*texts[1:], texts[0], texts[0]]
+    source, _ = translator.encode(tf.constant([long]))
+    target, _ = translator.encode(tf.constant([texts[0]]), target=True)
+    cut = translator.log_probs(source.to_tensor(), target.to_tensor()).numpy().tolist()
+    scored = translator.score(texts, targets[:-1])
+    sizes = [*(one.num_tokens for one in scored), len(target[0])]
+    log_probs = [*(one.log_prob for one in scored), *cut]
+    penalties = length_penalty(sizes, translator.decoding.alpha).numpy()
+    expected = {
+        "log_prob": log_probs,
+        "score": (np.array(log_probs) / penalties).tolist(),
+        "num_tokens": sizes,
+        "source_cut": [False] * len(texts) + [True],
+        "target_cut": [False] * len(sources),
+    }
+    answer = session.run("score", {"source": _strings(sources), "target": _strings(targets)})
+    return _compare("score", [text[:40] for text in sources], expected, answer)
+
+
+def _texts(translator: Translator) -> list[Text]:
+    """Those of `TEXTS` that the model reads to their end."""
+    _, cut = translator.encode(tf.constant(TEXTS))
+    return [text for text, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
+
+
+def _with_all_hypotheses(translator: Translator, decoding: DecodingConfig) -> Translator:
+    return Translator(translator.model, translator.tokenizer, decoding, decoding.beam_size)
+
+
+def _strings(texts: Sequence[Text]) -> np.ndarray:
+    return np.array(texts, object)

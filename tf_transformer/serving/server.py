@@ -1,0 +1,154 @@
+"""An HTTP server for one SavedModel: TF Serving's REST paths, and a page for people.
+
+What a client may cost is bounded: the size of a body, the time for one, the rows of a request,
+what may wait, how long, and the number of connections.
+"""
+
+import json
+import logging
+import socket
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as DeadlineError
+from dataclasses import dataclass
+from importlib import resources
+
+from tf_transformer.errors import UserError
+from tf_transformer.serving.batcher import Batcher, QueueFullError
+from tf_transformer.serving.rest import (
+    format_response,
+    metadata,
+    model_status,
+    parse_request,
+)
+from tf_transformer.serving.session import BadRequestError, SavedModelSession
+
+try:
+    import flask
+    import waitress
+    from werkzeug.exceptions import HTTPException
+except ImportError as error:
+    raise UserError(
+        f"serve needs {error.name}, which is not installed: pip install 'tf-transformer[serve]'"
+    ) from None
+
+logger = logging.getLogger(__name__)
+
+# The page holds all of its script and style itself and asks nobody but this server.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server accepts; sizes in bytes, times in seconds."""
+
+    body_bytes: int = 1 << 20
+    request_rows: int = 32
+    waiting_rows: int = 256
+    deadline: float = 30.0
+    idle: int = 30
+    connections: int = 128
+
+
+def make_app(
+    session: SavedModelSession, batcher: Batcher, name: str, version: int, limits: Limits
+) -> "flask.Flask":
+    """The WSGI application of the model `name`."""
+    app = flask.Flask(__name__)
+    app.config["MAX_CONTENT_LENGTH"] = limits.body_bytes
+    model = f"/v1/models/{name}"
+    paths = (model, f"{model}/versions/{version}")
+
+    def predict():
+        request = parse_request(flask.request.get_data(), session)
+        answer = batcher.submit(request.signature, request.inputs)
+        try:
+            outputs = answer.result(limits.deadline)
+        finally:
+            answer.cancel()  # whoever has given up must not be computed for
+        return _reply(format_response(outputs, request.by_row))
+
+    def page():
+        html = (
+            resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
+        )
+        html = html.replace("MODEL_NAME", json.dumps(name).replace("<", "\\u003c"))
+        return flask.Response(html, headers=_PAGE_HEADERS)
+
+    app.add_url_rule("/", view_func=page)
+    for number, path in enumerate(paths):
+        rules = {
+            "": lambda: _reply(json.dumps(model_status(version))),
+            "/metadata": lambda: _reply(json.dumps(metadata(session, name, version))),
+        }
+        for suffix, view in rules.items():
+            app.add_url_rule(path + suffix, f"{suffix}{number}", view)
+        app.add_url_rule(f"{path}:predict", f"predict{number}", predict, methods=["POST"])
+    app.register_error_handler(Exception, _explain)
+    return app
+
+
+def _reply(body: str, status: int = 200) -> "flask.Response":
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return flask.Response(body, status, headers, mimetype="application/json")
+
+
+def _explain(error: Exception) -> "flask.Response":
+    """An error as TF Serving words it: {"error": text}, and never a traceback."""
+    status, text = 500, "The server failed on this request."
+    if isinstance(error, HTTPException):
+        status, text = error.code, error.description
+    elif isinstance(error, BadRequestError):
+        status, text = 400, str(error)
+    elif isinstance(error, QueueFullError | CancelledError):
+        status, text = 503, "Too many requests wait already. Try again."
+    elif isinstance(error, DeadlineError):
+        status, text = 504, "The answer took too long."
+    else:
+        logger.error("a request failed", exc_info=error)
+    return _reply(json.dumps({"error": text}), status)
+
+
+def make_server(app: "flask.Flask", host: str, port: int, limits: Limits):
+    """A server that listens already; `run()` serves until the process is told to stop.
+
+    "localhost", which often has an IPv6 address too, is 127.0.0.1.
+
+    Raises:
+        UserError: if `host` stands for no address or for several, or the port is taken.
+    """
+    try:
+        # It tells of every request that waits a moment for a thread.
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+        host = "127.0.0.1" if host == "localhost" else host
+        _check_host(host, port)
+        return waitress.create_server(
+            app,
+            host=host,
+            port=port,
+            threads=limits.connections,  # one for each: they wait for the batcher
+            connection_limit=limits.connections,
+            channel_timeout=limits.idle,
+            cleanup_interval=max(1, limits.idle // 4),
+            max_request_body_size=limits.body_bytes,
+            max_request_header_size=16_384,
+            asyncore_use_poll=True,
+            ident=None,
+        )
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"Cannot listen on {host}:{port}: {reason}.") from None
+
+
+def _check_host(host: str, port: int) -> None:
+    """UserError for a name with several addresses: each would be a server of its own."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
+    addresses = sorted({address[0] for *_, address in found})
+    if len(addresses) > 1:
+        raise UserError(
+            f"Cannot listen on {host!r}: it stands for {' and '.join(addresses)}. Give --host "
+            "one of them, or 0.0.0.0 for every IPv4 address."
+        )

@@ -1,0 +1,142 @@
+"""A SavedModel loaded as TF Serving loads it: a session and the signatures' tensor names."""
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+
+
+class BadRequestError(ValueError):
+    """A request that no model could answer: its message is meant for the client."""
+
+
+class SavedModelSession:
+    """Runs the signatures of a SavedModel, without Keras and without Python's loader.
+
+    Requests may come from several threads.
+
+    Attributes:
+        signatures: the SignatureDef of each name.
+
+    Raises:
+        UserError: if `path` holds no SavedModel that can be loaded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        load_text_operations()
+        graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=graph)
+        try:
+            with graph.as_default():
+                meta = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
+        except (OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"{path} holds no SavedModel that can be loaded: {reason}"
+            ) from None
+        self.signatures = {
+            name: signature
+            for name, signature in sorted(meta.signature_def.items())
+            if not name.startswith("__")  # TensorFlow's own: how to initialise
+        }
+
+    def __enter__(self) -> "SavedModelSession":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._session.close()
+
+    def run(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> Arrays:
+        """The outputs asked for, or all.
+
+        Raises:
+            BadRequestError: if a name, type or rank is not the signature's.
+            TimeoutError: if it takes longer than `timeout` seconds; it is ended then.
+        """
+        definition = self.signature(signature)
+        _check_names("inputs", inputs, definition.inputs, exactly=True)
+        _check_names("outputs", outputs, definition.outputs)
+        feed = {}
+        for name, info in definition.inputs.items():
+            feed[info.name] = checked(f"{signature}: {name}", np.asarray(inputs[name]), info)
+        names = list(outputs or definition.outputs)
+        fetch = [definition.outputs[name].name for name in names]
+        limit = None
+        if timeout is not None:
+            limit = tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(1000 * timeout)))
+        try:
+            found = self._session.run(fetch, feed, limit)
+        except tf.errors.InvalidArgumentError as error:
+            reason = error.message.removeprefix("Graph execution error:").strip()
+            raise BadRequestError(reason.splitlines()[0]) from None
+        except tf.errors.DeadlineExceededError:
+            raise TimeoutError(f"{signature} took more than {timeout:g} s") from None
+        return dict(zip(names, found, strict=True))
+
+    def signature(self, name: str):
+        """The SignatureDef of a name."""
+        if name not in self.signatures:
+            raise BadRequestError(
+                f"There is no signature {name!r}. There are: {', '.join(self.signatures)}."
+            )
+        return self.signatures[name]
+
+
+def checked(name: str, values: np.ndarray, info) -> np.ndarray:
+    """The values in the type of a TensorInfo; BadRequestError for another type or rank."""
+    expected = tf.as_dtype(info.dtype)
+    rank = len(info.tensor_shape.dim)
+    if values.size == 0 and values.ndim == rank:  # nothing has no type of its own
+        return values.astype(expected.as_numpy_dtype)
+    if values.ndim != rank:
+        raise BadRequestError(f"{name} must be of rank {rank}. Received: {values.ndim}.")
+    if not _converts(values, expected):
+        raise BadRequestError(f"{name} must be {expected.name}. Received: {values.dtype}.")
+    if expected == tf.string:
+        return np.array([_utf8(text) for text in values.flat], object).reshape(values.shape)
+    return values.astype(expected.as_numpy_dtype)
+
+
+def _utf8(text: str | bytes) -> bytes:
+    """JSON may hold half a surrogate pair, which the tokenizer takes as U+FFFD."""
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+
+
+def _converts(values: np.ndarray, expected: tf.DType) -> bool:
+    """Whether nothing is lost: text to strings, whole numbers to any type of number."""
+    if expected == tf.string:
+        return values.dtype.kind in "SU" or (
+            values.dtype.kind == "O" and all(isinstance(v, (str, bytes)) for v in values.flat)
+        )
+    if expected.is_integer:
+        limits = np.iinfo(expected.as_numpy_dtype)
+        fits = values.dtype.kind in "iu"
+        return fits and limits.min <= values.min() and values.max() <= limits.max
+    return values.dtype.kind in "iuf"
+
+
+def _check_names(kind: str, given, known, exactly: bool = False) -> None:
+    wrong = set(given) ^ set(known) if exactly else set(given) - set(known)
+    if wrong:
+        raise BadRequestError(
+            f"The {kind} must be {', '.join(sorted(known))}. "
+            f"Received: {', '.join(sorted(given)) or 'none'}."
+        )
+
+
+def load_text_operations() -> None:
+    """Registers SentencePiece's operations, without the rest of TensorFlow Text."""
+    package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
+    tf.load_op_library(str(Path(package, "python", "ops", "_sentencepiece_tokenizer.so")))

@@ -1,0 +1,84 @@
+"""The requests that TF Serving runs before it calls a model ready, so no client waits for them.
+
+A session builds an executor for each set of outputs at its first call, which takes about a
+second for a large model. The file holds PredictionLog messages in the encoding of protocol
+buffers; they are written here by hand because their classes are in tensorflow-serving-api,
+which nothing else of the export needs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.errors import UserError
+from tf_transformer.serving.session import BadRequestError, SavedModelSession
+
+FILE = Path("assets.extra", "tf_serving_warmup_requests")  # where TF Serving looks for it
+
+# Field numbers of tensorflow_serving/apis/{prediction_log,predict,model}.proto.
+_PREDICTION_LOG_PREDICT_LOG = 6
+_PREDICT_LOG_REQUEST = 1
+_REQUEST_MODEL_SPEC, _REQUEST_INPUTS, _REQUEST_OUTPUT_FILTER = 1, 2, 3
+_MODEL_SPEC_NAME, _MODEL_SPEC_SIGNATURE_NAME = 1, 3
+_MAP_KEY, _MAP_VALUE = 1, 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call of a signature: inputs by name, and the outputs wanted (all if empty)."""
+
+    signature: str
+    inputs: Mapping[str, np.ndarray]
+    outputs: tuple[str, ...] = ()
+
+
+def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -> None:
+    """Writes the warm-up file of the SavedModel in `folder`."""
+    file = folder / FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for request in requests:
+            writer.write(prediction_log(model_name, request))
+
+
+def replay(session: SavedModelSession, requests: Iterable[Request]) -> None:
+    """Runs each request; UserError if one fails: TF Serving would refuse the model."""
+    for request in requests:
+        try:
+            session.run(request.signature, request.inputs, request.outputs)
+        except BadRequestError as error:
+            raise UserError(
+                f"A warm-up request of {request.signature} failed: {error} "
+                "Nothing was published."
+            ) from None
+
+
+def prediction_log(model_name: str, request: Request) -> bytes:
+    """A tensorflow.serving.PredictionLog with this request, serialised."""
+    spec = _field(_MODEL_SPEC_NAME, model_name.encode())
+    spec += _field(_MODEL_SPEC_SIGNATURE_NAME, request.signature.encode())
+    message = _field(_REQUEST_MODEL_SPEC, spec)
+    for name, values in request.inputs.items():
+        tensor = tf.make_tensor_proto(values).SerializeToString()
+        entry = _field(_MAP_KEY, name.encode()) + _field(_MAP_VALUE, tensor)
+        message += _field(_REQUEST_INPUTS, entry)
+    for name in request.outputs:
+        message += _field(_REQUEST_OUTPUT_FILTER, name.encode())
+    return _field(_PREDICTION_LOG_PREDICT_LOG, _field(_PREDICT_LOG_REQUEST, message))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A length-delimited field: its number and wire type 2, the length, the content."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*digits, number])
