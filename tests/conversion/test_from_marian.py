@@ -1,0 +1,242 @@
+"""A Marian checkpoint as a run, against Marian written out in NumPy."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import sentencepiece
+
+pytest.importorskip("safetensors")
+
+from marian_folder import change_json, marian_logits, write_checkpoint
+
+from tf_transformer.cli.main import main
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.conversion.from_marian import from_marian
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.serving.publish import export
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.sequences import load_translator
+
+TEXTS = [
+    "The old man sees a red house.",
+    "We work.",
+    "Ünknown zq words ☃ 日本",
+    ">>deu<< Good day.",
+]
+
+
+@pytest.fixture(scope="module", params=["swish", "relu"])
+def converted(request, tmp_path_factory):
+    """Activation, Marian's tensors, its vocabulary and our run."""
+    folder = tmp_path_factory.mktemp(request.param)
+    tensors = write_checkpoint(folder, activation_function=request.param)
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    run = from_marian(folder, folder / "run")
+    return request.param, tensors, vocabulary, run
+
+
+def translator_of(run: Run, **decoding) -> Translator:
+    config = run.config.replace({f"decoding.{k}": v for k, v in decoding.items()})
+    return load_translator(run, "best", config.decoding)
+
+
+def marian_ids(translator: Translator, vocabulary) -> list[int]:
+    """Marian's id of each of ours, by the names of the pieces alone."""
+    pieces = translator.tokenizer.pieces(np.arange(translator.tokenizer.vocab_size)).numpy()
+    names = [piece.decode().removeprefix("▁" * (b">>" in piece)) for piece in pieces]
+    ids = [vocabulary.get(name, vocabulary["<unk>"]) for name in names]
+    ids[BOS_ID] = vocabulary["<pad>"]
+    return ids
+
+
+def test_logits_are_marians(converted):
+    activation, tensors, vocabulary, run = converted
+    translator = translator_of(run)
+    ids = np.array(marian_ids(translator, vocabulary))
+    source = translator.encode(np.array(TEXTS))[0].to_tensor(PAD_ID).numpy()
+    target = np.random.default_rng(1).integers(4, len(vocabulary), (len(TEXTS), 9), "int32")
+    target[:, 0] = BOS_ID
+    logits = translator.model({"source": source, "target": target}).numpy()
+    assert source[1, -1] == PAD_ID  # padding is part of the comparison
+    for row, found in enumerate(logits):
+        expected = marian_logits(
+            tensors, ids[source[row][source[row] != PAD_ID]], ids[target[row]],
+            swish=activation == "swish",
+        )  # fmt: skip
+        for ours in range(4, len(vocabulary)):
+            np.testing.assert_allclose(found[:, ours], expected[:, ids[ours]], atol=2e-5)
+        np.testing.assert_allclose(
+            found[:, [1, BOS_ID, EOS_ID]], expected[:, [1, -1, 0]], atol=2e-5
+        )
+        assert found[:, PAD_ID].max() < expected.min() - 50
+        assert found[:, len(vocabulary) + 1 :].max() < expected.min() - 50
+
+
+def test_the_greedy_translation_is_marians(converted):
+    activation, tensors, vocabulary, run = converted
+    # Without repetitions, for a random model ends in one.
+    translator = translator_of(run, beam_size=1, max_length=12, no_repeat_ngram=1)
+    ids = np.array(marian_ids(translator, vocabulary))
+    sources = translator.encode(np.array(TEXTS))[0].to_list()
+    for source, [hypothesis] in zip(sources, translator.translate(TEXTS), strict=True):
+        log_prob, written = 0.0, [vocabulary["<pad>"]]
+        while len(written) <= 12 and (len(written) == 1 or written[-1] != 0):
+            logits = marian_logits(tensors, ids[source], written, swish=activation == "swish")[
+                -1
+            ]
+            logits -= np.log(np.sum(np.exp(logits)))
+            allowed = logits.copy()
+            allowed[written] = -np.inf  # <pad> is the first of them
+            best = 0 if len(written) == 12 else int(np.argmax(allowed))
+            log_prob += logits[best]
+            written.append(best)
+        names = list(vocabulary)
+        assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-3)
+        assert hypothesis.num_tokens == len(written) - 1
+        spelled = "".join(names[i] for i in written[1:-1]).replace("▁", " ")
+        assert hypothesis.text.replace(" ⁇ ", "<unk>").strip() == spelled.strip()
+
+
+def test_given_translations_are_scored_as_marian_segments_them(converted):
+    activation, tensors, vocabulary, run = converted
+    translator = translator_of(run)
+    target = "Der alte Mann sieht ein schönes Haus."
+    model = sentencepiece.SentencePieceProcessor(model_file=str(run.path.parent / "target.spm"))
+    labels = [vocabulary.get(piece, 1) for piece in model.encode(target, out_type=str)] + [0]
+    source = np.array(marian_ids(translator, vocabulary))[
+        translator.encode(np.array(TEXTS[:1]))[0].to_list()[0]
+    ]
+    logits = marian_logits(
+        tensors, source, [vocabulary["<pad>"], *labels[:-1]], swish=activation == "swish"
+    )
+    log_probs = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+    (found,) = translator.score(TEXTS[:1], [target])
+    assert found.num_tokens == len(labels)
+    assert found.log_prob == pytest.approx(
+        log_probs[np.arange(len(labels)), labels].sum(), abs=1e-3
+    )
+
+
+def test_a_text_gets_pieces_that_marian_has(converted):
+    """Language prefixes are one piece, what vocab.json lacks is there to be read as <unk>."""
+    _, tensors, vocabulary, run = converted
+    translator = translator_of(run)
+    ids = marian_ids(translator, vocabulary)
+    (found,) = translator.tokenizer.tokenize([">>fra<< We work."]).to_list()
+    assert ids[found[0]] == vocabulary[">>fra<<"]
+    assert translator.tokenizer.pieces(found[1:2]).numpy()[0].decode().startswith("▁")
+    extra = range(len(vocabulary) + 1, translator.tokenizer.vocab_size)
+    assert len(extra) >= 5
+    assert {ids[i] for i in extra} == {vocabulary["<unk>"]}
+
+
+def test_the_epsilon_is_that_of_pytorch(converted):
+    """It is in no config.json, and hardly changes logits."""
+    assert converted[3].config.model.norm_epsilon == 1e-5
+
+
+def test_the_search_is_as_the_checkpoint_wishes(converted):
+    decoding = converted[3].config.decoding
+    assert (decoding.beam_size, decoding.alpha) == (3, 1.0)
+    assert (decoding.max_length, decoding.max_source_length) == (39, 64)
+
+
+@pytest.mark.parametrize("dropout", ["x", 1.5])
+def test_a_dropout_that_is_none_is_refused(checkpoint, tmp_path, dropout):
+    change_json(checkpoint / "config.json", {"dropout": dropout})
+    with pytest.raises(UserError, match=f"dropout` must be .*Received: {dropout!r}"):
+        from_marian(checkpoint, tmp_path / "run")
+
+
+def test_convert_writes_a_run_once(checkpoint, tmp_path, capsys):
+    run = str(tmp_path / "run")
+    assert main(["convert", str(checkpoint), "--from", "marian", run]) == 0
+    assert re.fullmatch(rf"converted .* to {run} \(0\.\d MB\)\n", capsys.readouterr().out)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "config.json", "versions.json", "tokenizer.model", "tokenizer.target.model",
+        "checkpoints",
+    }  # fmt: skip
+    assert main(["convert", str(checkpoint), "--from", "marian", run]) == 1
+    assert "run exists already" in capsys.readouterr().err
+
+
+def test_it_is_exported_like_any_run(checkpoint, tmp_path):
+    """Biases, activation and both tokenizers are in what an export writes."""
+    run = from_marian(checkpoint, tmp_path / "run")
+    translator = translator_of(run, beam_size=2, max_length=5)
+    answer = SavedModelSession(export(translator, tmp_path / "exported")).run(
+        "serving_default", {"text": np.array(TEXTS, object)}
+    )
+    expected = [found[0] for found in translator.translate(TEXTS)]
+    assert [text.decode() for text in answer["translation"]] == [one.text for one in expected]
+    np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "bart"},
+        {"scale_embedding": False},
+        {"normalize_embedding": True},
+        {"normalize_before": True},
+        {"static_position_embeddings": False},
+        {"share_encoder_decoder_embeddings": False},
+        {"tie_word_embeddings": False},
+        {"decoder_layers": 1},
+        {"decoder_attention_heads": 2},
+        {"decoder_ffn_dim": 8},
+        {"activation_function": "gelu"},
+        {"activation_function": ["swish"]},
+        {"decoder_start_token_id": 0},
+        {"decoder_vocab_size": 7},
+        {"d_model": None},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_another_architecture_is_refused_by_name(checkpoint, tmp_path, changes):
+    change_json(checkpoint / "config.json", changes)
+    name = {"decoder_layers": "encoder_layers", "decoder_ffn_dim": "encoder_ffn_dim",
+            "decoder_attention_heads": "encoder_attention_heads"}  # fmt: skip
+    (setting,) = changes
+    with pytest.raises(UserError, match=f"`{name.get(setting, setting)}` .*Received: "):
+        from_marian(checkpoint, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_value_that_is_not_stated_is_that_of_transformers(checkpoint, tmp_path):
+    file = checkpoint / "config.json"
+    record = json.loads(file.read_text())
+    del record["normalize_before"], record["share_encoder_decoder_embeddings"]
+    file.write_text(json.dumps(record))
+    assert from_marian(checkpoint, tmp_path / "run").config.model.attention_bias
+    del record["scale_embedding"]
+    file.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="`scale_embedding` .*nothing, which is False"):
+        from_marian(checkpoint, tmp_path / "another")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, "config.json cannot be read: No such file.* huggingface.co"),
+        ("config.json", b"{", "config.json is not valid JSON"),
+        ("vocab.json", b"[]", "must hold a JSON object. Received: list"),
+        ("vocab.json", b'{"<pad>": 0}', "vocab.json must have .*Received"),
+        ("source.spm", None, "source.spm cannot be read: No such file"),
+        ("target.spm", b"no model", "target.spm is not a SentencePiece model"),
+        ("model.safetensors", b"no tensors", "model.safetensors cannot be read"),
+        ("model.safetensors", None, "has no weights. Expected model.safetensors or"),
+        ("generation_config.json", b'{"bad_words_ids": [[3]]}', "`bad_words_ids` must be"),
+    ],
+)
+def test_a_damaged_folder_is_refused(checkpoint, tmp_path, name, content, message):
+    (checkpoint / name).unlink()
+    if content is not None:
+        (checkpoint / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        from_marian(checkpoint, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

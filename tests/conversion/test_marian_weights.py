@@ -1,0 +1,31 @@
+"""Tensors that are not those of Marian's Transformer."""
+
+import pytest
+
+pytest.importorskip("safetensors")
+
+from safetensors.numpy import load_file, save_file
+
+from tf_transformer.conversion.from_marian import from_marian
+from tf_transformer.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("model.shared.weight", None, "must have model.shared.weight of shape .* nothing"),
+        ("final_logits_bias", lambda x: x[0], "final_logits_bias of shape"),
+        ("lm_head.weight", lambda x: x + 1, "lm_head.weight must be model.shared.weight"),
+        ("model.encoder.layernorm_embedding.weight", lambda x: x, "Received also: model.enc"),
+        ("model.decoder.embed_positions.weight", lambda x: x, "must be the sinusoids"),
+        ("model.decoder.embed_positions.weight", lambda x: x[0], "must be the sinusoids"),
+    ],
+)
+def test_other_tensors_are_refused(checkpoint, tmp_path, name, change, message):
+    tensors = load_file(checkpoint / "model.safetensors")
+    tensor = tensors.pop(name, tensors["model.shared.weight"])
+    if change:
+        tensors[name] = change(tensor)
+    save_file(tensors, checkpoint / "model.safetensors")
+    with pytest.raises(UserError, match=message):
+        from_marian(checkpoint, tmp_path / "run")

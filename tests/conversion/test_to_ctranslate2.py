@@ -1,0 +1,110 @@
+"""A run in CTranslate2: another implementation of model and search, with the same results."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.cli.main import main
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.tasks.sequences import load_translator
+
+pytest.importorskip("ctranslate2")
+
+import ctranslate2
+
+from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
+
+SMALL = {"num_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 4}
+# Without a penalty both rank by log-probability; with one, by another formula.
+DECODING = DecodingConfig(beam_size=4, alpha=0.0)
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run) -> Translator:
+    return load_translator(Run.open(trained_run.path), "best", DECODING)
+
+
+def pieces(translator, texts: list[str]) -> list[list[str]]:
+    rows = translator.tokenizer.pieces(translator.tokenizer.tokenize(tf.constant(texts)))
+    return [[piece.decode() for piece in row] for row in rows.to_list()]
+
+
+def forced(converted, translator, sources, targets) -> list[float]:
+    """The log-probability of each target, the end included."""
+    pairs = pieces(translator, sources), pieces(translator, targets)
+    return [sum(result.log_probs) for result in converted.score_batch(*pairs)]
+
+
+VARIANTS = {
+    "the paper's": {},
+    "pre-LN": {"norm_first": True},
+    "three matrices": {"tie_embeddings": False},
+    "learned positions": {"positions": "learned", "max_length": 128},
+    "Marian's": {
+        "attention_bias": True,
+        "output_bias": True,
+        "activation": "swish",
+        "norm_epsilon": 1e-2,
+    },
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
+def test_forced_scores_are_the_same(translator, trained_run, tmp_path, variant):
+    keras.utils.set_random_seed(3)
+    tokenizer = type(translator.tokenizer)(translator.tokenizer.path)
+    model = Transformer(tokenizer.vocab_size, **SMALL, **variant)
+    rng = np.random.default_rng(3)
+    for weight in model.trainable_weights:  # else every norm and bias would be as good as none
+        weight.assign(weight + rng.normal(0, 0.1, weight.shape))
+    random = Translator(model, tokenizer, DECODING)
+    to_ctranslate2(model, tokenizer, tmp_path / "ct2")
+    converted = ctranslate2.Translator(str(tmp_path / "ct2"))
+    sources, targets = trained_run.lines("dev.en")[:20], trained_run.lines("dev.de")[:20]
+    expected = [one.log_prob for one in random.score(sources, targets)]
+    found = forced(converted, random, sources, targets)
+    assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_search_finds_the_same_but_for_a_few(translator, trained_run, tmp_path):
+    """Its stopping rule is another one, which now and then ends too early."""
+    to_ctranslate2(translator.model, translator.tokenizer, tmp_path / "ct2")
+    converted = ctranslate2.Translator(str(tmp_path / "ct2"))
+    sources = trained_run.lines("train.en")
+    results = converted.translate_batch(
+        pieces(translator, sources),
+        beam_size=4,
+        length_penalty=0,
+        min_decoding_length=0,
+        max_decoding_length=200,
+        return_scores=True,
+    )
+    found = [one.log_prob for (one,) in translator.translate(sources)]
+    scores = np.array([result.scores[0] for result in results])
+    assert np.mean(np.abs(scores - found) < 1e-3) >= 0.8  # this model has hardly been trained
+    assert np.mean(scores > np.array(found) + 1e-3) <= 0.02
+
+
+@pytest.mark.parametrize("size", [{"key_dim": 4}, {"value_dim": 16}])
+def test_heads_of_another_size_are_refused(translator, tmp_path, size):
+    model = Transformer(translator.tokenizer.vocab_size, **SMALL, **size)
+    with pytest.raises(UserError, match="CTranslate2 needs model.key_dim and model.value_dim"):
+        to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
+
+
+def test_convert_writes_a_folder_once(trained_run, tmp_path, capsys):
+    output = tmp_path / "int8"
+    command = ["convert", str(trained_run.path), "--to", "ctranslate2", str(output)]
+    assert main([*command, "--quantization", "int8"]) == 0
+    assert re.fullmatch(rf"converted .* to {output} \(\d\.\d MB\)\n", capsys.readouterr().out)
+    assert ctranslate2.Translator(str(output)).compute_type.startswith("int8")
+    assert (output / "tokenizer.model").exists()
+    assert main(command) == 1
+    assert "int8 exists already" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Models into and out of the formats of others."""

@@ -1,0 +1,154 @@
+"""A run from a Marian checkpoint (OPUS-MT) as Hugging Face's transformers write it.
+
+Marian's Transformer is the paper's with biases in the attention, a bias of the logits, another
+activation, and sines and cosines in halves instead of alternating.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.config import Config
+from tf_transformer.conversion.marian_checkpoint import read_json, read_weights
+from tf_transformer.conversion.marian_search import search_settings
+from tf_transformer.conversion.marian_vocabulary import EOS, PAD, merge_vocabulary
+from tf_transformer.conversion.marian_weights import assign_weights
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing, replacing_folder
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.training.checkpoints import save_weights
+
+# Values in config.json without which it is another architecture; where one is not stated, the
+# second holds, which is the default of transformers.
+_REQUIRED = {
+    "model_type": ("marian", None),
+    "scale_embedding": (True, False),
+    "static_position_embeddings": (True, True),
+    "normalize_embedding": (False, False),
+    "normalize_before": (False, False),
+    "add_final_layer_norm": (False, False),
+    "share_encoder_decoder_embeddings": (True, True),
+    "tie_word_embeddings": (True, True),
+}
+# Values that encoder and decoder must have in common.
+_COMMON = {
+    "encoder_layers": "decoder_layers",
+    "encoder_attention_heads": "decoder_attention_heads",
+    "encoder_ffn_dim": "decoder_ffn_dim",
+}
+_ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}
+_EPSILON = 1e-5  # of PyTorch's layer norm
+
+
+def from_marian(checkpoint: Path, run: Path) -> Run:
+    """Writes a run directory with the weights, the vocabulary and the search of a checkpoint.
+
+    Args:
+        checkpoint: a folder with config.json, vocab.json, source.spm, target.spm, and
+            model.safetensors or pytorch_model.bin.
+        run: the folder to write; it must not exist.
+
+    Raises:
+        UserError: if a file is missing or damaged, or the model is of another architecture
+            than ours can be; nothing is written then.
+    """
+    if run.exists():
+        raise UserError(f"{run} exists already. Choose another folder.")
+    record = _stated(read_json(checkpoint / "config.json"))
+    _check(record)
+    pieces = read_json(checkpoint / "vocab.json")
+    _check_vocabulary(record, pieces)
+    vocabulary = merge_vocabulary(pieces, checkpoint / "source.spm", checkpoint / "target.spm")
+    wishes = _stated(read_json(checkpoint / "generation_config.json", optional=True))
+    model_settings = _model_settings(record, len(vocabulary.rows))
+    config = Config().replace(model_settings | search_settings(record, record | wishes))
+    model = Transformer(**dataclasses.asdict(config.model), name="transformer")
+    assign_weights(model, read_weights(checkpoint), vocabulary)
+    with replacing_folder(run, replace=False) as temporary:
+        written = Run.create_or_resume(temporary, config)
+        models = {
+            written.tokenizer: vocabulary.source_model,
+            target_model_path(written.tokenizer): vocabulary.target_model,
+        }
+        for path, content in models.items():
+            with replacing(path) as file:
+                file.write_bytes(content)
+        save_weights(written.checkpoints.best, model)
+        _check_written(temporary)
+    return Run.open(run)
+
+
+def _stated(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without its nulls, which state nothing."""
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def _check_written(folder: Path) -> None:
+    """Opens what was written, as all commands will."""
+    try:
+        Tokenizer(Run.open(folder).tokenizer)
+    except UserError as error:
+        raise UserError(
+            "vocab.json, source.spm and target.spm must together be valid SentencePiece "
+            f"models. Received: what cannot be opened again ({error})"
+        ) from None
+
+
+def _check(record: dict[str, Any]) -> None:
+    """Refuses what our model cannot be."""
+    for name, (required, default) in _REQUIRED.items():
+        _require(record, name, record.get(name, default), required)
+    for one, other in _COMMON.items():
+        _require(record, one, record.get(one), record.get(other))
+    _require(record, "decoder_start_token_id", record.get("decoder_start_token_id"),
+             record.get("pad_token_id"))  # fmt: skip
+    activation = record.get("activation_function")
+    if type(activation) is not str or activation not in _ACTIVATIONS:
+        raise UserError(
+            f"`activation_function` in config.json must be one of {tuple(_ACTIVATIONS)}. "
+            f"Received: {activation!r}."
+        )
+    for name in ("d_model", "max_position_embeddings", "vocab_size", *_COMMON):
+        if type(record.get(name)) is not int:
+            raise UserError(
+                f"`{name}` in config.json must be int. Received: {record.get(name)!r}."
+            )
+
+
+def _require(record: dict[str, Any], name: str, value: object, required: object) -> None:
+    if value != required:
+        stated = repr(record[name]) if name in record else f"nothing, which is {value!r}"
+        raise UserError(
+            f"`{name}` in config.json must be {required!r}: no other can be converted. "
+            f"Received: {stated}."
+        )
+
+
+def _check_vocabulary(record: dict[str, Any], pieces: dict[str, Any]) -> None:
+    wanted = {EOS: record.get("eos_token_id"), PAD: record.get("pad_token_id")}
+    found = {name: pieces.get(name) for name in wanted}
+    if found != wanted:
+        raise UserError(f"vocab.json must have {wanted}, as config.json. Received: {found}.")
+    for name in ("vocab_size", "decoder_vocab_size"):
+        if record.get(name) not in (len(pieces), None):
+            raise UserError(
+                f"`{name}` in config.json must be the {len(pieces)} pieces of vocab.json: "
+                f"vocabularies of two sizes cannot be converted. Received: {record[name]!r}."
+            )
+
+
+def _model_settings(record: dict[str, Any], vocab_size: int) -> dict[str, Any]:
+    return {
+        "model.vocab_size": vocab_size,
+        "model.num_layers": record["encoder_layers"],
+        "model.d_model": record["d_model"],
+        "model.d_ff": record["encoder_ffn_dim"],
+        "model.num_heads": record["encoder_attention_heads"],
+        "model.dropout": record.get("dropout", 0.1),
+        "model.attention_bias": True,
+        "model.output_bias": True,
+        "model.activation": _ACTIVATIONS[record["activation_function"]],
+        "model.norm_epsilon": _EPSILON,
+    }

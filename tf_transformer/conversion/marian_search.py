@@ -1,0 +1,93 @@
+"""The search that a Marian checkpoint asks for, as settings of ours."""
+
+import math
+from typing import Any
+
+from tf_transformer.config import MAX_ALPHA, DecodingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.settings import check_type, require
+
+# What a search of transformers can do and ours cannot, each with the value that does nothing.
+_NEUTRAL = {
+    "do_sample": False,
+    "repetition_penalty": 1,
+    "encoder_repetition_penalty": 1,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0,
+    "guidance_scale": 1,
+    "penalty_alpha": 0,
+    "min_new_tokens": 0,
+    "max_new_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_decoder_ids": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "sequence_bias": None,
+    "constraints": None,
+    "force_words_ids": None,
+    "exponential_decay_length_penalty": None,
+}
+
+
+def search_settings(record: dict[str, Any], wishes: dict[str, Any]) -> dict[str, Any]:
+    """The search that a checkpoint asks for, as settings of `decoding`.
+
+    Its length penalty divides by the length, ours by (5 + length) / 6, to the same exponent.
+    Its lengths count the start. That of `min_length` is taken before the end is appended,
+    which ours counts: one number for both.
+
+    Args:
+        record: what config.json states.
+        wishes: what config.json and generation_config.json state of the search.
+
+    Raises:
+        UserError: if ours cannot be that search.
+    """
+    _check_search(record, wishes)
+    longest = record["max_position_embeddings"]
+    max_length = _number(wishes, "max_length", longest, 2)
+    return {
+        "decoding.beam_size": _number(wishes, "num_beams", DecodingConfig.beam_size, 1),
+        "decoding.alpha": _number(wishes, "length_penalty", 1.0, 0, MAX_ALPHA),
+        "decoding.max_source_length": longest,
+        "decoding.max_length": max_length - 1,
+        "decoding.min_length": _number(wishes, "min_length", 0, 0, max_length - 1),
+        "decoding.no_repeat_ngram": _number(wishes, "no_repeat_ngram_size", 0, 0),
+    }
+
+
+def _check_search(record: dict[str, Any], wishes: dict[str, Any]) -> None:
+    """Refuses a search that ours cannot be."""
+    banned = wishes.get("bad_words_ids", [])
+    if banned not in ([], [[record["pad_token_id"]]]):
+        raise UserError(
+            "`bad_words_ids` must be those of padding alone: the search cannot forbid others. "
+            f"Received: {banned!r}."
+        )
+    end = record["eos_token_id"]
+    if wishes.get("forced_eos_token_id", end) not in (end, [end]):
+        raise UserError(
+            f"`forced_eos_token_id` must be `eos_token_id`, {end}: the search ends with no "
+            f"other. Received: {wishes['forced_eos_token_id']!r}."
+        )
+    for name, neutral in _NEUTRAL.items():
+        if wishes.get(name, neutral) not in (neutral, []):
+            raise UserError(
+                f"`{name}` must be {neutral!r} or not stated: the search has no such rule. "
+                f"Received: {wishes[name]!r}."
+            )
+
+
+def _number(
+    wishes: dict[str, Any],
+    name: str,
+    default: float,
+    low: float,
+    high: float = math.inf,
+) -> float:
+    """A number of the type of its default, within the bounds."""
+    value = check_type(name, type(default), wishes.get(name, default))
+    expected = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+    require(low <= value <= high, name, expected, value)
+    return value

@@ -1,0 +1,184 @@
+"""The vocabulary of a Marian checkpoint as SentencePiece models with our special ids.
+
+Marian has a SentencePiece model for each language and one list of pieces, vocab.json, that is
+common to both. Each of ours has all of that list: the pieces of its own language segment text
+as they did, the others only spell what the decoder writes.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.errors import UserError
+
+UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # as vocab.json calls them
+
+_Piece = sentencepiece_proto.ModelProto.SentencePiece
+_UNIGRAM = sentencepiece_proto.TrainerSpec.UNIGRAM
+_LANGUAGE = re.compile(r">>[^<>]+<<")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, none in UTF-8
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a blank, in a piece
+# How SentencePiece treats white space, which reading and writing must agree about.
+_SPACES = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
+
+
+@dataclass(frozen=True)
+class MarianVocabulary:
+    """What Marian's pieces have become.
+
+    Attributes:
+        source_model, target_model: SentencePiece models of the same V pieces, which segment
+            text of the one and of the other language.
+        rows: int [V], the id in vocab.json of each piece: that of <pad> for our BOS, with
+            which Marian's decoder begins, and that of <unk> for pieces that it lacks.
+        inputs_only: bool [V], pieces that Marian cannot write: our padding, and those that
+            vocab.json lacks.
+    """
+
+    source_model: bytes
+    target_model: bytes
+    rows: np.ndarray
+    inputs_only: np.ndarray
+
+
+def merge_vocabulary(
+    vocabulary: dict[str, int], source: Path, target: Path
+) -> MarianVocabulary:
+    """Two SentencePiece models with our ids, of vocab.json, source.spm and target.spm.
+
+    Ids 0 to 3 are ours. The other pieces follow in the order of vocab.json, in each model with
+    the score that it had there, else never segmented to. Prefixes of multilingual models such
+    as >>fra<< are pieces that a text is always cut at. Last come pieces of the models that
+    vocab.json lacks: Marian reads them as <unk>.
+
+    Args:
+        vocabulary: the ids of the pieces, which must be 0 to their number.
+        source, target: the files of the SentencePiece models.
+
+    Raises:
+        UserError: if a file cannot be read, or is not what OPUS-MT models have.
+    """
+    _check_ids(vocabulary)
+    _check_pieces(vocabulary)
+    models = _read(source), _read(target)
+    _check_spaces(*models)
+    specials = _special_pieces(vocabulary)
+    ordinary = [piece for piece in vocabulary if piece not in (UNK, EOS, PAD)]
+    ordinary.sort(key=vocabulary.get)
+    unlisted = _unlisted(vocabulary, *models)
+    rows = [vocabulary[name] for name in (PAD, UNK, PAD, EOS, *ordinary)]
+    rows += [vocabulary[UNK]] * len(unlisted)
+    inputs_only = np.arange(len(rows)) >= len(rows) - len(unlisted)
+    inputs_only[PAD_ID] = True
+    merged = (_with_pieces(model, specials, [*ordinary, *unlisted]) for model in models)
+    return MarianVocabulary(*merged, np.array(rows), inputs_only)
+
+
+def _unlisted(vocabulary: dict[str, int], *models) -> list[str]:
+    """The pieces of the models that vocab.json lacks, each once."""
+    found = [
+        piece.piece
+        for model in models
+        for piece in model.pieces
+        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED) and piece.piece not in vocabulary
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _check_ids(vocabulary: dict[str, int]) -> None:
+    missing = [name for name in (UNK, EOS, PAD) if name not in vocabulary]
+    if missing:
+        raise UserError(f"vocab.json must have {UNK}, {EOS} and {PAD}. It lacks {missing}.")
+    ids = vocabulary.values()
+    if {type(i) for i in ids} != {int} or sorted(ids) != list(range(len(vocabulary))):
+        raise UserError(
+            f"The ids in vocab.json must be 0 to {len(vocabulary) - 1}, each once. Received: "
+            "others."
+        )
+
+
+def _check_pieces(vocabulary: dict[str, int]) -> None:
+    """Refuses pieces that SentencePiece cannot have."""
+    for piece in vocabulary:
+        if not piece or "\0" in piece or _SURROGATE.search(piece):
+            raise UserError(
+                "The pieces in vocab.json must be characters of Unicode, at least one, without "
+                f"NUL. Received: {piece!r}."
+            )
+        if _LANGUAGE.fullmatch(piece) and f"{_SPACE}{piece}" in vocabulary:
+            raise UserError(
+                f"vocab.json must have {piece} or {_SPACE}{piece}, for they are one piece in "
+                "SentencePiece. Received: both."
+            )
+
+
+def _read(path: Path) -> sentencepiece_proto.ModelProto:
+    try:
+        model = sentencepiece_proto.ModelProto.FromString(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except Exception as error:  # protobuf's own, whose module differs from version to version
+        if type(error).__name__ != "DecodeError":
+            raise
+        raise UserError(f"{path} is not a SentencePiece model.") from None
+    if model.trainer_spec.model_type != _UNIGRAM or not model.pieces:
+        raise UserError(
+            f"{path} must be a unigram SentencePiece model, as OPUS-MT's are. Received: "
+            "another."
+        )
+    if any(piece.type == _Piece.BYTE for piece in model.pieces):
+        raise UserError(f"{path} spells characters in bytes, which OPUS-MT's models do not.")
+    return model
+
+
+def _check_spaces(source, target) -> None:
+    for name in _SPACES:
+        own, other = (getattr(model.normalizer_spec, name) for model in (source, target))
+        if own != other:
+            raise UserError(
+                f"source.spm and target.spm must have the same {name}. Received: {own} and "
+                f"{other}."
+            )
+
+
+def _special_pieces(vocabulary: dict[str, int]) -> list:
+    """Pieces 0 to 3."""
+    names = ("<s>", *(f"<s{i}>" for i in range(len(vocabulary))))
+    bos = next(name for name in names if name not in vocabulary)
+    names = {PAD_ID: PAD, UNK_ID: UNK, BOS_ID: bos, EOS_ID: EOS}
+    return [
+        _Piece(piece=names[i], type=_Piece.UNKNOWN if i == UNK_ID else _Piece.CONTROL)
+        for i in range(len(names))
+    ]
+
+
+def _with_pieces(model, specials: list, names: list[str]) -> bytes:
+    """A model with `specials` and `names` as its pieces, and all else as in `model`."""
+    own = {piece.piece: piece for piece in model.pieces}
+    pieces = specials + [_ordinary_piece(name, own.get(name)) for name in names]
+    # Not a copy of the whole: it may hold a self-test, of the ids before.
+    merged = sentencepiece_proto.ModelProto(
+        pieces=pieces,
+        trainer_spec=model.trainer_spec,
+        normalizer_spec=model.normalizer_spec,
+        denormalizer_spec=model.denormalizer_spec,
+    )
+    spec = merged.trainer_spec
+    spec.vocab_size = len(pieces)
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = (
+        piece.piece for piece in specials
+    )
+    return merged.SerializeToString()
+
+
+def _ordinary_piece(name: str, own):
+    """A piece as `own`, that of the model, has it; never segmented to if that is None."""
+    if _LANGUAGE.fullmatch(name):
+        # The space before it, which SentencePiece puts there, goes with it, as in Marian.
+        return _Piece(piece=f"{_SPACE}{name}", type=_Piece.USER_DEFINED)
+    return own or _Piece(piece=name, type=_Piece.UNUSED)

@@ -1,0 +1,135 @@
+"""Marian's tensors as the weights of our model.
+
+Marian's positions are all sines and then all cosines, ours alternate. The order of the D units
+between the layers means nothing else, so it is changed in every weight that reads or writes
+them, and the positions need no setting.
+"""
+
+import numpy as np
+
+from tf_transformer.conversion.marian_checkpoint import Arrays
+from tf_transformer.conversion.marian_vocabulary import MarianVocabulary
+from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
+
+# A logit that makes a piece impossible, yet does not swamp a label-smoothed loss.
+_NEVER = -100.0
+_SHARED = "model.shared.weight"
+# The same matrix by other names, of which a file may have none.
+_COPIES = (
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+
+
+def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabulary) -> None:
+    """Fills a model with Marian's tensors, in our order of pieces and of units.
+
+    Raises:
+        UserError: if a tensor is missing, of another shape, or left over.
+    """
+    marian = _Tensors(tensors, model.arguments["d_model"])
+    pieces = vocabulary.rows.max() + 1
+    words = marian.embeddings(pieces)[vocabulary.rows]
+    bias = marian.take("final_logits_bias", (1, pieces))[0, vocabulary.rows]
+    bias[vocabulary.inputs_only] = _NEVER
+    model.projection.embeddings.assign(words[:, marian.units])
+    model.projection.output_bias.assign(bias)
+    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for number, layer in enumerate(stack.layers):
+            _assign_layer(layer, marian, f"model.{name}.layers.{number}")
+    marian.check_all_taken()
+
+
+def _assign_layer(layer, marian: "_Tensors", prefix: str) -> None:
+    marian.attention(f"{prefix}.self_attn", layer.self_attention)
+    marian.norm(f"{prefix}.self_attn_layer_norm", layer.self_attention_norm.norm)
+    if hasattr(layer, "cross_attention"):
+        marian.attention(f"{prefix}.encoder_attn", layer.cross_attention)
+        marian.norm(f"{prefix}.encoder_attn_layer_norm", layer.cross_attention_norm.norm)
+    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    marian.reader(f"{prefix}.fc1", inner.kernel, inner.bias)
+    marian.writer(f"{prefix}.fc2", outer.kernel, outer.bias)
+    marian.norm(f"{prefix}.final_layer_norm", layer.feed_forward_norm.norm)
+
+
+class _Tensors:
+    """The tensors of a checkpoint, each of which is taken once.
+
+    `units`, int [D], is which of Marian's units is each of ours: sine i and cosine i were i and
+    D / 2 + i.
+    """
+
+    def __init__(self, tensors: Arrays, d_model: int) -> None:
+        self._left = dict(tensors)
+        halves = np.arange(d_model).reshape(2, -1)
+        self.units = halves.T.reshape(-1)
+
+    def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        tensor = self._left.pop(name, None)
+        received = "nothing" if tensor is None else tensor.shape
+        if received != tuple(shape):
+            raise UserError(
+                f"The checkpoint must have {name} of shape {tuple(shape)}. "
+                f"Received: {received}."
+            )
+        return tensor
+
+    def embeddings(self, pieces: int) -> np.ndarray:
+        """The one matrix [pieces, D] of both embeddings and of the output."""
+        shape = (pieces, len(self.units))
+        words = self.take(_SHARED, shape)
+        for name in _COPIES:
+            if name in self._left and not np.array_equal(self.take(name, shape), words):
+                raise UserError(
+                    f"{name} must be {_SHARED}: a checkpoint with several embeddings cannot "
+                    "be converted. Received: another matrix."
+                )
+        return words
+
+    def reader(self, name: str, kernel, bias) -> None:
+        """A dense layer that reads the D units: weight [outputs, D] and bias [outputs]."""
+        kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1]).T[self.units])
+        bias.assign(self.take(f"{name}.bias", bias.shape))
+
+    def writer(self, name: str, kernel, bias) -> None:
+        """A dense layer that writes the D units: weight [D, inputs] and bias [D]."""
+        kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1])[self.units].T)
+        bias.assign(self.take(f"{name}.bias", bias.shape)[self.units])
+
+    def attention(self, name: str, layer) -> None:
+        self.reader(f"{name}.q_proj", layer.query_kernel, layer.query_bias)
+        self.reader(f"{name}.k_proj", layer.key_kernel, layer.key_bias)
+        self.reader(f"{name}.v_proj", layer.value_kernel, layer.value_bias)
+        self.writer(f"{name}.out_proj", layer.output_kernel, layer.output_bias)
+
+    def norm(self, name: str, layer) -> None:
+        layer.gamma.assign(self.take(f"{name}.weight", layer.gamma.shape)[self.units])
+        layer.beta.assign(self.take(f"{name}.bias", layer.beta.shape)[self.units])
+
+    def check_all_taken(self) -> None:
+        """Tables of sinusoids may be left: they are computed, and must be what we compute."""
+        for name in _POSITIONS:
+            table = self._left.pop(name, None)
+            if table is not None and not _are_sinusoids(table, len(self.units)):
+                raise UserError(f"{name} must be the sinusoids of the paper. Received: others.")
+        if self._left:
+            raise UserError(
+                "The checkpoint must be that of a MarianMTModel. Received also: "
+                f"{', '.join(sorted(self._left)[:3])}."
+            )
+
+
+def _are_sinusoids(table: np.ndarray, d_model: int) -> bool:
+    if table.ndim != 2 or table.shape[1] != d_model:
+        return False
+    return np.allclose(table, _sinusoids(*table.shape), atol=2e-3)
+
+
+def _sinusoids(length: int, d_model: int) -> np.ndarray:
+    """The positions of the paper, 3.5, sines first: [length, D]."""
+    rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+    angles = np.arange(length)[:, None] * rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)

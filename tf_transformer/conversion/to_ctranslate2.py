@@ -1,0 +1,159 @@
+"""A run as a CTranslate2 model, for fast decoding on CPUs, in int8 too.
+
+https://opennmt.net/CTranslate2
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, EOS_ID, UNK_ID
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing_folder
+from tf_transformer.layers import sinusoidal_positions
+from tf_transformer.models.transformer import Transformer
+
+QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
+LONGEST = 2048  # positions in the table, where the model itself has no limit
+_ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
+
+try:
+    from ctranslate2.specs import common_spec, transformer_spec
+except ImportError:
+    raise UserError(
+        "convert --to ctranslate2 needs ctranslate2, which is not installed: "
+        "pip install 'tf-transformer[ctranslate2]'"
+    ) from None
+
+
+def to_ctranslate2(
+    model: Transformer, tokenizer: Tokenizer, folder: Path, quantization: str = "float32"
+) -> None:
+    """Writes the model and its tokenizer.model to a new folder.
+
+    Args:
+        model: a trained model.
+        tokenizer: the one it was trained with.
+        folder: to write; it must not exist.
+        quantization: one of `QUANTIZATIONS`.
+
+    Raises:
+        UserError: if the folder exists or cannot be written, or the sizes per head are not
+            d_model / num_heads, which CTranslate2 cannot have.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} exists already. Choose another folder.")
+    spec = _spec(model, tokenizer)
+    spec.validate()
+    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    with replacing_folder(folder, replace=False) as temporary:
+        spec.save(str(temporary))
+        shutil.copy(tokenizer.path, temporary / "tokenizer.model")
+
+
+def _spec(model: Transformer, tokenizer: Tokenizer):
+    arguments = model.arguments
+    head = arguments["d_model"] // arguments["num_heads"]
+    if {arguments["key_dim"], arguments["value_dim"]} - {None, head}:
+        raise UserError(
+            "CTranslate2 needs model.key_dim and model.value_dim of d_model / num_heads, "
+            f"{head}. Received: {arguments['key_dim']}, {arguments['value_dim']}."
+        )
+    common = {
+        "num_layers": arguments["num_layers"],
+        "num_heads": arguments["num_heads"],
+        "pre_norm": arguments["norm_first"],
+        "activation": common_spec.Activation[_ACTIVATIONS[arguments["activation"]]],
+    }
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(**common),
+        transformer_spec.TransformerDecoderSpec(**common),
+    )
+    _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model)
+    _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, model)
+    _set_stack(spec.encoder, model.encoder)
+    _set_stack(spec.decoder, model.decoder)
+    spec.decoder.projection.weight = _array(model.projection.output_kernel()).T.copy()
+    spec.decoder.projection.bias = _bias(model.projection.output_bias, model.vocab_size)
+    spec.config.layer_norm_epsilon = arguments["norm_epsilon"]
+    _set_vocabulary(spec, tokenizer)
+    return spec
+
+
+def _set_vocabulary(spec, tokenizer: Tokenizer) -> None:
+    ids = tf.range(tokenizer.vocab_size)
+    pieces = [piece.decode("utf-8") for piece in tokenizer.pieces(ids).numpy()]
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.unk_token = pieces[UNK_ID]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
+    spec.config.eos_token = pieces[EOS_ID]
+    spec.config.add_source_eos = True
+
+
+def _set_embedding(stack, embeddings, layer, model: Transformer) -> None:
+    embeddings.weight = _array(layer.embeddings)
+    stack.scale_embeddings = True  # by sqrt(D)
+    if layer.positions == "learned":
+        table = layer.position_embeddings
+    else:
+        table = sinusoidal_positions(tf.range(LONGEST), layer.d_model)
+    stack.position_encodings.encodings = _array(table)
+
+
+def _set_stack(spec, stack) -> None:
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _set_self_attention(layer_spec.self_attention, layer)
+        if hasattr(layer, "cross_attention"):
+            _set_cross_attention(layer_spec.attention, layer)
+        _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.inner)
+        _set_dense(layer_spec.ffn.linear_1, layer.feed_forward.outer)
+        _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm.norm)
+    if stack.norm:
+        _set_norm(spec.layer_norm, stack.norm)
+
+
+def _set_self_attention(spec, layer) -> None:
+    own = layer.self_attention
+    _set_projections(spec.linear[0], own, "query", "key", "value")
+    _set_projections(spec.linear[1], own, "output")
+    _set_norm(spec.layer_norm, layer.self_attention_norm.norm)
+
+
+def _set_cross_attention(spec, layer) -> None:
+    cross = layer.cross_attention
+    _set_projections(spec.linear[0], cross, "query")
+    _set_projections(spec.linear[1], cross, "key", "value")
+    _set_projections(spec.linear[2], cross, "output")
+    _set_norm(spec.layer_norm, layer.cross_attention_norm.norm)
+
+
+def _set_projections(spec, attention, *names: str) -> None:
+    """Kernels [inputs, outputs] side by side, as one of [outputs, inputs], and their biases."""
+    kernels = [_array(getattr(attention, f"{name}_kernel")).T for name in names]
+    biases = [getattr(attention, f"{name}_bias") for name in names]
+    sizes = [len(kernel) for kernel in kernels]
+    spec.weight = np.concatenate(kernels)
+    spec.bias = np.concatenate([_bias(b, size) for b, size in zip(biases, sizes, strict=True)])
+
+
+def _bias(weight, size: int) -> np.ndarray:
+    """A bias [size]; zeros where the model has none."""
+    return np.zeros(size, "float32") if weight is None else _array(weight)
+
+
+def _set_dense(spec, dense) -> None:
+    spec.weight = _array(dense.kernel).T.copy()
+    spec.bias = _array(dense.bias)
+
+
+def _set_norm(spec, norm) -> None:
+    spec.gamma = _array(norm.gamma)
+    spec.beta = _array(norm.beta)
+
+
+def _array(tensor) -> np.ndarray:
+    return np.array(tf.convert_to_tensor(tensor), "float32")  # a copy, to be quantised
