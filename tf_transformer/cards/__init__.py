@@ -1,0 +1,1 @@
+"""What is known of a run, for people who find it later."""

@@ -1,0 +1,77 @@
+"""Facts of a run that every card tells: its data files, its best score, contents by hash."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.data.corpus import count_lines, resolve_prefixes
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.run import Run
+from tf_transformer.training.evaluation import score_of
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of the run's text as it is now.
+
+    Attributes:
+        role: "train" or "valid".
+        path: of the file, or what was looked for if it is not there.
+        sha256: of its content; None if it is not there.
+    """
+
+    role: str
+    path: str
+    sha256: str | None
+
+    def lines(self) -> int | None:
+        """How many there are; None if the file is not there."""
+        return None if self.sha256 is None else count_lines(Path(self.path))
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def data_files(run: Run) -> list[DataFile]:
+    """The files of text that the run's configuration names; none for the built-in corpus.
+
+    Data without languages are files themselves, not prefixes of two.
+    """
+    data = run.config.data
+    languages = [each for each in (data.source, data.target) if each] or [None]
+    prefixes = [("train", each) for each in data.train]
+    prefixes += [("valid", each) for each in data.valid]
+    return [
+        _data_file(role, prefix, language)
+        for role, prefix in prefixes
+        for language in languages
+    ]
+
+
+def _data_file(role: str, prefix: str, language: str | None) -> DataFile:
+    try:
+        (file,) = resolve_prefixes((prefix,), language) if language else (Path(prefix),)
+        return DataFile(role, str(file), sha256(file))
+    except (UserError, OSError):
+        return DataFile(role, f"{prefix}.{language}" if language else prefix, None)
+
+
+def with_signature(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of metrics with the signature of its BLEU, if it has one."""
+    if "valid_bleu" not in record:
+        return record
+    return record | {"bleu_signature": bleu(["a"], ["a"]).signature}
+
+
+def best_record(run: Run) -> dict[str, Any] | None:
+    """The run's evaluation with the best `training.best_by`; None without an evaluation."""
+    best_by = run.config.training.best_by
+    history = run.history()
+    if not history:
+        return None
+    return with_signature(max(history, key=lambda record: score_of(record, best_by)))
