@@ -1,0 +1,72 @@
+"""Table 3 as a picture: how far each row is from base, ours beside the paper's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row's distance from base.
+
+    Attributes:
+        label: of the row.
+        ours, paper: the differences.
+        deviation: standard deviation of ours over seeds; None for one seed.
+    """
+
+    label: str
+    ours: float
+    paper: float
+    deviation: float | None = None
+
+
+def draw_differences(panels: dict[str, Sequence[Difference]], path: Path) -> None:
+    """Draws horizontal bars: for each panel the paper's, white, beside ours, grey.
+
+    Both have an axis of their own, for they may be of very different sizes; what can be
+    compared is the direction and the order of the rows.
+
+    Args:
+        panels: differences by title, of the same rows in the same order.
+        path: the picture's file, a .png or .svg.
+
+    Raises:
+        UserError: if matplotlib is missing or the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("The chart needs matplotlib: pip install matplotlib.") from None
+    rows = len(next(iter(panels.values())))
+    figure = Figure(figsize=(3 * 2 * len(panels), 1.2 + 0.26 * rows), layout="constrained")
+    axes = figure.subplots(1, 2 * len(panels), sharey=True)
+    for (title, rows), (left, right) in zip(panels.items(), axes.reshape(-1, 2), strict=True):
+        _draw_bars(left, right, rows)
+        left.set_title(f"{title}: the paper", fontsize="medium")
+        right.set_title(f"{title}: ours", fontsize="medium")
+    for each in axes:
+        each.axvline(0, color="black", linewidth=0.8)
+        each.grid(axis="x", alpha=0.3)
+        each.set_axisbelow(True)
+        each.set_xlabel("minus base")
+    axes[0].invert_yaxis()  # rows from top to bottom, as in the table
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+
+
+def _draw_bars(left, right, rows: Sequence[Difference]) -> None:
+    labels = [row.label for row in rows]
+    left.barh(labels, [row.paper for row in rows], color="white", edgecolor="black")
+    several = any(row.deviation is not None for row in rows)
+    right.barh(
+        labels,
+        [row.ours for row in rows],
+        xerr=[row.deviation or 0 for row in rows] if several else None,
+        color="0.65",
+        edgecolor="black",
+        capsize=2,
+    )

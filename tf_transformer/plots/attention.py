@@ -1,0 +1,157 @@
+"""Attention weights as grey cells, a row for each piece that attends."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
+from tf_transformer.plots.fonts import families_for
+
+# Side of a cell in inches and points of a label, for one panel and for several.
+_ONE = (0.25, 10.0)
+_SEVERAL = (0.16, 7.0)
+_CHARACTER = 0.009  # inches a point of a label's character
+_BAR = 0.16  # inches across the colour bar
+_GAP = 0.35  # inches between panels, and room for a title
+_LONGEST_SIDE = 100.0  # inches; a square of it is 144 million dots
+# Vermilion of Okabe and Ito's palette; on a white edge it is seen on any grey.
+_LINK = "#d55e00"
+
+
+@dataclass(frozen=True)
+class Heatmaps:
+    """What a picture of attention shows.
+
+    Attributes:
+        title: of the whole picture.
+        panels: weights [rows, columns] by title, of at least one panel.
+        rows, columns: the pieces that attend and those attended to.
+        row_name, column_name: what they are, for the axes.
+        links: rows and columns of words that belong together, drawn as boxes.
+    """
+
+    title: str
+    panels: dict[str, np.ndarray]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    row_name: str
+    column_name: str
+    links: Sequence[tuple[range, range]] = ()
+
+
+def draw_attention(maps: Heatmaps, path: Path) -> None:
+    """Draws the panels side by side: white is 0, black the largest weight of all panels.
+
+    Args:
+        maps: what to draw.
+        path: the picture's file, a .png or .svg.
+
+    Raises:
+        UserError: if matplotlib is missing, the picture would be too large or the file cannot
+            be written.
+    """
+    figure = attention_figure(maps)
+    with replacing(path) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # `families_for` has said it in one line
+        figure.savefig(temporary, dpi=120, format=path.suffix[1:], bbox_inches="tight")
+
+
+def attention_figure(maps: Heatmaps):
+    """The matplotlib figure that `draw_attention` writes."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            'Pictures need matplotlib: pip install "tf-transformer[plot]".'
+        ) from None
+    number = len(maps.panels)
+    grid = _grid(number)
+    cell, points = _ONE if number == 1 else _SEVERAL
+    size = _size(maps, grid, cell, points)
+    figure = Figure(figsize=size, layout="compressed")
+    axes = figure.subplots(*grid, squeeze=False).ravel()
+    for unused in axes[number:]:
+        unused.remove()
+    axes = list(axes[:number])
+    image = _draw_panels(axes, maps, grid[1], points)
+    bar = figure.colorbar(image, ax=axes, fraction=_BAR / size[0])
+    bar.set_label("attention weight", fontsize=points + 1)
+    bar.ax.tick_params(labelsize=points)
+    figure.suptitle(maps.title, fontsize=points + 3)
+    figure.supxlabel(maps.column_name, fontsize=points + 1)
+    figure.supylabel(maps.row_name, fontsize=points + 1)
+    return figure
+
+
+def _draw_panels(axes: list, maps: Heatmaps, columns: int, points: float):
+    """Draws a panel into each axes; returns the last image, of the scale that all have."""
+    families = families_for([*maps.rows, *maps.columns])
+    font = {"fontsize": points, "fontfamily": families, "parse_math": False}
+    largest = max(float(weights.max()) for weights in maps.panels.values())
+    for place, (each, title) in enumerate(zip(axes, maps.panels, strict=True)):
+        weights = maps.panels[title]
+        image = each.imshow(weights, "Greys", vmin=0, vmax=largest, interpolation="nearest")
+        each.set_title(title, fontsize=points + 1)
+        _draw_lines(each, weights.shape)
+        _box(each, maps.links)
+        is_left, is_lowest = place % columns == 0, place + columns >= len(axes)
+        _label(each, maps.rows if is_left else (), maps.columns if is_lowest else (), font)
+    return image
+
+
+def _grid(number: int) -> tuple[int, int]:
+    """Rows and columns of panels: about as many of each, and full if that can be."""
+    root = math.ceil(math.sqrt(number))
+    columns = next((one for one in range(root, 2 * root + 1) if number % one == 0), root)
+    return math.ceil(number / columns), columns
+
+
+def _size(
+    maps: Heatmaps, grid: tuple[int, int], cell: float, points: float
+) -> tuple[float, float]:
+    """Inches that leave each cell its side; what is too much is cut off when saving."""
+    longest = [max(map(len, labels)) for labels in (maps.columns, maps.rows)]
+    below, left = (_CHARACTER * points * length for length in longest)
+    width = grid[1] * (len(maps.columns) * cell + _GAP) + left + 1.2
+    height = grid[0] * (len(maps.rows) * cell + _GAP) + below + 0.8
+    if max(width, height) > _LONGEST_SIDE:
+        raise UserError(
+            f"The picture would be {width:.0f} by {height:.0f} inches, and may have "
+            f"{_LONGEST_SIDE:.0f} at most. Draw a single head, or a shorter sentence."
+        )
+    return width, height
+
+
+def _draw_lines(axes, shape: tuple[int, ...]) -> None:
+    """Thin lines between the cells lead the eye to the labels."""
+    axes.set_yticks(np.arange(0.5, shape[0] - 1), minor=True)
+    axes.set_xticks(np.arange(0.5, shape[1] - 1), minor=True)
+    axes.grid(which="minor", color="0.85", linewidth=0.4)
+    axes.tick_params(which="minor", length=0)
+
+
+def _box(axes, links: Sequence[tuple[range, range]]) -> None:
+    from matplotlib.patches import Rectangle
+    from matplotlib.patheffects import withStroke
+
+    for rows, columns in links:
+        box = Rectangle(
+            (columns.start - 0.5, rows.start - 0.5),
+            len(columns),
+            len(rows),
+            fill=False,
+            edgecolor=_LINK,
+            linewidth=1.6,
+            path_effects=[withStroke(linewidth=3.2, foreground="white")],
+        )
+        axes.add_patch(box)
+
+
+def _label(axes, rows: Sequence[str], columns: Sequence[str], font: dict) -> None:
+    axes.set_yticks(range(len(rows)), rows, **font)
+    axes.set_xticks(range(len(columns)), columns, rotation=90, **font)
