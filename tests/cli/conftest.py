@@ -1,26 +1,24 @@
 """What the tests of the command line find in their folder."""
 
-import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """A command takes the logger over, as is right only for a process of its own."""
-    logger = logging.getLogger("tf_transformer")
-    before = logger.handlers[:], logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.level, logger.propagate = before
 
 
 @pytest.fixture
 def copied(trained_run, tmp_path) -> Path:
     """A copy of the run, to change."""
     return Path(shutil.copytree(trained_run.path, tmp_path / "run"))
+
+
+@pytest.fixture
+def parser(parsing_run, tmp_path, monkeypatch) -> Path:
+    """The current folder: a copy of the parsing run as "run", and its dev trees, dev.ptb."""
+    shutil.copytree(parsing_run.path, tmp_path / "run")
+    shutil.copy(parsing_run.corpus / "dev.ptb", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

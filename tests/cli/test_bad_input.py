@@ -1,6 +1,7 @@
 """What a user can do wrong: one line that says so, status 1, and nothing of theirs is lost."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,64 @@ COMMANDS = {
         "no checkpoint '200'. There are: best, average, 80, 160, 240, last",
     ),
     "no beam": ("translate run --beam 0", "`decoding.beam_size` must be at least 1"),
-    "negative alpha": ("translate run --alpha -1", "`decoding.alpha` must be 0 or more"),
-    "alpha not a number": ("translate run --alpha nan", "`decoding.alpha` must be 0 or more"),
+    "negative alpha": ("translate run --alpha -1", "`decoding.alpha` must be from 0 to 10"),
+    "alpha not a number": (
+        "translate run --alpha nan",
+        "`decoding.alpha` must be from 0 to 10",
+    ),
     "no batch": ("translate run --batch-tokens 0", "`decoding.batch_tokens` must be at least"),
     "n-best beyond the beam": (
         "translate run --beam 2 --n-best 3",
         "--n-best must be between 1 and the beam size, 2. Received: 3",
+    ),
+    "no samples": (
+        "translate run --sample --n-best 0",
+        "--n-best must be 1 or more. Received: 0",
+    ),
+    "limits that contradict each other": (
+        "translate run --max-length 5 --min-length 6",
+        r"`decoding.max_length` must be 0 or at least min_length \(6\). Received: 5",
+    ),
+    "negative n-gram": (
+        "translate run --no-repeat-ngram -1",
+        "`decoding.no_repeat_ngram` must be 0 or more",
+    ),
+    "temperature without sampling": (
+        "translate run --temperature 0.5",
+        "--temperature needs --sample",
+    ),
+    "seed without sampling": ("translate run --seed 5", "--seed needs --sample"),
+    "no temperature": (
+        "translate run --sample --temperature 0",
+        "`temperature` must be from 0.01 to 100.0. Received: 0.0",
+    ),
+    "negative top-k": ("translate run --sample --top-k -1", "`top_k` must be 0 or more"),
+    "top-p above 1": ("translate run --sample --top-p 1.5", "`top_p` must be above 0 and at"),
+    "negative seed": ("translate run --sample --seed -1", r"`seed` must be in \[0, 2\*\*32\)"),
+    "sampling with a beam": (
+        "translate run --sample --beam 4",
+        "--sample draws and does not search: leave out --beam and --alpha",
+    ),
+    "no such prefixes": (
+        "translate run --prefix-file no.de",
+        "no.de cannot be read: No such file",
+    ),
+    "alignments of an ensemble": (
+        "translate run --ensemble run --alignments new.align",
+        "--alignments needs a single model",
+    ),
+    "no such layer": (
+        "translate run --alignments new.align --alignment-layer 2",
+        "--alignment-layer must be in 1 to 1. Received: 2",
+    ),
+    "a layer for nothing": ("translate run --alignment-layer 1", "needs --alignments"),
+    "no such run in an ensemble": (
+        "translate run --ensemble run thesis",
+        "thesis is not a run directory",
+    ),
+    "alignments in a file": (
+        "translate run --alignments train.en/new.align",
+        "Cannot write train.en/new.align",
     ),
     "nothing to evaluate": ("evaluate --reference dev.de", "takes either RUN and --source"),
     "two things to evaluate": (
@@ -139,6 +192,14 @@ COMMANDS = {
         "models/3 exists already. Choose another --version",
     ),
     "no version": ("export run --output models --version 0", "--version must be at least 1"),
+    "average of what": (
+        "export run --output models --average 5",
+        "--average must be lastN, such as last5. Received: '5'",
+    ),
+    "average of too many": (
+        "export run --output models --average last9",
+        "last9 needs 9 checkpoints. run keeps 3",
+    ),
     "no folder for models": ("export run --output train.en", "Cannot write train.en/1"),
 }
 
@@ -173,6 +234,30 @@ def test_stdin_that_is_not_utf8_is_refused_with_its_line(workplace, capsys):
     with stdin_of(Path("latin1.de")):
         assert_refused(capsys, ["translate", "run"], r"stdin:2: text must be UTF-8.*0xfc")
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "longer"), [("one\n", "stdin"), ("one\n" * 9, "prefixes.de")]
+)
+def test_prefixes_must_be_as_many_as_the_lines(workplace, capsys, prefixes, longer):
+    Path("prefixes.de").write_text(prefixes)
+    with stdin_of(Path("dev.en")):
+        line = "translate run --prefix-file prefixes.de"
+        assert_refused(capsys, line.split(), rf"Received: more than \d lines in {longer}")
+    assert capsys.readouterr().out == ""
+
+
+def test_an_ensemble_with_another_tokenizer_is_refused(workplace, capsys):
+    shutil.copytree("run", "other")
+    tokenizer = Path("other/tokenizer.model")
+    trained = tokenizer.read_bytes()
+    tokenizer.write_bytes(trained + b"\x28\x00")  # the same pieces, in other bytes
+    for command in ("translate run", "evaluate run --source dev.en --reference dev.de"):
+        assert_refused(
+            capsys,
+            [*command.split(), "--ensemble", "other"],
+            "must have the same tokenizer. Received: another one in other than in run",
+        )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation import load_translator
+from tf_transformer.tasks.sequences import load_translator
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_an_exported_model_translates_on_its_own(
     for version in (1, 2):
         assert export(monkeypatch, str(trained_run.path), *options) == 0
         assert re.fullmatch(
-            rf"exported {models}/{version} \(\d+\.\d MB\), signature serving_default\n",
+            rf"exported {models}/{version} \(\d+\.\d MB\)\n",
             capsys.readouterr().out,
         )
     assert sorted(path.name for path in models.iterdir()) == ["1", "2"]

@@ -2,13 +2,10 @@
 
 import json
 import re
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
-from command_line import SIGNATURE, environment, run_command, train_command
+from command_line import SIGNATURE
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
@@ -26,8 +23,10 @@ REPORT = (
     (r"\d batch shapes \(rows x length\): \d+x\d+(, \d+x\d+)*", ""),
     (r"\d+ steps an epoch, on average \d+ source and \d+ target tokens a batch", ""),
     (r"padding: \d+\.\d% of all positions", ""),
-    (r"device: .+", ""),
+    (r"warning  overlap: 40 of 40 pairs of dev .+", ""),  # true of this corpus
+    (r"device: (CPU \(\d+ cores\)|\S.+)", ""),
     (r"model: [\d,]+ parameters", ""),
+    (r"190 steps to go, about \d+ (s|min)", ""),
     (EVALUATION, "{3}"),
     (r"average of the last 2 checkpoints: dev BLEU [\d.]+", ""),
     (r"\n  source     .+\n  reference  .+\n  model      .+", "{5}"),
@@ -51,7 +50,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def assert_same_arrays(path: Path, expected: Path) -> None:
     with np.load(path) as found, np.load(expected) as wanted:
         assert set(found) == set(wanted)
-        for name in wanted:
+        for name in set(wanted) - {"progress/period_seconds"}:
             assert found[name].tobytes() == wanted[name].tobytes(), name
 
 
@@ -70,12 +69,12 @@ def test_training_learns_to_translate_its_sentences(trained_run):
 def test_the_run_directory_holds_all_that_later_commands_need(trained_run):
     names = {path.name for path in trained_run.path.iterdir()}
     assert names == {
-        "config.json", "versions.json", "tokenizer.model", "metrics.jsonl", "data", "logs",
-        "checkpoints",
+        "card.md", "config.json", "versions.json", "tokenizer.model", "metrics.jsonl", "data",
+        "logs", "checkpoints",
     }  # fmt: skip
     assert sorted(contents(trained_run.path / "checkpoints")) == [
-        "average.npz", "best.npz", "step-00000080.npz", "step-00000160.npz",
-        "step-00000240.npz",
+        "average.npz", "best.npz", "state-00000160.npz", "state-00000240.npz",
+        "step-00000080.npz", "step-00000160.npz", "step-00000240.npz",
     ]  # fmt: skip
     config = Config.from_json((trained_run.path / "config.json").read_text())
     assert (config.model.d_model, config.training.steps, config.data.target) == (64, 240, "de")
@@ -93,31 +92,10 @@ def test_a_finished_run_is_not_trained_further(trained_run, copied, capsys):
     )
 
 
-def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(trained_run, tmp_path):
-    command = train_command(trained_run.options, tmp_path / "run")
-    checkpoints = tmp_path / "run" / "checkpoints"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment()) as process:
-        while process.poll() is None and not (checkpoints / "step-00000080.npz").exists():
-            time.sleep(0.01)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    assert not (checkpoints / "step-00000240.npz").exists()
-
-    resumed = run_command(command)
-    assert resumed.returncode == 0 and resumed.stderr == b""
-    assert re.search(rb"^going on from step (80|160)$", resumed.stdout, re.MULTILINE)
-    expected = trained_run.path / "checkpoints"
-    for name in ("step-00000160.npz", "step-00000240.npz", "average.npz", "best.npz"):
-        assert_same_arrays(checkpoints / name, expected / name)
-    bleus = [[record["valid_bleu"] for record in history(path)]
-             for path in (tmp_path / "run", trained_run.path)]  # fmt: skip
-    assert bleus[0] == bleus[1]
-
-
 def test_training_falls_back_to_the_checkpoint_before_a_damaged_one(
     trained_run, copied, capsys
 ):
-    newest = copied / "checkpoints" / "step-00000240.npz"
+    newest = copied / "checkpoints" / "state-00000240.npz"
     newest.write_bytes(newest.read_bytes()[:-1000])
     assert main(["train", *trained_run.options, "--output", str(copied)]) == 0
     stdout = capsys.readouterr().out.splitlines()
@@ -125,7 +103,9 @@ def test_training_falls_back_to_the_checkpoint_before_a_damaged_one(
         "checkpoint of step 240 is damaged: not used"
     ]
     assert "going on from step 160" in stdout
-    assert_same_arrays(newest, trained_run.path / "checkpoints" / newest.name)
+    expected = trained_run.path / "checkpoints"
+    for name in (newest.name, "step-00000240.npz", "best.npz"):
+        assert_same_arrays(newest.with_name(name), expected / name)
     assert len(history(copied)) == 3
 
 

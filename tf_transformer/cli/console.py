@@ -38,13 +38,17 @@ def import_tensorflow_quietly() -> None:
 
 
 def run_command(module: ModuleType, options: argparse.Namespace) -> int:
-    """Runs a command module and turns a UserError into one line. Returns the exit status."""
+    """Runs a command module; returns the exit status, which is its own or 0.
+
+    A UserError is one line and status 1.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8")  # text files are, whatever the locale
     _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
-        module.command(options)
+        status = module.command(options)
         sys.stdout.flush()
+        return status or 0
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -63,8 +67,8 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         if type(error).__name__ != "ResourceExhaustedError":  # TensorFlow's, perhaps not loaded
             raise
         print(
-            "error: out of memory. Lower training.batch_tokens (or --batch-tokens), or train "
-            "with --set training.precision=mixed_bfloat16.",
+            "error: out of memory. Give --max-tokens-per-device, which does not change the "
+            "result of training, or a lower --batch-tokens.",
             file=sys.stderr,
         )
         return 1

@@ -1,29 +1,45 @@
-"""`tf-transformer evaluate`: BLEU and chrF of a run, or of a finished hypothesis file."""
+"""`tf-transformer evaluate`: the scores of a run, or of a finished hypothesis file."""
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.cli.options import add_decoding_options, add_run_options, load_translator
+from tf_transformer.cli.brackets import print_brackets, rules_of
+from tf_transformer.cli.options import (
+    add_decoding_options,
+    add_ensemble_option,
+    add_run_options,
+    load_translator,
+)
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.translate import one_line
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu, chrf
+from tf_transformer.evaluation.report import format_report, report
 from tf_transformer.files import write_text
 
 DESCRIPTION = (
     "Translates --source with RUN, or takes --hypothesis as it is, and prints sacreBLEU "
-    "with its signature, chrF and the share of exact translations against --reference."
+    "with its signature, chrF and the share of exact translations against --reference; "
+    "--report prints every kind of BLEU, --brackets scores trees."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser, optional=True)
+    add_ensemble_option(parser)
     add_decoding_options(parser)
     parser.add_argument("--source", metavar="FILE", help="text to translate with RUN")
     parser.add_argument("--hypothesis", metavar="FILE", help="translations made elsewhere")
-    parser.add_argument("--reference", metavar="FILE", required=True)
+    parser.add_argument(
+        "--reference",
+        metavar="FILE",
+        required=True,
+        action="append",
+        help="may be given again for more references",
+    )
     parser.add_argument("--output", metavar="FILE", help="where to write the translations")
     parser.add_argument("--lowercase", action="store_true", help="BLEU without case")
     parser.add_argument(
@@ -32,31 +48,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("13a", "intl", "zh", "char", "none"),
         help="sacreBLEU's tokeniser; none for text that is tokenised already",
     )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--report",
+        metavar="LANGUAGE",
+        help="every kind of BLEU, also as in 2017 on Moses' tokens of LANGUAGE, such as de",
+    )
+    kinds.add_argument(
+        "--brackets",
+        action="store_true",
+        help="the files are trees in Penn brackets: labelled precision, recall and so on",
+    )
+    parser.add_argument(
+        "--rules", metavar="FILE", help="evalb parameters for --brackets (default: COLLINS.prm)"
+    )
 
 
 def command(options: argparse.Namespace) -> None:
+    _check(options)
+    references = [list(read_lines(Path(path))) for path in options.reference]
+    file = Path(options.hypothesis or options.source)
+    lines = list(read_lines(file))
+    _check_lengths(file, lines, options.reference, references)
+    if options.brackets:
+        gold, name = references[0], options.reference[0]
+        print_brackets(gold, lines, rules_of(options.rules), name)
+        return
+    hypotheses = lines if options.hypothesis else _translate(options, lines)
+    if options.output:
+        write_text(Path(options.output), "".join(f"{line}\n" for line in hypotheses))
+    sys.stdout.write(_scores(options, hypotheses, references))
+
+
+def _check(options: argparse.Namespace) -> None:
     if bool(options.hypothesis) == bool(options.run and options.source):
         raise UserError(
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}, --hypothesis {options.hypothesis}."
         )
-    references = list(read_lines(Path(options.reference)))
-    file = Path(options.hypothesis or options.source)
-    lines = list(read_lines(file))
-    if len(lines) != len(references) or not lines:
+    if options.brackets and (options.source or len(options.reference) > 1):
         raise UserError(
-            "Both files must have the same number of lines, at least one. Received: "
-            f"{file} with {len(lines):,}, {options.reference} with {len(references):,}."
+            "--brackets compares one --hypothesis with one --reference, both files of trees."
         )
-    hypotheses = lines if options.hypothesis else _translate(options, lines)
-    if options.output:
-        write_text(Path(options.output), "".join(f"{line}\n" for line in hypotheses))
-    score = bleu(hypotheses, references, lowercase=options.lowercase, tokenize=options.tokenize)
-    exact = sum(map(str.__eq__, hypotheses, references))
-    sys.stdout.write(
-        f"{score}\n{chrf(hypotheses, references)}\n"
-        f"exact {exact / len(references):.1%} ({exact:,} of {len(references):,})\n"
-    )
+    if options.rules and not options.brackets:
+        raise UserError("--rules are for trees: add --brackets.")
+    if options.report and (options.lowercase or options.tokenize != "13a"):
+        raise UserError("--report has every kind: leave out --lowercase and --tokenize.")
+
+
+def _check_lengths(
+    file: Path, lines: Sequence[str], names: Sequence[str], references: Sequence[Sequence[str]]
+) -> None:
+    for name, reference in zip(names, references, strict=True):
+        if len(lines) != len(reference) or not lines:
+            raise UserError(
+                "Both files must have the same number of lines, at least one. Received: "
+                f"{file} with {len(lines):,}, {name} with {len(reference):,}."
+            )
+
+
+def _scores(
+    options: argparse.Namespace, hypotheses: list[str], references: list[list[str]]
+) -> str:
+    """All that is printed about the translations."""
+    exact = sum(map(_one_of, hypotheses, zip(*references, strict=True)))
+    share = f"exact {exact / len(hypotheses):.1%} ({exact:,} of {len(hypotheses):,})\n"
+    if options.report:
+        return format_report(report(hypotheses, *references, language=options.report)) + share
+    lowercase, tokenize = options.lowercase, options.tokenize
+    score = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
+    return f"{score}\n{chrf(hypotheses, *references)}\n{share}"
+
+
+def _one_of(hypothesis: str, references: Sequence[str]) -> bool:
+    return hypothesis in references
 
 
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:

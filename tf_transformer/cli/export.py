@@ -2,21 +2,45 @@
 
 import argparse
 import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tf_transformer.cli.options import add_decoding_options, add_run_options, load_translator
+from tf_transformer.cli.options import (
+    add_decoding_options,
+    add_run_options,
+    decoding_config,
+    open_run,
+)
+from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = (
     "Writes DIR/VERSION/, a SavedModel that takes strings and returns translations, after "
-    "testing it against the Python translator."
+    "testing it against the Python translator. See docs/serving.md."
 )
+PRECISIONS = ("float32", "bfloat16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
+    parser.set_defaults(checkpoint=None)  # to tell "best" from nothing; nothing means best
+    parser.add_argument(
+        "--average",
+        metavar="lastN",
+        help="the mean of the last N checkpoints that the run keeps, instead of --checkpoint",
+    )
     add_decoding_options(parser)
+    parser.add_argument(
+        "--precision",
+        default="float32",
+        choices=PRECISIONS,
+        help="of weights and computation (default: float32); bfloat16 halves the size and may "
+        "change translations: evaluate it",
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="the model's folder")
     parser.add_argument(
         "--version", type=int, metavar="N", help="its number (default: the next free one)"
@@ -24,10 +48,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    translator = load_translator(options)
-
-    from tf_transformer.serving import export
-
-    path = export(translator, Path(options.output), options.version)
+    path = export_run(options, Path(options.output), options.version)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    logger.info("exported %s (%.1f MB), signature serving_default", path, size / 1e6)
+    logger.info("exported %s (%.1f MB)", path, size / 1e6)
+
+
+def export_run(options: argparse.Namespace, base: Path, version: int | None = None) -> Path:
+    """Exports what `add_arguments` describes to BASE/VERSION/; returns that folder."""
+    from tf_transformer.cli.console import import_tensorflow_quietly
+
+    run = open_run(options.run)
+    decoding = decoding_config(options, run)
+    with _checkpoint(run, options) as (name, file):
+        import_tensorflow_quietly()
+
+        from tf_transformer.serving.card import model_card
+        from tf_transformer.serving.publish import export
+        from tf_transformer.tasks.sequences import load_translator
+
+        translator = load_translator(run, file, decoding, precision=options.precision)
+        card = model_card(run, name, file, decoding, options.precision)
+        return export(translator, base, version, card)
+
+
+@contextmanager
+def _checkpoint(run, options: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """The name and the file of the checkpoint to export; an average is gone afterwards."""
+    from tf_transformer.training.checkpoints import average_checkpoints
+
+    if options.average is None:
+        name = options.checkpoint or "best"
+        yield name, run.checkpoints.find(name)
+        return
+    if options.checkpoint is not None:
+        raise UserError(
+            f"--average and --checkpoint exclude each other. Received: {options.average} and "
+            f"{options.checkpoint}. Leave out one of them."
+        )
+    match = re.fullmatch(r"last([1-9]\d*)", options.average)
+    if not match:
+        raise UserError(
+            f"--average must be lastN, such as last5. Received: {options.average!r}."
+        )
+    files = run.checkpoints.last(int(match[1]))
+    if len(files) < int(match[1]):
+        raise UserError(
+            f"--average {options.average} needs {match[1]} checkpoints. {run.path} keeps "
+            f"{len(files)}: choose fewer, or train with a larger training.keep_last."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        average = Path(folder, "average.npz")
+        average_checkpoints(files, average)
+        yield f"average of the last {len(files)}: {', '.join(f.stem for f in files)}", average

@@ -4,17 +4,47 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tf_transformer.cli import curves, evaluate, export, score, tokenizer, train, translate
+from tf_transformer.cli import (
+    ablate,
+    attention,
+    average,
+    card,
+    client,
+    convert,
+    curves,
+    doctor,
+    draw,
+    evaluate,
+    export,
+    parse,
+    recipe,
+    score,
+    serve,
+    tokenizer,
+    train,
+    translate,
+)
 from tf_transformer.cli.console import run_command
 
 COMMANDS = {
     "train": train,
     "translate": translate,
+    "parse": parse,
     "evaluate": evaluate,
     "score": score,
     "export": export,
+    "average": average,
+    "serve": serve,
+    "client": client,
+    "convert": convert,
     "curves": curves,
+    "draw": draw,
+    "attention": attention,
     "tokenizer": tokenizer,
+    "doctor": doctor,
+    "ablate": ablate,
+    "recipe": recipe,
+    "card": card,
 }
 
 

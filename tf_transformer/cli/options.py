@@ -2,15 +2,21 @@
 
 import argparse
 import dataclasses
+from pathlib import Path
 
 from tf_transformer.errors import UserError
+from tf_transformer.tasks.registry import task_named
 
 
-def add_run_options(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+def add_run_options(
+    parser: argparse.ArgumentParser,
+    *,
+    optional: bool = False,
+    metavar: str = "RUN",
+    help: str = "run directory of train.py",
+) -> None:
     """RUN and --checkpoint."""
-    parser.add_argument(
-        "run", metavar="RUN", nargs="?" if optional else None, help="run directory of train.py"
-    )
+    parser.add_argument("run", metavar=metavar, nargs="?" if optional else None, help=help)
     parser.add_argument(
         "--checkpoint",
         default="best",
@@ -20,34 +26,98 @@ def add_run_options(parser: argparse.ArgumentParser, *, optional: bool = False) 
 
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:
-    """--beam, --alpha and --batch-tokens; the run's own by default."""
+    """How to search; the run's own settings by default."""
     parser.add_argument("--beam", type=int, metavar="W", help="beam size (default: the run's)")
     parser.add_argument("--alpha", type=float, help="length penalty (default: the run's)")
     parser.add_argument(
         "--batch-tokens", type=int, metavar="N", help="source tokens x beams in one batch"
     )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="at most N tokens of output, the end counted",
+    )
+    parser.add_argument(
+        "--min-length", type=int, metavar="N", help="at least N tokens of output"
+    )
+    parser.add_argument(
+        "--no-repeat-ngram", type=int, metavar="N", help="no N tokens in a row come twice"
+    )
 
 
-def load_translator(options: argparse.Namespace, num_hypotheses: int = 1):
-    """The translator of `options.run` with the decoding options given."""
-    from tf_transformer.cli.console import import_tensorflow_quietly
+def open_run(path: str, task: str = "translation"):
+    """A run of the task that a command is for; UserError if it is of another."""
     from tf_transformer.run import Run
 
-    run = Run.open(options.run)
-    names = {"beam": "beam_size", "alpha": "alpha", "batch_tokens": "batch_tokens"}
+    run = Run.open(path)
+    if run.config.task != task:
+        raise UserError(
+            f"This command is for runs of --task {task}. Received: {path}, of --task "
+            f"{run.config.task}. To use that run: tf-transformer "
+            f"{task_named(run.config.task).command} {path}"
+        )
+    return run
+
+
+def picture(output: str) -> Path:
+    """The path of a picture to write, a .png or .svg."""
+    path = Path(output)
+    if path.suffix not in (".png", ".svg"):
+        raise UserError(f"--output must end in .png or .svg. Received: {output}.")
+    return path
+
+
+def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
+    """--ensemble."""
+    parser.add_argument(
+        "--ensemble",
+        nargs="+",
+        default=(),
+        metavar="RUN",
+        help="more runs with the same tokenizer: decode with the mean of all probabilities",
+    )
+
+
+# Where the options of the command line go, if they are given.
+_DECODING_FIELDS = {
+    "beam": "beam_size",
+    "alpha": "alpha",
+    "batch_tokens": "batch_tokens",
+    "max_length": "max_length",
+    "min_length": "min_length",
+    "no_repeat_ngram": "no_repeat_ngram",
+}
+
+
+def decoding_config(options: argparse.Namespace, run):
+    """The run's decoding settings with the options given."""
     given = {
         field: getattr(options, name)
-        for name, field in names.items()
+        for name, field in _DECODING_FIELDS.items()
         if getattr(options, name, None) is not None
     }
-    decoding = dataclasses.replace(run.config.decoding, **given)
-    if not 1 <= num_hypotheses <= decoding.beam_size:
-        raise UserError(
-            f"--n-best must be between 1 and the beam size, {decoding.beam_size}. "
-            f"Received: {num_hypotheses}."
-        )
+    return dataclasses.replace(run.config.decoding, **given)
+
+
+def load_translator(
+    options: argparse.Namespace,
+    num_hypotheses: int = 1,
+    *,
+    sampled: bool = False,
+    task: str = "translation",
+):
+    """The translator of `options.run` with the decoding options given."""
+    from tf_transformer.cli.console import import_tensorflow_quietly
+
+    run = open_run(options.run, task)
+    others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
+    decoding = decoding_config(options, run)
+    if num_hypotheses < 1 or (num_hypotheses > decoding.beam_size and not sampled):
+        most = "1 or more" if sampled else f"between 1 and the beam size, {decoding.beam_size}"
+        raise UserError(f"--n-best must be {most}. Received: {num_hypotheses}.")
     import_tensorflow_quietly()
 
-    from tf_transformer.tasks.translation import load_translator
+    from tf_transformer.tasks.sequences import load_translator
 
-    return load_translator(run, options.checkpoint, decoding, num_hypotheses)
+    return load_translator(run, options.checkpoint, decoding, num_hypotheses, others)

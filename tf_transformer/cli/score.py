@@ -4,20 +4,22 @@ import argparse
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.options import add_run_options, load_translator
+from tf_transformer.cli.options import add_ensemble_option, add_run_options, load_translator
 from tf_transformer.cli.progress import Progress
 from tf_transformer.data.corpus import read_pairs
 
 DESCRIPTION = (
     "Prints for each pair the natural log-probability of the target given the source, the "
     "length-normalised score as beam search ranks it, and the number of tokens with EOS, "
-    "tab-separated."
+    "tab-separated. A source is cut at the run's decoding.max_source_length tokens, a target "
+    "at decoding.max_extra_length more."
 )
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
+    add_ensemble_option(parser)
     parser.add_argument("--source", metavar="FILE", required=True)
     parser.add_argument("--target", metavar="FILE", required=True)
     parser.add_argument("--alpha", type=float, help="length penalty (default: the run's)")

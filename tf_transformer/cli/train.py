@@ -1,40 +1,81 @@
 """`python train.py`: trains a model, or goes on training it."""
 
 import argparse
+import dataclasses
 import logging
 import os
 import shlex
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.config import Config
+from tf_transformer.files import locked
 from tf_transformer.presets import PRESETS, preset
+from tf_transformer.recipes import RECIPES, recipe
+from tf_transformer.tasks.record import Summary
+from tf_transformer.tasks.registry import TASKS, check_config, task_named
+from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 
 logger = logging.getLogger(__name__)
 
 
 DESCRIPTION = (
-    "Trains a Transformer on parallel text; without --train, on the built-in English-German "
-    "corpus. Run the same command again to go on."
+    "Trains a Transformer on parallel text or, with --task parsing, on trees in Penn brackets; "
+    "without --train, on the built-in English-German corpus. Run the same command again to go "
+    "on."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", choices=TASKS, help="what to learn (default: the model's)")
     parser.add_argument(
         "--model", default="tiny", metavar="NAME", help=f"one of {', '.join(PRESETS)}"
     )
     parser.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help=f"of training, over any model: {', '.join(RECIPES)}; other options come after it",
+    )
+    parser.add_argument("--output", metavar="DIR", help="run directory (default: runs/NAME)")
+    add_training_options(parser)
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Data, batch, devices, end of the session and settings."""
+    parser.add_argument(
         "--train",
         action="append",
         metavar="PREFIX",
-        help="training text PREFIX.LANG or PREFIX.LANG.gz; may be given several times",
+        help="training text PREFIX.LANG or PREFIX.LANG.gz, of --task parsing a file of trees; "
+        "may be given several times",
     )
     parser.add_argument("--valid", action="append", metavar="PREFIX", help="dev text, likewise")
     parser.add_argument("--source", metavar="LANG", help="language to translate from: en")
     parser.add_argument("--target", metavar="LANG", help="language to translate to: de")
-    parser.add_argument("--output", metavar="DIR", help="run directory (default: runs/NAME)")
+    parser.add_argument(
+        "--batch-tokens",
+        type=int,
+        metavar="N",
+        help="tokens of a side in one update, over all devices (paper: 25000)",
+    )
+    parser.add_argument(
+        "--max-tokens-per-device",
+        type=int,
+        metavar="N",
+        help="computed at once on a device; more are computed in parts, with the same result",
+    )
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="how many (default: all GPUs, or the CPU)"
+    )
+    parser.add_argument(
+        "--stop-after",
+        metavar="TIME",
+        help="end this session after 2h, 90m, 45s or '500 steps', saved as on Ctrl-C",
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -45,65 +86,120 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def configure(options: argparse.Namespace) -> Config:
-    """The preset with the command line's data and overrides."""
+    """The preset with the recipe, if one is given, then the command line's own values."""
+    config = _with_task(preset(options.model), options.task)
+    if options.recipe:
+        config = recipe(options.recipe).apply(config)
+    return config.replace(given_values(options)).override(options.set)
+
+
+def given_values(options: argparse.Namespace) -> dict[str, Any]:
+    """What the options other than --set say, as `{"section.field": value}`."""
     given = {
-        f"data.{name}": getattr(options, name)
-        for name in ("train", "valid", "source", "target")
-        if getattr(options, name)
+        "data": ("train", "valid", "source", "target"),
+        "training": ("batch_tokens", "max_tokens_per_device"),
     }
-    return preset(options.model).replace(given).override(options.set)
+    return {
+        f"{section}.{name}": getattr(options, name)
+        for section, names in given.items()
+        for name in names
+        if getattr(options, name) is not None
+    }
 
 
-def command(options: argparse.Namespace) -> None:
+def _with_task(config: Config, name: str | None) -> Config:
+    """The configuration for another task than its preset's, with a score that this one has."""
+    if name is None or name == config.task:
+        return config
+    best_by = {"training.best_by": task_named(name).main_score}
+    return dataclasses.replace(config, task=name).replace(best_by)
+
+
+def command(options: argparse.Namespace) -> int:
     config = configure(options)
     output = Path(options.output or f"runs/{options.model}")
+    budget = Budget.parse(options.stop_after) if options.stop_after else None
     import_tensorflow_quietly()
 
+    from tf_transformer.training import devices
+
+    check_config(config)
+    if not devices.is_chief():
+        logging.getLogger("tf_transformer").setLevel("ERROR")  # the chief speaks for all
+    alone = locked(output) if devices.is_chief() else nullcontext()
+    try:
+        with Stopper(budget) as stopper, alone, devices.lost_workers_explained():
+            run, result = train_run(config, output, options.devices, stopper)
+            if result:
+                _report(run, result)
+    except Interrupted as stop:
+        logger.info("%s; the same command goes on from here", stop)
+        return stop.status
+    return 0
+
+
+def train_run(config: Config, output: Path, num_devices: int | None, stopper: Stopper):
+    """Trains to the end, or goes on to it.
+
+    Returns:
+        The run, and the task's result (None of a worker that is not the chief).
+    """
     import keras
 
+    from tf_transformer.training import devices
+    from tf_transformer.training.trainer import Trainer
+
+    # First of all: it clears TensorFlow's caches, and with them a tokenizer made before.
+    keras.utils.set_random_seed(config.training.seed)
+    strategy = devices.make_strategy(num_devices)
+    stopper.listen()
+    with devices.chief_first(strategy):
+        run, task = _prepare(config, output, devices.is_chief())
+        if devices.is_chief():
+            _warn(task, strategy.num_replicas_in_sync, config)
+    logger.info("device: %s", devices.describe(strategy))
+    trainer = Trainer(run, task, strategy, stopper, verbose=int(sys.stderr.isatty()))
+    return run, trainer.train()
+
+
+def _prepare(config: Config, output: Path, is_chief: bool):
+    """The run directory and the task with its data, which only the chief writes."""
     from tf_transformer.cli.progress import Progress
     from tf_transformer.data.tokenizer import Tokenizer
     from tf_transformer.run import Run
-    from tf_transformer.tasks.translation import TranslationTask, check_config
-    from tf_transformer.training.trainer import train
 
-    check_config(config)
     if config.data.tokenizer:
         size = Tokenizer(Path(config.data.tokenizer)).vocab_size
         config = config.replace({"model.vocab_size": size})
-    run = Run.create_or_resume(output, config)
-    # First of all: it clears TensorFlow's caches, and with them a tokenizer made before.
-    keras.utils.set_random_seed(config.training.seed)
+    run = Run.create_or_resume(output, config) if is_chief else Run.open(output)
     with Progress() as progress:
-        task = TranslationTask(run, progress)
+        record = task_named(config.task).record()
+        task = record.prepare(run, progress, may_encode=is_chief)
     logger.info("%s", task.describe())
-    logger.info("device: %s", _device())
-    result = train(run, task, verbose=int(sys.stderr.isatty()))
-    _report(run, result)
+    return run, task
 
 
-def _device() -> str:
-    import tensorflow as tf
+def _warn(task, replicas: int, config: Config) -> None:
+    from tf_transformer.diagnosis import quick_findings
 
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return f"CPU ({os.cpu_count()} cores)"
-    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
+    prose = task_named(config.task).record().prose
+    for finding in quick_findings(task, replicas, prose=prose):
+        logger.warning("warning  %s", finding)
 
 
-def _report(run, result) -> None:
-    for sample in result.samples:
-        logger.info("\n  source     %s", sample.source)
-        logger.info("  reference  %s", sample.reference)
-        logger.info("  model      %s", sample.translation)
-    logger.info("\ndev %s", result.score)
-    logger.info("dev sentences translated exactly: %.1f %%", 100 * result.exact)
-    sentence = result.samples[0].source if result.samples else "Your sentence."
+def _report(run, result: Summary) -> None:
+    from tf_transformer.cards.run_card import try_to_write_card
+
+    for line in result.lines():
+        logger.info("%s", line)
+    task = task_named(run.config.task)
     logger.info("\nThe run is in %s. Next:", run.path)
-    translate = f"{_typed('tf-transformer')} translate {run.path}"
-    logger.info("  echo %s | %s", shlex.quote(sentence), translate)
-    exported = f"--output exported/{run.path.name}"
-    logger.info("  %s export.py %s %s", _typed("python"), run.path, exported)
+    program = f"{_typed('tf-transformer')} {task.command} {run.path}"
+    logger.info("  echo %s | %s", shlex.quote(result.example), program)
+    if task.record().exports:
+        exported = f"--output exported/{run.path.name}"
+        logger.info("  %s export.py %s %s", _typed("python"), run.path, exported)
+    try_to_write_card(run)  # last: nothing that it needs may keep the score back
 
 
 def _typed(program: str) -> str:

@@ -1,0 +1,197 @@
+"""`ablate`: rows that are ordinary runs, one tokenizer and corpus for all, and the table."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import TF_TRANSFORMER, assert_refused, environment
+
+from tf_transformer.ablation.rows import ROWS
+from tf_transformer.cards.run_card import train_command
+from tf_transformer.cli.main import main
+from tf_transformer.files import locked
+from tf_transformer.run import Run
+
+# One layer: C rows, which are of two layers and more, are not among the rows here.
+SETTINGS = (
+    "model.vocab_size=400",
+    "model.num_layers=1",
+    "training.evaluate_every=6",
+    "training.warmup_steps=4",
+)
+ROWS_HERE = ["base", "A-h4"]
+
+
+@pytest.fixture(scope="module")
+def arguments(trained_run):
+    words = ["ablate", "--scale", "16", "--steps", "6", "--batch-tokens", "512"]
+    words += ["--train", str(trained_run.corpus / "train")]
+    words += ["--valid", str(trained_run.corpus / "dev"), "--source", "en", "--target", "de"]
+    return words + [word for setting in SETTINGS for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def finished(arguments, tmp_path_factory):
+    """Two rows, trained to their ends."""
+    output = tmp_path_factory.mktemp("ablation") / "rows"
+    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(output)]) == 0
+    return output
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "rows", symlinks=True))
+
+
+def weights(path):
+    with np.load(path) as archive:
+        return {name: archive[name].tobytes() for name in archive.files if "model/" in name}
+
+
+def test_every_row_is_a_run_with_a_result_and_a_card(finished):
+    assert sorted(path.name for path in finished.iterdir()) == [
+        "A-h4-seed1", "base-seed1", "base.json", "data", "table3.md", "table3.png",
+        "table3.svg", "tokenizer.model",
+    ]  # fmt: skip
+    for row, heads in zip(ROWS_HERE, (8, 4), strict=True):
+        run = Run.open(finished / f"{row}-seed1")
+        assert (run.config.model.num_heads, run.config.model.d_model) == (heads, 32)
+        assert run.checkpoints.steps() == [6]
+        assert (run.path / "card.md").is_file()
+        result = json.loads((run.path / "result.json").read_text())
+        assert result["bleu"] == run.history()[-1]["valid_bleu"]
+
+
+def test_the_rows_share_tokenizer_and_corpus(finished):
+    tokenizer = (finished / "tokenizer.model").read_bytes()
+    for row in ROWS_HERE:
+        folder = finished / f"{row}-seed1"
+        assert (folder / "tokenizer.model").read_bytes() == tokenizer
+        assert (folder / "data").resolve() == (finished / "data").resolve()
+
+
+def test_a_row_is_what_train_makes_of_the_same_settings(finished, tmp_path):
+    run = Run.open(finished / "A-h4-seed1")
+    command = train_command(run.config).split()[2:]
+    assert main(["train", *command, "--output", str(tmp_path / "alone")]) == 0
+    alone = Run.open(tmp_path / "alone")
+    assert weights(alone.checkpoints.step_path(6)) == weights(run.checkpoints.step_path(6))
+
+
+def test_train_goes_on_with_a_row(copy, capsys):
+    run = Run.open(copy / "base-seed1")
+    command = train_command(run.config.replace({"training.steps": 8})).split()[2:]
+    assert main(["train", *command, "--output", str(run.path)]) == 0
+    assert "going on from step 6" in capsys.readouterr().out
+    assert run.history()[-1]["step"] == 8
+
+
+def test_rows_with_a_result_are_left_and_a_killed_one_goes_on(arguments, copy, capfd):
+    """In a folder that was moved."""
+    (copy / "A-h4-seed1" / "result.json").unlink()
+    before = (copy / "base-seed1" / "result.json").stat().st_mtime_ns
+    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]) == 0
+    printed = capfd.readouterr().out
+    assert f"{copy}/A-h4-seed1" in printed and "going on from step 6" in printed
+    assert f"{copy}/base-seed1" not in printed
+    assert (copy / "base-seed1" / "result.json").stat().st_mtime_ns == before
+    assert (copy / "A-h4-seed1" / "result.json").exists()
+
+
+def test_the_table_has_the_rows_and_what_makes_them(copy, capsys):
+    assert main(["ablate", "--table", "--output", str(copy)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"\| A-h4 \| h 4, d_k 8, d_v 8 +\|", printed)
+    assert printed.strip() == (copy / "table3.md").read_text("utf-8").strip()
+
+
+def test_a_row_that_fails_does_not_stop_the_others(arguments, copy, capsys):
+    for path in ("base-seed1", "table3.md", "table3.png"):
+        (copy / path).rename(copy.parent / path)
+    (copy / "base-seed1").mkdir()
+    (copy / "base-seed1" / "thesis").touch()
+    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]) == 1
+    printed = capsys.readouterr().out
+    assert "is not a run directory" in printed and "row base, seed 1 failed" in printed
+    assert re.search(r"\| A-h4 ", printed)
+    assert "A-h4" in (copy / "table3.md").read_text("utf-8")
+    assert not (copy / "table3.png").exists()  # no base, no differences
+
+
+def test_ctrl_c_is_passed_on_to_the_row_that_trains(arguments, tmp_path):
+    output = tmp_path / "rows"
+    endless = [*arguments, "--set", "training.evaluate_every=1000000", "--rows", *ROWS_HERE]
+    endless[endless.index("--steps") + 1] = "1000000"
+    process = subprocess.Popen(
+        [*TF_TRANSFORMER, *endless, "--output", str(output)],
+        env=environment(), stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in process.stdout:
+        if "steps to go" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stdout.read()
+    assert process.wait() == 130
+    assert "the same command goes on from here" in rest
+    assert not (output / "A-h4-seed1").exists()
+    run = Run.open(output / "base-seed1")
+    assert run.checkpoints.state_steps()[-1] >= 50  # saved, and no process left that trains
+    with locked(run.path):
+        assert not (run.path / "result.json").exists()
+
+
+def test_no_row_is_begun_when_the_time_is_over(arguments, finished, capfd):
+    results = [finished / f"{row}-seed1" / "result.json" for row in ROWS_HERE]
+    kept = [path.read_text("utf-8") for path in results]
+    for path in results:
+        path.unlink()
+    more = ["--rows", *ROWS_HERE, "--output", str(finished), "--stop-after", "0.3s"]
+    assert main([*arguments, *more]) == 0
+    assert "the same command goes on from here" in capfd.readouterr().out
+    assert not results[-1].exists()
+    for path, text in zip(results, kept, strict=True):
+        path.write_text(text, "utf-8")
+
+
+def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["ablate", "--params-only"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"\| base +\| +\| 63,045,632 +\| 63\.0 ", printed)
+    assert all(f"| {row} " in printed for row in ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--scale", "32"], "A-h32"),
+        (["--rows", "Z"], "no row 'Z'"),
+        (["--set", "model.dropout=0.5"], "undo"),
+        (["--table", "--output", "nothing"], "no results yet"),
+        (["--table", "--scale", "32"], "ablate-32 has no results yet"),
+        (["--valid", "nothing"], "needs --train"),
+        (["--seeds", "1", "-1"], "training.seed"),
+        (["--stop-after", "5 steps"], "ablate stops after a time"),
+    ],
+)
+def test_mistakes_are_told_before_any_work(more, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(capsys, ["ablate", *more], expected)
+
+
+def test_a_folder_keeps_to_one_setting(arguments, copy, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    more = [*arguments, "--set", "training.beta_2=0.9", "--output", "rows", "--rows", "base"]
+    assert_refused(capsys, more, "rows of other settings: training.beta_2 was 0.98, now 0.9")
+
+
+def test_an_ordinary_run_is_not_made_one_of_rows(arguments, copy, capsys, monkeypatch):
+    monkeypatch.chdir(copy)
+    more = [*arguments, "--output", "base-seed1", "--rows", "base"]
+    assert_refused(capsys, more, "base-seed1 exists and is not of an ablate")

@@ -1,0 +1,135 @@
+"""`attention` draws and writes what the run attends to, of the head that was asked for."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import assert_refused, stdin_of
+
+from tf_transformer.cli.main import main
+from tf_transformer.config import DecodingConfig
+from tf_transformer.run import Run
+from tf_transformer.tasks.sequences import load_translator
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run):
+    return load_translator(Run.open(trained_run.path), "best", DecodingConfig())
+
+
+@pytest.fixture
+def pair(trained_run) -> tuple[str, str]:
+    return trained_run.lines("dev.en")[0], trained_run.lines("dev.de")[0]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def attention(run, pair, *options: str) -> dict:
+    sentence, target = pair
+    given = ["--sentence", sentence, "--target", target, "--data", "a.json", *options]
+    assert main(["attention", str(run.path), *given]) == 0
+    return json.loads(Path("a.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_the_data_are_the_weights_of_every_head(trained_run, translator, pair, kind):
+    data = attention(trained_run, pair, "--kind", kind)
+    [expected] = translator.attention([pair[0]], [pair[1]])
+    heads = getattr(expected, kind)[0]
+    assert list(data["panels"]) == [f"head {number}" for number in range(1, len(heads) + 1)]
+    np.testing.assert_allclose(list(data["panels"].values()), heads, atol=1e-5)
+    shape = len(heads), len(data["rows"]), len(data["columns"])
+    assert np.shape(list(data["panels"].values())) == shape
+    assert (data["kind"], data["layer"], data["links"]) == (kind, 1, [])
+
+
+def test_one_head_is_counted_from_1(trained_run, pair):
+    whole = attention(trained_run, pair, "--kind", "cross")
+    one = attention(trained_run, pair, "--kind", "cross", "--layer", "1", "--head", "2")
+    assert one["panels"] == {"head 2": whole["panels"]["head 2"]}
+    assert one["panels"]["head 2"] != whole["panels"]["head 1"]
+
+
+def test_the_decoder_reads_the_pieces_before_the_one_it_predicts(trained_run, pair):
+    data = attention(trained_run, pair, "--kind", "decoder")
+    assert data["columns"] == ["<s>", *data["rows"][:-1]]
+    for weights in data["panels"].values():
+        assert np.count_nonzero(np.triu(weights, 1)) == 0
+        assert weights[0][0] == 1
+
+
+def test_the_alignment_is_the_mean_of_the_heads_with_the_links_of_translate(
+    trained_run, capsys
+):
+    sentence = trained_run.lines("dev.en")[0]
+    Path("in.txt").write_text(f"{sentence}\n", "utf-8")
+    with stdin_of(Path("in.txt")):
+        assert main(["translate", str(trained_run.path), "--alignments", "links"]) == 0
+    best = capsys.readouterr().out.removesuffix("\n")
+    pair = sentence, best
+    data = attention(trained_run, pair)
+    cross = attention(trained_run, pair, "--kind", "cross")
+    mean = np.mean(list(cross["panels"].values()), axis=0)
+    np.testing.assert_allclose(data["panels"]["mean of heads"], mean, atol=1e-5)
+    words = {"rows": best.split(), "columns": sentence.split()}
+    found = {
+        tuple(words[side].index(spelled(data, side, link)) for side in ("columns", "rows"))
+        for link in data["links"]
+    }
+    pairs = [one.split("-") for one in Path("links").read_text().split()]
+    assert len(set(words["rows"])) == len(words["rows"])  # so that `index` finds the word
+    assert found == {(int(source), int(target)) for source, target in pairs}
+
+
+def spelled(data: dict, side: str, link: dict) -> str:
+    """The word whose pieces a link covers."""
+    start, stop = link[side]
+    return "".join(data[side][start:stop]).replace("▁", "")
+
+
+def test_without_a_target_the_models_own_translation_is_looked_into(
+    trained_run, translator, pair
+):
+    options = ["--sentence", pair[0], "--data", "a.json"]
+    assert main(["attention", str(trained_run.path), *options]) == 0
+    [[best]] = translator.translate([pair[0]])
+    assert json.loads(Path("a.json").read_text("utf-8"))["target"] == best.text
+
+
+def test_each_file_is_told_in_a_line(trained_run, capsys):
+    command = ["attention", str(trained_run.path), "--sentence", "Good day.", "--target", "Gut"]
+    assert main(command) == 0
+    assert capsys.readouterr().out == "attention.png\n"
+    assert main([*command, "--kind", "encoder", "--output", "e.svg", "--data", "e.json"]) == 0
+    assert capsys.readouterr().out == "e.json\ne.svg\n"
+    assert main([*command, "--data", "only.json"]) == 0
+    assert capsys.readouterr().out == "only.json\n"
+    names = sorted(path.name for path in Path().iterdir())
+    assert names == ["attention.png", "e.json", "e.svg", "only.json"]
+    assert "encoder self-attention, layer 1 of 1" in Path("e.svg").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--layer 2", "--layer must be in 1 to 1. Received: 2"),
+        ("--layer 0", "--layer must be in 1 to 1. Received: 0"),
+        ("--kind cross --layer 1 --head 9", r"--head must be in 1 to \d. Received: 9"),
+        ("--kind cross --layer 1 --head 0", r"--head must be in 1 to \d. Received: 0"),
+        ("--kind cross --head 1", "--head needs --layer. Received: --head 1 alone"),
+        ("--layer 1 --head 1", "--head needs --kind encoder, decoder or cross"),
+        ("--ensemble other", "a single model. Received: --ensemble"),
+        ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf"),
+        ("--target=", "--target must be a text. Received: a blank one"),
+        ("--sentence=", "--sentence must be a text. Received: a blank one"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(trained_run, capsys, options, expected):
+    command = ["attention", str(trained_run.path), "--sentence", "Good morning."]
+    assert_refused(capsys, [*command, *options.split()], expected)

@@ -1,0 +1,43 @@
+"""`tf-transformer average` on a trained run."""
+
+import numpy as np
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli.main import main
+from tf_transformer.run import Run
+
+
+def mean_of(run: Run, steps: list[int]) -> dict[str, np.ndarray]:
+    files = [np.load(run.checkpoints.step_path(step)) for step in steps]
+    names = [name for name in files[0] if name.startswith("model/")]
+    return {name: np.mean([file[name] for file in files], axis=0) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        ([], [80, 160, 240]),  # fewer than the five of the default
+        (["--last", "2"], [160, 240]),
+        (["--best", "1"], None),
+    ],
+)
+def test_the_average_is_of_the_checkpoints_asked_for(copied, capsys, arguments, steps):
+    run = Run.open(copied)
+    if steps is None:
+        steps = [max(run.history(), key=lambda record: record["valid_bleu"])["step"]]
+    assert main(["average", str(copied), *arguments]) == 0
+    shown = ", ".join(map(str, steps))
+    assert capsys.readouterr().out.endswith(
+        f"mean of {len(steps)} checkpoints, steps {shown}\n"
+    )
+    with np.load(run.checkpoints.average) as average:
+        for name, mean in mean_of(run, steps).items():
+            np.testing.assert_allclose(average[name], mean, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--last", "4"], ["--best", "9"], ["--last", "0"], ["--last", "-1"]]
+)
+def test_more_checkpoints_than_there_are_is_refused(workplace, capsys, arguments):
+    assert_refused(capsys, ["average", "run", *arguments], "between 1 and 3.*Received: ")

@@ -1,0 +1,32 @@
+"""`card`: the card that training writes, made again."""
+
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli.main import main
+
+
+def test_it_prints_what_training_has_written(trained_run, copied, capsys):
+    written = (copied / "card.md").read_text("utf-8")
+    written = written.replace(f"--output {trained_run.path}", f"--output {copied}")
+    (copied / "card.md").unlink()
+    assert main(["card", str(copied)]) == 0
+    assert capsys.readouterr().out == written
+    assert (copied / "card.md").read_text("utf-8") == written
+
+
+@pytest.mark.parametrize(("option", "rate"), [("--gpu=P100", 9.5), ("--sustained-tflops=2", 2)])
+def test_the_cost_is_also_by_the_rate_of_the_device(copied, option, rate, capsys):
+    assert main(["card", str(copied), option]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if f"x {rate:g} TFLOP/s: " in line]
+    (time,) = [line for line in lines if line.startswith("- time of training: ")]
+    seconds = float(time.split()[4].replace(",", ""))
+    expected = pytest.approx(seconds * rate * 1e12, abs=0.6 * rate * 1e12)
+    assert float(line.split()[-1]) == expected
+
+
+def test_mistakes_are_a_line(workplace, capsys):
+    assert_refused(capsys, ["card", "begun"], "has no evaluation yet")
+    assert_refused(capsys, ["card", "thesis"], "not a run directory")
+    assert_refused(capsys, ["card", "run", "--gpu", "T4"], "no sustained rate of a 'T4'")

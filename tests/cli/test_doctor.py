@@ -1,0 +1,91 @@
+"""`tf-transformer doctor`: a line for each check, a count, and status 0."""
+
+import re
+
+import pytest
+from command_line import assert_refused, tree
+
+from tf_transformer.cli.main import main
+
+TEXT = [
+    "encoding", "control characters", "HTML entities", "tokenised text", "case", "empty lines",
+    "length", "length ratio", "copies", "swapped languages", "repetitions", "overlap",
+]  # fmt: skip
+OPTIONS = "--train train --valid fresh --source en --target de"
+
+
+@pytest.fixture
+def texts(workplace):
+    """The workplace, with a dev set that is not in train: half of the training text is it."""
+    for language in ("en", "de"):
+        lines = (workplace / f"train.{language}").read_text("utf-8").splitlines(keepends=True)
+        (workplace / f"train.{language}").write_text("".join(lines[:250]), "utf-8")
+        (workplace / f"fresh.{language}").write_text("".join(lines[250:]), "utf-8")
+    return workplace
+
+
+def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
+    """(verdict, check, text) of the lines; the last line is the right count of warnings."""
+    assert main(["doctor", *arguments.split()]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    found = [re.fullmatch(r"(ok|warning) +([^:]+): (.+)", line).groups() for line in lines]
+    warnings = sum(verdict == "warning" for verdict, _, _ in found)
+    assert last == f"{warnings} warning{'' if warnings == 1 else 's'}"
+    return found
+
+
+def test_text_without_a_run_is_checked_and_nothing_is_written(texts, capsys):
+    before = tree(texts)
+    found = doctor(capsys, OPTIONS)
+    assert [check for _, check, _ in found] == [*TEXT, "memory"]
+    assert {verdict for verdict, _, _ in found} == {"ok"}
+    assert tree(texts) == before
+
+
+def test_a_run_is_checked_with_its_tokenizer_and_corpora(workplace, capsys):
+    before = tree(workplace / "run")
+    found = doctor(capsys, "run")
+    checks = [*TEXT, "vocabulary", "unknown characters", "unused pieces", "filters", "memory"]
+    assert [check for _, check, _ in found] == checks
+    assert [check for verdict, check, _ in found if verdict == "warning"] == ["overlap"]
+    assert tree(workplace / "run") == before
+
+
+def test_a_tokenizer_that_is_given_is_held_against_the_text(texts, capsys):
+    (texts / "fresh.de").write_text("Łódź.\n" * 50, "utf-8")
+    found = doctor(capsys, f"{OPTIONS} --set data.tokenizer=run/tokenizer.model")
+    (text,) = [text for _, check, text in found if check == "unknown characters"]
+    assert "50 of 50 target lines of dev" in text
+
+
+def test_test_text_is_compared_with_train(texts, capsys):
+    found = doctor(capsys, f"{OPTIONS} --test train")
+    assert [(check, text) for verdict, check, text in found if verdict == "warning"] == [
+        ("overlap", found[11][2])
+    ]
+    assert found[11][2].startswith("250 of 250 pairs of test (100%)")
+
+
+def test_the_settings_of_the_command_line_count(texts, capsys):
+    options = f"{OPTIONS} --model base --batch-tokens 1000000000 --devices 2"
+    (*_, memory) = doctor(capsys, options)
+    assert memory[0] == "warning" and "--max-tokens-per-device" in memory[2]
+
+
+def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
+    assert {verdict for verdict, _, _ in doctor(capsys, "")} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("thesis", "thesis is not a run directory"),
+        ("run --model base --set model.dropout=0", "Received: run and --model, --set"),
+        ("--train uneven --valid dev --source en --target de", "300 and uneven.de with 299"),
+        (f"{OPTIONS} --test nowhere", "There is no nowhere.en"),
+        (f"{OPTIONS} --devices 0", "--devices must be at least 1"),
+        ("--train train", "Own data needs"),
+    ],
+)
+def test_mistakes_are_one_line(texts, capsys, arguments, expected):
+    assert_refused(capsys, ["doctor", *arguments.split()], expected)

@@ -1,0 +1,40 @@
+"""`draw` writes the picture of the line asked for."""
+
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch) -> None:
+    """The current folder holds gold and parsed, of two trees and a blank line each."""
+    monkeypatch.chdir(tmp_path)
+    Path("gold").write_text("(S (NP (PRP We)) (VP (VBD won)))\n(S (VP (VB Go)))\n\n")
+    Path("parsed").write_text("(S (NP (PRP We)) (VP (VBD won)))\n(S (NP (VB Go)))\n\n")
+
+
+@pytest.mark.parametrize(("line", "word", "differs"), [(1, "won", False), (2, "Go", True)])
+def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
+    pytest.importorskip("matplotlib")
+    options = ["--line", str(line), "--output", "new/tree.svg"]
+    assert main(["draw", "gold", "parsed", *options]) == 0
+    assert capsys.readouterr().out == "new/tree.svg\n"
+    text = Path("new/tree.svg").read_text("utf-8")
+    assert f"<!-- {word} -->" in text
+    assert ("#d55e00" in text) == differs
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--output tree.txt", "must end in .png or .svg. Received: tree.txt"),
+        ("--output tree.svg --line 4", "--line must be between 1 and 3 for gold. Received: 4"),
+        ("--output tree.svg --line 0", "--line must be between 1 and 3 for gold. Received: 0"),
+        ("--output tree.svg --line 3", "gold:3: expected one tree. Received: 0"),
+    ],
+)
+def test_draw_refuses_what_it_cannot_draw(capsys, options, expected):
+    assert_refused(capsys, ["draw", "gold", "parsed", *options.split()], expected)

@@ -1,0 +1,109 @@
+"""`evaluate` of finished files: several references, the report, trees."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from command_line import assert_refused
+
+from tf_transformer.cli.main import main
+
+HYPOTHESES = ["Ein Mann geht über die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]
+FIRST = ["Ein Mann überquert die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]
+SECOND = ["Ein Mann geht über die Straße.", "Zwei Hunde toben im Schnee."]
+GOLD = [
+    "(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))",
+    "(TOP (S (NP (PRP It)) (VP (VBZ is) (ADJP (JJ old)))))",
+    "(TOP (S (VP (VB Go))))",
+    "(TOP (S (VP (VB Stay))))",
+]
+PARSED = [
+    "(TOP (S (NP (DT The)) (VP (NN dog) (VBZ barks)) (. .)))",
+    "(TOP (S (NP (PRP It)) (VP (VBZ is) (ADJP (JJ old)))))",
+    "",
+    "(TOP (S (VP (VB Stay)))",
+]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> None:
+    """The current folder holds hyp, ref1, ref2, gold and parsed."""
+    texts = {"hyp": HYPOTHESES, "ref1": FIRST, "ref2": SECOND, "gold": GOLD, "parsed": PARSED}
+    monkeypatch.chdir(tmp_path)
+    for name, lines in texts.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    Path("unlabelled.prm").write_text("LABELED 0\nDELETE_LABEL TOP\nCUTOFF_LEN 3\n")
+
+
+def evaluate(line: str) -> int:
+    return main(["evaluate", *line.split()])
+
+
+def test_several_references_are_those_of_sacrebleu(files, capsys):
+    line = "--hypothesis hyp --reference ref1 --reference ref2"
+    assert evaluate(line) == 0
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [FIRST, SECOND]).score
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"BLEU {expected:.2f}  nrefs:2|")
+    assert printed.endswith("\nexact 50.0% (1 of 2)\n")
+
+
+def test_the_report_has_every_kind_and_the_caution(files, capsys):
+    pytest.importorskip("sacremoses")
+    assert evaluate("--hypothesis hyp --reference ref1 --report de") == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [FIRST]).score
+    assert lines[0].startswith("BLEU, sacreBLEU's 13a tokens") and f"{expected:.4f}" in lines[0]
+    assert [line.partition("tok:")[2].partition("|")[0] for line in lines[:7]] == [
+        "13a", "13a", "intl", "none", "", "moses-de", "moses-de-atat"
+    ]  # fmt: skip
+    assert lines[7].startswith("caution: Compare only figures of one kind")
+    assert lines[8] == "exact 50.0% (1 of 2)"
+
+
+def test_without_sacremoses_the_report_says_what_to_install(files, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    line = "evaluate --hypothesis hyp --reference ref1 --report de"
+    assert_refused(capsys, line.split(), "needs sacremoses: pip install sacremoses")
+
+
+def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):
+    assert evaluate("--hypothesis parsed --reference gold --brackets") == 0
+    printed = capsys.readouterr()
+    # By hand: of S, NP, VP in the first only S matches; all of S, NP, VP, ADJP in the second.
+    rows = {line[:20].strip(): line[20:].split() for line in printed.out.splitlines()[1:]}
+    assert rows["valid"] == ["2", "2"]
+    assert (rows["errors"], rows["skipped"]) == (["1", "1"], ["1", "1"])
+    assert rows["recall"] == rows["precision"] == rows["F1"] == ["71.43", "71.43"]
+    assert rows["complete match"] == ["50.00", "50.00"]
+    assert (
+        "sentence 4 is left out: output:4:1: no well-formed tree" in printed.out + printed.err
+    )
+
+
+def test_a_parameter_file_sets_the_rules(files, capsys):
+    line = "--hypothesis parsed --reference gold --brackets --rules unlabelled.prm"
+    assert evaluate(line) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row for row in rows if "<= 3 words" in row]
+    assert [row.split()[1:] for row in rows if row.startswith("valid")] == [["2", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--reference ref1 --reference gold", "hyp with 2, gold with 4"),
+        ("--reference ref1 --report klingon", "one of the languages .* Received: klingon"),
+        ("--reference ref1 --report de --lowercase", "--report has every kind: leave out"),
+        ("--reference ref1 --report de --tokenize none", "--report has every kind: leave out"),
+        ("--reference ref1 --rules unlabelled.prm", "--rules are for trees: add --brackets"),
+        ("--reference ref1 --reference ref2 --brackets", "compares one --hypothesis with one"),
+        ("--reference ref1 --brackets", "ref1:1:1: no well-formed tree: Ein outside"),
+        ("--reference ref1 --brackets --rules hyp", "hyp:1: a line must begin with one of"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(files, capsys, line, expected):
+    if "klingon" in line:
+        pytest.importorskip("sacremoses")
+    assert_refused(capsys, ["evaluate", "--hypothesis", "hyp", *line.split()], expected)

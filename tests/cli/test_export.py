@@ -1,0 +1,75 @@
+"""export: which weights it takes, in which precision, and what its card says of them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tf_transformer.cli.main import main
+from tf_transformer.run import Run
+from tf_transformer.serving.publish import CARD
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.sequences import load_translator
+
+
+@pytest.fixture(scope="module")
+def exported(trained_run, tmp_path_factory):
+    base = tmp_path_factory.mktemp("models")
+    options = ["--average", "last2", "--precision", "bfloat16", "--beam", "2"]
+    assert main(["export", str(trained_run.path), "--output", str(base), *options]) == 0
+    return base / "1"
+
+
+def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
+    files = run.checkpoints.last(2)
+    with np.load(files[0]) as first, np.load(files[1]) as second:
+        names = [name for name in first.files if name.startswith("model/")]
+        return {name: (first[name] + second[name]) / 2 for name in names}
+
+
+def test_the_average_is_what_is_served(trained_run, exported, tmp_path):
+    run = Run.open(trained_run.path)
+    np.savez(tmp_path / "mean.npz", **mean_of_last_two(run))
+    decoding = run.config.replace({"decoding.beam_size": 2}).decoding
+    translator = load_translator(run, tmp_path / "mean.npz", decoding, precision="bfloat16")
+    texts = trained_run.lines("dev.en")[:10]
+    with SavedModelSession(exported) as session:
+        answer = session.run("serving_default", {"text": np.array(texts, object)})
+    expected = [found[0] for found in translator.translate(texts)]
+    assert [text.decode() for text in answer["translation"]] == [one.text for one in expected]
+    assert answer["score"] == pytest.approx([one.score for one in expected], abs=0.05)
+
+
+def test_bfloat16_takes_two_bytes_a_weight(trained_run, exported):
+    weights = sum(
+        weight.size for weight in mean_of_last_two(Run.open(trained_run.path)).values()
+    )
+    size = sum(file.stat().st_size for file in (exported / "variables").iterdir())
+    assert 2 * weights <= size <= 2 * 1.02 * weights + 20_000
+
+
+def test_the_card_tells_where_the_model_comes_from(trained_run, exported):
+    card = json.loads((exported / CARD).read_text("utf-8"))
+    run = Run.open(trained_run.path)
+    assert card["checkpoint"]["name"] == ("average of the last 2: step-00000160, step-00000240")
+    assert card["precision"] == "bfloat16"
+    assert card["decoding"]["beam_size"] == 2
+    assert card["config"]["model"]["d_model"] == run.config.model.d_model
+    best = max(run.history(), key=lambda record: record["valid_bleu"])
+    assert card["best_evaluation"]["valid_bleu"] == best["valid_bleu"]
+    assert "tok:13a" in card["best_evaluation"]["bleu_signature"]
+    assert set(card["data"]) == {
+        str(trained_run.corpus / name) for name in ("train.en", "train.de", "dev.en", "dev.de")
+    }
+    hashes = [*card["data"].values(), card["tokenizer_sha256"], card["checkpoint"]["sha256"]]
+    assert len({value for value in hashes if len(value) == 64}) == 6
+    assert card["versions"]["tensorflow"].startswith("2.")
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "240"])
+def test_an_average_is_of_no_single_checkpoint(trained_run, tmp_path, checkpoint, capsys):
+    options = ["--output", str(tmp_path / "new"), "--average", "last2"]
+    command = ["export", str(trained_run.path), *options, "--checkpoint", checkpoint]
+    assert main(command) == 1
+    assert "--average and --checkpoint exclude each other" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

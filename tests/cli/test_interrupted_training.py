@@ -1,0 +1,265 @@
+"""train.py, killed and stopped at any moment: it goes on, to the same weights bit for bit."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import TrainedRun, environment, train_command
+
+from tf_transformer.cli.main import main
+from tf_transformer.training.checkpoints import CheckpointFolder, is_valid
+
+STEPS, PERIOD = 36, 12
+SETTINGS = (
+    "model.d_model=32",
+    f"training.steps={STEPS}",
+    f"training.evaluate_every={PERIOD}",
+    "training.save_minutes=0.0005",  # so that every second moment or so is within a write
+    "training.ema_decay=0.9",
+    "decoding.beam_size=1",
+    "decoding.max_extra_length=2",
+)
+SECONDS = 300
+GOES_ON = "the same command goes on from here"
+
+
+@dataclass(frozen=True)
+class Session:
+    """How a process of train.py ended."""
+
+    status: int
+    lines: list[str]
+    stderr: str
+
+    def line(self, pattern: str) -> re.Match:
+        """The one line that matches."""
+        (found,) = filter(None, (re.fullmatch(pattern, line) for line in self.lines))
+        return found
+
+
+def session(command: list[str], meanwhile: Callable[[subprocess.Popen], None]) -> Session:
+    """Runs a command to its end, while something is done to its process."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment(), **pipes) as process:
+        try:
+            meanwhile(process)
+            stdout, stderr = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    return Session(process.returncode, stdout.decode().splitlines(), stderr.decode())
+
+
+def wait_until(process: subprocess.Popen, condition: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def after_step(run: Path, step: int, number: int) -> Callable[[subprocess.Popen], None]:
+    """Sends a signal at some moment after a step whose state is there."""
+
+    folder = CheckpointFolder(run / "checkpoints")
+
+    def send(process: subprocess.Popen) -> None:
+        wait_until(process, lambda: max(folder.state_steps(), default=0) >= step)
+        time.sleep(random.uniform(0, 0.1))
+        process.send_signal(number)
+
+    return send
+
+
+def within_a_write(run: Path, then: Callable[[], None]) -> Callable[[subprocess.Popen], None]:
+    """Kills a process that is writing a state, after `then` has been done beside it."""
+
+    folder = CheckpointFolder(run / "checkpoints")
+
+    def half_written() -> bool:
+        return bool(folder.state_steps() and list(folder.path.glob(".state-*.tmp")))
+
+    def send(process: subprocess.Popen) -> None:
+        while True:
+            wait_until(process, half_written)
+            process.send_signal(signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+            if half_written():
+                break
+            process.send_signal(signal.SIGCONT)
+        then()
+        process.kill()
+        process.wait()
+        assert half_written()
+
+    return send
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run that nothing disturbed, another with the same options, and its sessions."""
+
+    whole: Path
+    disturbed: Path
+    options: list[str]
+    sessions: dict[str, Session]
+
+
+def begin(trained_run: TrainedRun, folder: Path, *more: str) -> Story:
+    """Runs undisturbed; then gives the beginning of the other run the same data."""
+    tokenizer = f"data.tokenizer={trained_run.path / 'tokenizer.model'}"
+    words = [word for setting in (*SETTINGS, tokenizer) for word in ("--set", setting)]
+    options = [*trained_run.options, *words, *more]
+    whole = session(train_command(options, folder / "whole"), lambda _: None)
+    assert (whole.status, whole.stderr) == (0, ""), whole
+    return Story(folder / "whole", folder / "disturbed", options, {"whole": whole})
+
+
+@pytest.fixture(scope="module")
+def story(trained_run, tmp_path_factory) -> Story:
+    """One device: killed within a write, killed, stopped by SIGTERM, and run to the end."""
+    story = begin(trained_run, tmp_path_factory.mktemp("one"))
+    run, sessions = story.disturbed, story.sessions
+    command = train_command(story.options, run)
+
+    def second() -> None:
+        sessions["beside"] = session(command, lambda _: None)
+
+    sessions["write"] = session(command, within_a_write(run, second))
+    sessions["kill"] = session(command, after_step(run, PERIOD // 2, signal.SIGKILL))
+    sessions["term"] = session(command, after_step(run, PERIOD + 2, signal.SIGTERM))
+    sessions["end"] = session(command, lambda _: None)
+    return story
+
+
+@pytest.fixture(scope="module")
+def story_of_two(trained_run, tmp_path_factory) -> Story:
+    """Two devices: killed, interrupted by Ctrl-C, and run to the end."""
+    story = begin(trained_run, tmp_path_factory.mktemp("two"), "--devices", "2")
+    run, sessions = story.disturbed, story.sessions
+    command = train_command(story.options, run)
+    sessions["kill"] = session(command, after_step(run, 3, signal.SIGKILL))
+    sessions["int"] = session(command, after_step(run, PERIOD // 2, signal.SIGINT))
+    sessions["end"] = session(command, lambda _: None)
+    return story
+
+
+STORIES = pytest.mark.parametrize("name", ["story", "story_of_two"])
+
+
+def arrays(path: Path) -> dict[str, bytes]:
+    """The file's content, but for the time it took."""
+    with np.load(path) as archive:
+        names = set(archive) - {"progress/period_seconds", "members"}
+        return {name: archive[name].tobytes() for name in names}
+
+
+def history(run: Path) -> list[dict[str, float]]:
+    """What was measured, but for the time it took."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    times = {"tokens_per_second", "train_seconds"}
+    return [{k: v for k, v in json.loads(line).items() if k not in times} for line in lines]
+
+
+@STORIES
+def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
+    """Weights, averages, optimizer, dropout seeds, place in the data, all that was measured."""
+    story = request.getfixturevalue(name)
+    folders = [run / "checkpoints" for run in (story.whole, story.disturbed)]
+    names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
+    last = [f"{kind}-{STEPS:08d}.npz" for kind in ("state", "step")]
+    assert {*last, "best.npz", "average.npz"} <= set(names[0]) & set(names[1])
+    assert not [name for name in names[1] if name.endswith(".tmp")]
+    for name in last + ["best.npz", "average.npz"]:
+        assert arrays(folders[0] / name) == arrays(folders[1] / name), name
+    for found, expected in zip(history(story.disturbed), history(story.whole), strict=True):
+        # The replicas' sums of the training loss were added up once more, to be saved.
+        assert found == pytest.approx(expected, rel=1e-6)
+        dev = [name for name in expected if name.startswith("valid_")]
+        assert len(dev) > 5
+        assert [found[name] for name in dev] == [expected[name] for name in dev]
+    assert [record["step"] for record in history(story.whole)] == [12, 24, 36]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"), [("story", ["kill", "term", "end"]), ("story_of_two", ["int", "end"])]
+)
+def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
+    """None has an error to tell of, and none starts again."""
+    sessions = [request.getfixturevalue(name).sessions[key] for key in keys]
+    assert [one.stderr for one in sessions] == [""] * len(keys)
+    steps = [int(one.line(r"going on from step (\d+)")[1]) for one in sessions]
+    assert steps == sorted(steps)
+    assert steps[0] > 0 and steps[-1] < STEPS
+
+
+def test_a_kill_within_a_write_costs_no_checkpoint(story):
+    assert story.sessions["write"].status == -signal.SIGKILL
+    assert story.sessions["kill"].status == -signal.SIGKILL
+    assert story.sessions["end"].status == 0
+
+
+def test_a_second_process_on_the_same_run_is_refused(story):
+    """While the first stands still in the middle of a write."""
+    beside = story.sessions["beside"]
+    assert beside.status == 1
+    assert re.fullmatch(
+        r"error: \S+/disturbed is in use: another process trains there\. .*\n", beside.stderr
+    )
+    assert not [line for line in beside.lines if "step" in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "signal_name", "status"),
+    [("story", "term", "SIGTERM", 143), ("story_of_two", "int", "Ctrl-C", 130)],
+)
+def test_a_signal_saves_the_very_step_and_says_so(name, key, signal_name, status, request):
+    sessions = request.getfixturevalue(name).sessions
+    stopped = sessions[key]
+    assert (stopped.status, stopped.stderr) == (status, "")
+    found = stopped.line(rf"stopped at step (\d+) by {signal_name}; {GOES_ON}")
+    assert stopped.lines[-1] == found[0]
+    asked = f"{signal_name}: stopping after this step; once more to stop at once"
+    assert stopped.lines.count(asked) <= 1  # not if it came between two steps' ends
+    assert sessions["end"].line(rf"going on from step {found[1]}")
+
+
+def test_a_run_stops_after_so_many_steps_and_goes_on(story, tmp_path, capsys):
+    """In this process, on a copy that ended earlier."""
+    run = Path(shutil.copytree(story.disturbed, tmp_path / "run"))
+    arguments = ["train", *story.options, "--output", str(run)]
+    more = ["--set", "training.steps=48"]
+    assert main([*arguments, *more, "--stop-after", "5 steps"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"stopped at step 41 by --stop-after 5 steps; {GOES_ON}"
+    assert main([*arguments, *more, "--stop-after", "0.001s"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "going on from step 41" in lines
+    assert lines[-1] == f"stopped at step 42 by --stop-after 0.001 seconds; {GOES_ON}"
+    assert CheckpointFolder(run / "checkpoints").state_steps()[-1] == 42
+    assert all(is_valid(path) for path in (run / "checkpoints").iterdir())
+
+
+def test_other_devices_and_batches_go_on_and_say_what_changes(story_of_two, tmp_path, capsys):
+    run = Path(shutil.copytree(story_of_two.disturbed, tmp_path / "run"))
+    options = [*story_of_two.options, "--devices", "1"]
+    options += ["--set", "training.batch_tokens=512", "--set", "training.steps=38"]
+    assert main(["train", *options, "--output", str(run)]) == 0
+    stdout = capsys.readouterr().out
+    assert f"going on from step {STEPS}\n" in stdout
+    changes = [line for line in stdout.splitlines() if "bit for bit" in line]
+    assert changes == [
+        "1 instead of 2 devices and batches of another size: from here on not bit for bit as "
+        "without the change"
+    ]
+    assert history(run)[-1]["step"] == 38
+    assert history(run)[:3] == history(story_of_two.disturbed)

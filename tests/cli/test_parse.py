@@ -1,0 +1,103 @@
+"""The path of a treebank's user: train, parse, evaluate, draw."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, stdin_of
+
+from tf_transformer.cli.main import main
+from tf_transformer.config import Config
+from tf_transformer.evaluation.trees import read_line
+
+
+def test_training_prints_scores_and_what_to_type_next(parsing_run):
+    assert parsing_run.stderr == ""
+    lines = parsing_run.stdout.splitlines()
+    assert any(re.fullmatch(r"step +400  .*  dev F1 [\d.]+  .*  best", line) for line in lines)
+    assert any(re.match(r"dev F1 [\d.]+  precision .* 30 sentences, 0 err", ln) for ln in lines)
+    assert any(re.match(r"30 sentences; well-formed: [\d.]+%; ", line) for line in lines)
+    assert re.fullmatch(r"  echo '.* \.' \| \S*tf-transformer parse \S+/run", lines[-1])
+    assert not any("warning  tokenised" in line for line in lines)
+
+
+def test_the_run_says_what_it_learned_and_how_well(parsing_run):
+    config = Config.from_json((parsing_run.path / "config.json").read_text())
+    assert (config.task, config.training.best_by) == ("parsing", "f1")
+    (record,) = map(json.loads, (parsing_run.path / "metrics.jsonl").read_text().splitlines())
+    assert record["valid_f1"] > 50
+    assert 0 < record["valid_well_formed"] <= 1
+
+
+def test_the_same_command_goes_on(parsing_run, parser, capsys):
+    before = (parser / "run" / "metrics.jsonl").read_text()
+    assert main(["train", *parsing_run.options, "--output", "run"]) == 0
+    assert "going on from step 400" in capsys.readouterr().out
+    assert (parser / "run" / "metrics.jsonl").read_text() == before
+
+
+def test_sentences_become_trees_line_by_line(parser, capfd):
+    Path("in").write_text("the cat sees a ( dog ) .\n\n a bird  likes the fish .\n")
+    with stdin_of(Path("in")):
+        assert main(["parse", "run"]) == 0
+    captured = capfd.readouterr()
+    lines = captured.out.splitlines()
+    assert len(lines) == 3 and lines[1] == ""
+    words = [tree.words() for line in lines for tree in read_line(line)]
+    sentences = ["the cat sees a -LRB- dog -RRB- .", "a bird likes the fish ."]
+    assert list(map(" ".join, words)) == sentences
+    assert re.fullmatch(r"2 sentences; well-formed: .*\n", captured.err)
+
+
+def test_parse_evaluate_draw(parser, capfd):
+    record = json.loads((parser / "run" / "metrics.jsonl").read_text())
+    assert main(["parse", "run", "--words-of", "dev.ptb"]) == 0
+    Path("parsed.ptb").write_text(capfd.readouterr().out)
+    Path("gold.ptb").write_text(Path("dev.ptb").read_text().replace("(ROOT ", "(TOP "))
+    files = ["--hypothesis", "parsed.ptb", "--reference"]
+    assert main(["evaluate", "--brackets", *files, "gold.ptb"]) == 0
+    table = capfd.readouterr().out
+    assert re.search(rf"^F1 +{record['valid_f1']:.2f} ", table, re.M)
+    assert "counts as a bracket" not in table
+    assert main(["draw", "gold.ptb", "parsed.ptb", "--output", "first.svg"]) == 0
+    assert Path("first.svg").stat().st_size > 0
+
+
+def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
+    files = ["--hypothesis", "dev.ptb", "--reference", "dev.ptb"]
+    assert main(["evaluate", "--brackets", *files]) == 0
+    assert "warning  the trees in dev.ptb are under ROOT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["translate", "run"], "for runs of --task translation. .*tf-transformer parse run"),
+        (["export", "run", "--output", "e"], "for runs of --task translation"),
+        (["serve", "run"], "for runs of --task translation"),
+        (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation"),
+        (["score", "run", "--source", "in", "--target", "in"], "of --task parsing"),
+        (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task parsing"),
+        (["parse", "run", "--words-of", "in"], "in:1:1: no well-formed tree"),
+        (["parse", "run", "--beam", "0"], "beam_size` must be at least 1"),
+    ],
+)
+def test_what_a_parser_cannot_do_is_refused(parser, capsys, arguments, expected):
+    Path("in").write_text("a cat .\n")
+    assert_refused(capsys, arguments, expected)
+
+
+def test_a_translation_run_does_not_parse(workplace, capsys):
+    assert_refused(capsys, ["parse", "run"], "runs of --task parsing. .* translate run")
+
+
+def test_curves_are_of_the_tasks_own_score(parser):
+    assert main(["curves", "run", "--output", "c.svg"]) == 0
+    assert Path("c.svg").stat().st_size > 0
+
+
+def test_doctor_leaves_out_what_is_for_prose(parser, capsys):
+    assert main(["doctor", "run"]) == 0
+    checks = capsys.readouterr().out
+    assert "overlap" in checks and "tokenised text" not in checks

@@ -1,0 +1,63 @@
+"""`train --recipe`, and `recipe diff`: what departs from the paper."""
+
+import argparse
+
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli import train
+from tf_transformer.cli.main import main
+
+
+def configure(*words):
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    return train.configure(parser.parse_args(words))
+
+
+def test_a_recipe_goes_over_the_model_and_under_the_users_own_values():
+    config = configure("--model", "multi30k", "--recipe", "t2t", "--batch-tokens", "99")
+    assert (config.training.beta_2, config.training.warmup_steps) == (0.997, 8_000)
+    assert (config.model.d_model, config.training.steps) == (128, 6_000)
+    assert config.training.batch_tokens == 99
+    config = configure("--recipe", "paper", "--set", "training.warmup_steps=7")
+    assert (config.training.warmup_steps, config.training.batch_tokens) == (7, 25_000)
+
+
+def test_without_a_recipe_the_preset_has_its_own():
+    assert configure("--model", "multi30k").training.warmup_steps == 1_000
+
+
+def test_every_departure_of_a_run_is_a_line(trained_run, capsys):
+    assert main(["recipe", "diff", str(trained_run.path), "paper"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for expected in (
+        ["model.d_model", "64", "paper", "512", "(3.1)"],
+        ["model.dropout", "0.05", "paper", "0.1", "(5.4)"],
+        ["training.batch_tokens", "1,024", "paper", "25,000", "(5.1)"],
+        ["data.max_ratio", "4.0"],
+    ):
+        assert expected in lines
+    assert not [line for line in lines if line[0] == "training.beta_2"]
+
+
+def test_the_paper_is_what_a_run_is_compared_with_by_default(trained_run, capsys):
+    assert main(["recipe", "diff", str(trained_run.path)]) == 0
+    assert "the paper's base recipe" in capsys.readouterr().out
+
+
+def test_another_recipe_can_be_asked_for(trained_run, capsys):
+    assert main(["recipe", "diff", str(trained_run.path), "t2t"]) == 0
+    assert "training.beta_2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "--recipe", "papre"], "no recipe 'papre'. Did you mean 'paper'"),
+        (["recipe", "diff", "nowhere"], "not a run directory"),
+        (["recipe", "diff", "run", "t3t"], "no recipe 't3t'. Did you mean 't2t'"),
+    ],
+)
+def test_mistakes_are_a_line(workplace, words, expected, capsys):
+    assert_refused(capsys, words, expected)

@@ -1,0 +1,104 @@
+"""A row's process: signals reach it, and it does not outlive its parent."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from command_line import environment
+
+from tf_transformer.cli.row_process import Relay
+from tf_transformer.files import locked
+from tf_transformer.run import Run
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BEGIN = "import os, signal, sys, time\nto_parent = lambda n: os.kill(os.getppid(), n)\n"
+# Counts the signals it gets, answers the first with another one, and ends with their number.
+_COUNT = """
+count = 0
+def receive(number, frame):
+    global count
+    count += 1
+    if count == 1:
+        to_parent(signal.SIGTERM)
+signal.signal(signal.SIGTERM, receive)
+to_parent(signal.SIGTERM)
+end = time.monotonic() + 60
+while count < 2 and time.monotonic() < end:
+    time.sleep(0.01)
+time.sleep(0.3)
+open(sys.argv[1], "w").write(str(count))
+"""
+
+
+def relayed(script, *words):
+    with Relay() as relay:
+        return relay.run([sys.executable, "-c", _BEGIN + script, *words])
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_the_status_though_the_process_dies_of_it(number):
+    script = f"signal.signal(2, signal.SIG_DFL); to_parent({int(number)}); time.sleep(60)"
+    began = time.monotonic()
+    assert relayed(script) == 128 + number
+    assert time.monotonic() - began < 50
+
+
+def test_a_signal_is_the_status_though_the_process_ends_well():
+    script = "signal.signal(15, lambda *_: sys.exit(0)); to_parent(15); time.sleep(60)"
+    assert relayed(script) == 143
+
+
+def test_every_signal_is_passed_on_once(tmp_path):
+    assert relayed(_COUNT, str(tmp_path / "count")) == 143
+    assert (tmp_path / "count").read_text() == "2"
+
+
+def test_a_signal_before_there_is_a_process_reaches_it():
+    with Relay() as relay:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert relay.run([sys.executable, "-c", "import time; time.sleep(60)"]) == 143
+
+
+@pytest.mark.parametrize(("number", "status"), [(15, 143), (2, 130), (9, -9)])
+def test_what_kills_the_process_alone_is_told(number, status):
+    script = f"signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), {number})"
+    assert relayed(script) == status
+
+
+def test_the_status_of_a_process_without_signals_is_its_own():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    assert relayed("sys.exit(75)") == 75
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_nohup_is_respected():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert relayed("to_parent(signal.SIGHUP); time.sleep(0.2)") == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_row_whose_parent_is_killed_saves_and_ends(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    config = Run.open(tmp_path / "run").config
+    endless = {"training.steps": 1_000_000, "training.evaluate_every": 1_000_000}
+    run = Run.create_or_resume(tmp_path / "run", config.replace(endless))
+    begun = run.checkpoints.state_steps()[-1]
+    script = "from pathlib import Path; from tf_transformer.cli.row_process import *\n"
+    script += f"train_in_process(Path({str(run.path)!r}), None, 0.0)"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True
+    ) as parent:
+        for line in parent.stdout:
+            if "steps to go" in line:
+                break
+        parent.kill()
+        rest = parent.stdout.read()  # until the row has ended too
+    assert "SIGTERM" in rest
+    with locked(run.path):
+        assert run.checkpoints.state_steps()[-1] > begun

@@ -1,0 +1,107 @@
+"""What `translate` may be asked for beyond the best translation of each line."""
+
+import pytest
+from command_line import stdin_of
+
+from tf_transformer.cli.main import main
+
+
+def translated(capsys, run, file, *options: str) -> list[str]:
+    with stdin_of(file):
+        assert main(["translate", str(run), *options]) == 0
+    lines = capsys.readouterr().out.split("\n")  # samples hold what `splitlines` breaks at
+    assert lines.pop() == ""
+    return lines
+
+
+@pytest.fixture
+def four_lines(trained_run, tmp_path):
+    """A file of three sentences and an empty line."""
+    lines = trained_run.lines("train.en")
+    file = tmp_path / "in.txt"
+    file.write_text("".join(f"{line}\n" for line in (lines[0], "", lines[1], lines[2])))
+    return file
+
+
+def test_translations_begin_with_the_lines_of_the_prefix_file(
+    trained_run, four_lines, tmp_path, capsys
+):
+    prefixes = tmp_path / "prefixes.txt"
+    prefixes.write_text("Am Montag\nGanz\n\nDie Frau\n")
+    run = trained_run.path
+    begun = translated(capsys, run, four_lines, "--prefix-file", str(prefixes))
+    assert begun[0].startswith("Am Montag")
+    assert begun[1] == ""
+    assert begun[2] == translated(capsys, run, four_lines)[2]
+    assert begun[3].startswith("Die Frau")
+
+
+def test_lengths_are_limited_on_both_sides(trained_run, four_lines, capsys):
+    run = trained_run.path
+    plain = translated(capsys, run, four_lines)
+    short = translated(capsys, run, four_lines, "--max-length", "4")
+    long = translated(capsys, run, four_lines, "--min-length", "40")
+    assert all(len(one.split()) <= 3 for one in short)
+    for row in (0, 2, 3):
+        assert len(short[row]) < len(plain[row]) < len(long[row])
+    trigrams = translated(
+        capsys, run, four_lines, "--min-length", "40", "--no-repeat-ngram", "1"
+    )
+    assert trigrams != long
+
+
+def test_samples_are_drawn_again_by_the_same_seed_only(trained_run, four_lines, capsys):
+    run = trained_run.path
+    draw = ["--sample", "--temperature", "1.5", "--top-p", "0.95", "--n-best", "6"]
+    one = translated(capsys, run, four_lines, *draw, "--seed", "7")
+    assert len(one) == 4 * 6  # more than the run's beam is wide
+    assert translated(capsys, run, four_lines, *draw, "--seed", "7") == one
+    assert translated(capsys, run, four_lines, *draw, "--seed", "8") != one
+    (best, *_) = translated(capsys, run, four_lines, "--sample", "--top-k", "1")
+    assert best == translated(capsys, run, four_lines, "--beam", "1")[0]
+
+
+def test_an_ensemble_of_a_run_and_its_copy_is_that_run(
+    trained_run, copied, four_lines, tmp_path, capsys
+):
+    several, rows = ["--ensemble", str(copied), str(copied)], []
+    for options in ([], several):
+        lines = translated(capsys, trained_run.path, four_lines, "--n-best", "2", *options)
+        rows.append([line.split("\t") for line in lines])
+    texts, scores = ([[row[column] for row in found] for found in rows] for column in (2, 1))
+    assert texts[0] == texts[1]
+    assert list(map(float, scores[1])) == pytest.approx(list(map(float, scores[0])), abs=2e-4)
+
+
+def test_evaluate_and_score_take_an_ensemble(trained_run, copied, capsys):
+    source, target = (str(trained_run.corpus / f"dev.{language}") for language in ("en", "de"))
+    for name, of in (("evaluate", "--reference"), ("score", "--target")):
+        command = [name, str(trained_run.path), "--source", source, of, target]
+        assert main(command) == 0
+        alone = capsys.readouterr().out
+        assert main([*command, "--ensemble", str(copied)]) == 0
+        together = capsys.readouterr().out
+        if name == "evaluate":
+            assert together == alone
+        else:
+            figures, expected = (list(map(float, text.split())) for text in (together, alone))
+            assert figures == pytest.approx(expected, abs=1e-4)
+
+
+def test_alignments_are_a_line_of_word_pairs_for_each_line(
+    trained_run, four_lines, tmp_path, capsys
+):
+    file = tmp_path / "new" / "out.align"
+    translations = translated(
+        capsys, trained_run.path, four_lines, "--n-best", "2", "--alignments", str(file)
+    )
+    best = [row.split("\t")[2] for row in translations[::2]]
+    rows = file.read_text().split("\n")
+    assert rows.pop() == ""
+    assert rows[1] == ""
+    sources = four_lines.read_text().split("\n")
+    for source, target, row in zip(sources, best, rows, strict=False):
+        pairs = [tuple(map(int, pair.split("-"))) for pair in row.split()]
+        assert {number for _, number in pairs} == set(range(len(target.split())))
+        assert {number for number, _ in pairs} <= set(range(len(source.split())))
+    assert len(rows) == 4

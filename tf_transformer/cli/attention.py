@@ -1,0 +1,172 @@
+"""`tf-transformer attention RUN`: what the heads attend to, as a picture and as data."""
+
+import argparse
+import dataclasses
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.cli.options import add_run_options, load_translator, picture
+from tf_transformer.errors import UserError
+from tf_transformer.files import write_text
+from tf_transformer.plots.attention import Heatmaps, draw_attention
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Draws what a run attends to while it is forced to a translation of a sentence; one head, "
+    "all heads of a layer, or the alignment: the mean of the heads with the words that belong "
+    "together in boxes. Layers and heads are counted from 1."
+)
+
+BEGINNING = "<s>"  # what the decoder reads first
+# The names of rows and columns of each kind.
+_AXES = {
+    "encoder": ("source pieces", "source pieces attended to"),
+    "decoder": ("target pieces, as predicted", "target pieces attended to, as read"),
+    "cross": ("target pieces, as predicted", "source pieces attended to"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_options(parser)
+    parser.add_argument("--sentence", required=True, metavar="TEXT", help="of the source side")
+    parser.add_argument(
+        "--target", metavar="TEXT", help="its translation (default: the model's own)"
+    )
+    parser.add_argument(
+        "--kind",
+        choices=(*_AXES, "alignment"),
+        default="alignment",
+        help="encoder, decoder or cross: weights of heads; alignment: the mean of the heads "
+        "of cross-attention (default)",
+    )
+    parser.add_argument(
+        "--layer",
+        type=int,
+        metavar="N",
+        help="counted from 1 (default: that of alignments, 5 of 6 and alike)",
+    )
+    parser.add_argument(
+        "--head", type=int, metavar="N", help="counted from 1, needs --layer (default: all)"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="a .png or .svg (default: attention.png, or no picture with --data)",
+    )
+    parser.add_argument("--data", metavar="FILE", help="write pieces and weights as JSON")
+    # Hidden: it is here so that who knows it from `translate` is told why not.
+    parser.add_argument("--ensemble", nargs="+", default=(), help=argparse.SUPPRESS)
+
+
+def command(options: argparse.Namespace) -> None:
+    _check(options)
+    output = options.output or (None if options.data else "attention.png")
+    path = output and picture(output)
+    translator = load_translator(options)
+    layer = _layer(options, translator)
+    target = options.target
+    if target is None:
+        [[best]] = translator.translate([options.sentence])
+        target = best.text
+    [attention] = translator.attention([options.sentence], [target])
+    maps = _maps(options, attention, layer)
+    if options.kind == "alignment":
+        [pairs] = translator.align([options.sentence], [target], layer=layer)
+        maps = _with_links(maps, pairs)
+    if options.data:
+        write_text(Path(options.data), _json(options, target, layer, maps))
+        logger.info("%s", options.data)
+    if path:
+        draw_attention(maps, path)
+        logger.info("%s", path)
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.ensemble:
+        raise UserError("attention looks into a single model. Received: --ensemble.")
+    for name in ("sentence", "target"):
+        value = getattr(options, name)
+        if value is not None and not value.strip():
+            raise UserError(f"--{name} must be a text. Received: a blank one.")
+    if options.head is not None and options.kind == "alignment":
+        raise UserError(
+            "--head needs --kind encoder, decoder or cross: an alignment is of all heads. "
+            f"Received: --head {options.head}."
+        )
+    if options.head is not None and options.layer is None:
+        raise UserError(f"--head needs --layer. Received: --head {options.head} alone.")
+
+
+def _layer(options: argparse.Namespace, translator) -> int:
+    """The layer, counted from 0; also refuses a layer or head that the model has not."""
+    from tf_transformer.decoding.alignment import default_layer
+
+    arguments = translator.model.arguments
+    for name, number in (("layer", "num_layers"), ("head", "num_heads")):
+        given, most = getattr(options, name), arguments[number]
+        if given is not None and not 1 <= given <= most:
+            raise UserError(f"--{name} must be in 1 to {most}. Received: {given}.")
+    if options.layer is None:
+        return default_layer(arguments["num_layers"])
+    return options.layer - 1
+
+
+def _maps(options: argparse.Namespace, attention, layer: int) -> Heatmaps:
+    """The heads asked for, or their mean; layer counted from 0."""
+    kind = "cross" if options.kind == "alignment" else options.kind
+    heads = getattr(attention, kind)[layer]  # [H, rows, columns]
+    rows = attention.source if kind == "encoder" else attention.target
+    columns = attention.source
+    if kind == "decoder":
+        columns = [BEGINNING, *attention.target[:-1]]
+    if options.kind == "alignment":
+        panels = {"mean of heads": heads.mean(axis=0)}
+    elif options.head:
+        panels = {f"head {options.head}": heads[options.head - 1]}
+    else:
+        panels = {f"head {number}": head for number, head in enumerate(heads, start=1)}
+    name = {"cross": "cross-attention", "alignment": "alignment"}.get(
+        options.kind, f"{options.kind} self-attention"
+    )
+    title = f"{name}, layer {layer + 1} of {len(getattr(attention, kind))}"
+    return Heatmaps(title, panels, rows, columns, *_AXES[kind])
+
+
+def _with_links(maps: Heatmaps, pairs: list[tuple[int, int]]) -> Heatmaps:
+    """The same with boxes around the pieces of aligned words (source, target)."""
+    sources, targets = _word_ranges(maps.columns), _word_ranges(maps.rows)
+    links = [(targets[target], sources[source]) for source, target in pairs]
+    return dataclasses.replace(maps, links=links)
+
+
+def _word_ranges(pieces: Sequence[str]) -> list[range]:
+    """Where the pieces of each word are; the last piece is the end's."""
+    from tf_transformer.decoding.alignment import word_numbers
+
+    numbers = word_numbers(pieces[:-1])
+    firsts = [numbers.index(word) for word in range(numbers[-1] + 1)] if numbers else []
+    return list(map(range, firsts, [*firsts[1:], len(numbers)]))
+
+
+def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:
+    """What docs/attention.md describes."""
+    content = {
+        "sentence": options.sentence,
+        "target": target,
+        "kind": options.kind,
+        "layer": layer + 1,
+        "rows": maps.rows,
+        "columns": maps.columns,
+        "panels": {
+            title: [[round(float(weight), 6) for weight in row] for row in weights]
+            for title, weights in maps.panels.items()
+        },
+        "links": [
+            {"rows": [rows.start, rows.stop], "columns": [columns.start, columns.stop]}
+            for rows, columns in maps.links
+        ],
+    }
+    return json.dumps(content, ensure_ascii=False) + "\n"

@@ -1,0 +1,56 @@
+"""`tf-transformer average RUN`: the mean of several checkpoints' weights."""
+
+import argparse
+import logging
+
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.training.checkpoints import average_checkpoints
+from tf_transformer.training.evaluation import score_of
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Averages the weights of the last or the best checkpoints (paper 6.1) into average.npz, "
+    "for translate, evaluate and export with --checkpoint average."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="run directory of train.py")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--last",
+        type=int,
+        metavar="N",
+        help="the newest N (default: 5, or as many as are kept)",
+    )
+    which.add_argument(
+        "--best", type=int, metavar="N", help="the N best by training.best_by of those kept"
+    )
+
+
+def command(options: argparse.Namespace) -> None:
+    run = Run.open(options.run)
+    given = [number for number in (options.best, options.last) if number is not None]
+    number = given[0] if given else min(5, len(run.checkpoints.steps()))
+    kept = run.checkpoints.steps()
+    if not 1 <= number <= len(kept):
+        raise UserError(
+            f"The number of checkpoints must be between 1 and {len(kept)}, which {run.path} "
+            f"has kept (see training.keep_last). Received: {number}."
+        )
+    steps = _best(run, number) if options.best else kept[-number:]
+    used = average_checkpoints(
+        [run.checkpoints.step_path(step) for step in steps], run.checkpoints.average
+    )
+    names = ", ".join(f"{step:,}" for step in sorted(steps))
+    logger.info("%s: mean of %d checkpoints, steps %s", run.checkpoints.average, used, names)
+
+
+def _best(run: Run, number: int) -> list[int]:
+    kept = set(run.checkpoints.steps())
+    records = [record for record in run.history() if record["step"] in kept]
+    by = run.config.training.best_by
+    records.sort(key=lambda record: score_of(record, by), reverse=True)
+    return [record["step"] for record in records[:number]]

@@ -1,0 +1,33 @@
+"""`tf-transformer card RUN`: what a run is and what it cost, in Markdown."""
+
+import argparse
+
+from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.run import Run
+
+DESCRIPTION = (
+    "Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev "
+    "score with signature, cost beside the paper's Table 2, versions; also during training."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="run directory of train.py")
+    rate = parser.add_mutually_exclusive_group()
+    rate.add_argument(
+        "--sustained-tflops",
+        type=float,
+        metavar="X",
+        help="TFLOP/s that one of the devices sustains: FLOPs are also time x devices x rate",
+    )
+    rate.add_argument("--gpu", metavar="NAME", help="K80, K40, M40 or P100: the paper's rate")
+
+
+def command(options: argparse.Namespace) -> None:
+    from tf_transformer.cards.run_card import sustained_rate, write_card
+
+    run = Run.open(options.run)
+    rate = sustained_rate(options.gpu, options.sustained_tflops)
+    import_tensorflow_quietly()  # for the tokenised corpus
+    path = write_card(run, rate)
+    print(path.read_text(encoding="utf-8"), end="")

@@ -1,0 +1,77 @@
+"""`tf-transformer convert`: a run in the format of another library, or the other way round."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.options import add_run_options, load_translator
+from tf_transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run; see "
+    "docs/conversion.md."
+)
+_QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "%(prog)s [-h] RUN --to ctranslate2 DIR [--checkpoint WHICH] [--quantization TYPE]\n"
+        "       %(prog)s [-h] CHECKPOINT --from marian RUN"
+    )
+    add_run_options(
+        parser,
+        metavar="FROM",
+        help="run directory of train.py; with --from, a folder as huggingface.co has it: "
+        "config.json, vocab.json, source.spm, target.spm, model.safetensors or "
+        "pytorch_model.bin",
+    )
+    direction = parser.add_mutually_exclusive_group(required=True)
+    direction.add_argument("--to", choices=["ctranslate2"], help="the format to write")
+    direction.add_argument(
+        "--from", choices=["marian"], dest="origin", help="the format to read"
+    )
+    parser.add_argument("output", metavar="INTO", help="a new folder")
+    parser.add_argument(
+        "--quantization",
+        choices=_QUANTIZATIONS,
+        metavar="TYPE",
+        help=f"with --to, of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); int8 "
+        "may change translations: evaluate them",
+    )
+
+
+def command(options: argparse.Namespace) -> None:
+    if options.origin:
+        _from_marian(options)
+    else:
+        _to_ctranslate2(options)
+
+
+def _to_ctranslate2(options: argparse.Namespace) -> None:
+    translator = load_translator(options)
+
+    from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
+
+    output = Path(options.output)
+    quantization = options.quantization or "float32"
+    to_ctranslate2(translator.model, translator.tokenizer, output, quantization)
+    size = sum(file.stat().st_size for file in output.iterdir())
+    logger.info("converted %s to %s (%.1f MB)", options.run, output, size / 1e6)
+
+
+def _from_marian(options: argparse.Namespace) -> None:
+    if options.quantization or options.checkpoint != "best":
+        raise UserError(
+            "--quantization and --checkpoint are for --to. Received: --from marian."
+        )
+    import_tensorflow_quietly()
+
+    from tf_transformer.conversion.from_marian import from_marian
+
+    run = from_marian(Path(options.run), Path(options.output))
+    size = run.checkpoints.best.stat().st_size
+    logger.info("converted %s to %s (%.1f MB)", options.run, run.path, size / 1e6)

@@ -1,0 +1,48 @@
+"""`tf-transformer draw GOLD OUTPUT`: a predicted tree beside the gold one, as a picture."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from tf_transformer.cli.brackets import rules_of
+from tf_transformer.cli.options import picture
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.trees import Tree, read_line
+from tf_transformer.plots.parses import draw_trees
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Draws the tree of a sentence in OUTPUT below that in GOLD; both files have a tree a line "
+    "in Penn brackets. Brackets that the other tree has not are in boxes with broken lines."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("gold", metavar="GOLD", help="the right trees")
+    parser.add_argument("trees", metavar="OUTPUT", help="the trees of a parser")
+    parser.add_argument("--line", type=int, default=1, metavar="N", help="which (default: 1)")
+    parser.add_argument(
+        "--rules", metavar="FILE", help="evalb parameters (default: those of COLLINS.prm)"
+    )
+    parser.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg")
+
+
+def command(options: argparse.Namespace) -> None:
+    output = picture(options.output)
+    gold, tree = (_tree(path, options.line) for path in (options.gold, options.trees))
+    draw_trees(gold, tree, output, rules_of(options.rules))
+    logger.info("%s", output)
+
+
+def _tree(path: str, wanted: int) -> Tree:
+    """The tree of a line, counted from 1."""
+    lines = 0
+    for lines, line in enumerate(read_lines(Path(path)), start=1):
+        if lines == wanted:
+            trees = read_line(line, path, lines)
+            if len(trees) != 1:
+                raise UserError(f"{path}:{lines}: expected one tree. Received: {len(trees)}.")
+            return trees[0]
+    raise UserError(f"--line must be between 1 and {lines:,} for {path}. Received: {wanted}.")

@@ -1,0 +1,61 @@
+"""`tf-transformer parse RUN < sentences > trees`: one tree a line."""
+
+import argparse
+import itertools
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tf_transformer.cli.options import (
+    add_decoding_options,
+    add_ensemble_option,
+    add_run_options,
+    load_translator,
+)
+from tf_transformer.cli.progress import Progress
+from tf_transformer.cli.translate import CHUNK
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.tasks.treebank import check_treebank, read_pairs
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Parses stdin to stdout, a tree in Penn brackets for each line of words divided by blanks; "
+    "empty lines stay empty. Says on stderr how many trees had to be mended."
+)
+STDOUT_IS_DATA = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_options(parser)
+    add_ensemble_option(parser)
+    add_decoding_options(parser)
+    parser.add_argument(
+        "--words-of",
+        metavar="FILE",
+        help="parse the words of the trees in FILE, plain or .gz, instead of stdin",
+    )
+
+
+def command(options: argparse.Namespace) -> None:
+    lines = _lines(options.words_of)
+    translator = load_translator(options, task="parsing")
+
+    from tf_transformer.tasks.parser import Counts, Parser
+
+    parser, total, done = Parser(translator), Counts(), 0
+    with Progress() as progress:
+        while sentences := list(itertools.islice(lines, CHUNK)):
+            parses = parser.parse(sentences, lambda n, done=done: progress("parsed", done + n))
+            sys.stdout.writelines(f"{tree or ''}\n" for tree in parses.trees)
+            total, done = total + parses.counts, done + len(sentences)
+    logger.info("%s", total.summary())
+
+
+def _lines(treebank: str | None) -> Iterator[str]:
+    """The sentences of stdin, or of a file of trees, which is checked before anything else."""
+    if treebank is None:
+        return read_lines(0)
+    check_treebank(Path(treebank))
+    return (sentence for sentence, _ in read_pairs(Path(treebank)))

@@ -1,0 +1,123 @@
+"""A run that exists, trained in a process of its own: its memory ends with it."""
+
+import argparse
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from tf_transformer.cli.console import import_tensorflow_quietly, run_command
+from tf_transformer.cli.train import train_run
+from tf_transformer.files import locked
+from tf_transformer.run import Run
+from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+
+logger = logging.getLogger(__name__)
+
+DONE, FAILED = 0, 1
+STOPPED = 75  # by its budget, with everything saved
+# What stops this process, and as what the other one gets it: it saves on Ctrl-C and SIGTERM.
+_PASSED_ON = {
+    signal.SIGINT: signal.SIGINT,
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGHUP: signal.SIGTERM,
+}
+BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
+
+
+def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
+    """Trains the run in `folder` to its end, or for some seconds (0: without a limit).
+
+    In one process a row after the other would add up: about 70 MB a row of one layer, measured.
+    Signals are passed on, once each, so that the run is saved.
+
+    Returns:
+        DONE, FAILED (which has been explained), STOPPED, one of BY_SIGNAL if a signal came
+        meanwhile, however the process ended, or what else ended it.
+    """
+    words = [str(folder), "--parent", str(os.getpid()), "--seconds", str(seconds)]
+    words += ["--devices", str(devices)] if devices is not None else []
+    with Relay() as relay:
+        return relay.run([sys.executable, "-m", __name__, *words])
+
+
+class Relay:
+    """Runs a process; in the block of a `with`, signals to this one are passed on to it."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._pending: list[int] = []
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Self:
+        # Under nohup, SIGHUP stays ignored.
+        nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        numbers = [n for n in _PASSED_ON if not (nohup and n == signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._receive) for number in numbers}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def run(self, words: list[str]) -> int:
+        """Runs a command; its status, or 128 + the first signal that came or that killed it."""
+        # A session of its own: a terminal sends Ctrl-C to all of this one's, and twice is too
+        # much.
+        self._process = subprocess.Popen(words, start_new_session=True)
+        self._pass_on()  # what came before there was a process
+        status = self._process.wait()
+        if self._first:
+            return 128 + self._first
+        return 128 - status if -status in _PASSED_ON else status
+
+    def _receive(self, number: int, _frame) -> None:
+        self._first = self._first or number
+        self._pending.append(_PASSED_ON[number])
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Each once, though the next signal may interrupt this at any point."""
+        with suppress(IndexError):
+            while self._process:
+                self._process.send_signal(self._pending.pop(0))
+
+
+def command(options: argparse.Namespace) -> int:
+    """What the process does."""
+    threading.Thread(target=_end_with, args=(options.parent,), daemon=True).start()
+    import_tensorflow_quietly()
+    folder, config = Path(options.folder), Run.open(options.folder).config
+    try:
+        with Stopper(Budget(seconds=options.seconds)) as stopper, locked(folder):
+            train_run(config, folder, options.devices, stopper)
+    except Interrupted as stop:
+        logger.info("%s", stop)
+        return stop.status or STOPPED
+    return DONE
+
+
+def _end_with(parent: int) -> None:
+    """Stops this process, which saves, when its parent was killed and passes nothing on."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--devices", type=int)
+    return run_command(sys.modules[__name__], parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,116 @@
+"""`tf-transformer serve RUN_OR_SAVEDMODEL`: an HTTP server with TF Serving's REST paths."""
+
+import argparse
+import contextlib
+import logging
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.export import export_run
+from tf_transformer.errors import UserError
+from tf_transformer.serving.versions import is_version, versions
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving and a page to "
+    "try it; a run is exported first. See docs/serving.md."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="RUN_OR_SAVEDMODEL",
+        help="run directory of train.py, or a folder that export.py wrote",
+    )
+    parser.add_argument("--name", help="of the model in the paths (default: its folder's)")
+    parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
+    parser.add_argument("--port", type=int, default=8501, help="0 for any that is free")
+    parser.add_argument(
+        "--deadline", type=float, default=30.0, metavar="SECONDS", help="for one request"
+    )
+    parser.add_argument(
+        "--max-body", type=int, default=1 << 20, metavar="BYTES", help="of one request"
+    )
+    parser.add_argument(
+        "--max-waiting", type=int, default=256, metavar="ROWS", help="in the queue"
+    )
+
+
+# The most of --deadline is a day: more is a mistake, and infinity no number of milliseconds.
+_BOUNDS = {
+    "port": (0, 65_535),
+    "deadline": (0.001, 86_400.0),
+    "max_body": (1, 1 << 30),
+    "max_waiting": (1, 1 << 20),
+}
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(options, name)
+        if not least <= value <= most:
+            option = name.replace("_", "-")
+            raise UserError(f"--{option} must be from {least} to {most}. Received: {value}.")
+
+
+def command(options: argparse.Namespace) -> None:
+    _check(options)
+    import_tensorflow_quietly()
+
+    from tf_transformer.serving import server
+    from tf_transformer.serving.batcher import Batcher
+    from tf_transformer.serving.session import SavedModelSession
+
+    with saved_model(Path(options.model)) as path:
+        name = options.name or _name(Path(options.model), path)
+        if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            raise UserError(
+                f"A model's name must be of letters, digits, '_', '.' and '-'. Received: "
+                f"{name!r}. Give another with --name."
+            )
+        limits = server.Limits(
+            body_bytes=options.max_body,
+            waiting_rows=options.max_waiting,
+            deadline=options.deadline,
+        )
+        version = int(path.name) if is_version(path.name) else 1
+        with SavedModelSession(path) as session:
+            rows = (limits.request_rows, limits.waiting_rows)
+            with contextlib.closing(Batcher(session, *rows, limits.deadline)) as batcher:
+                app = server.make_app(session, batcher, name, version, limits)
+                listening = server.make_server(app, options.host, options.port, limits)
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+                place = f"http://{options.host}:{listening.effective_port}/"
+                logger.info(
+                    "serving %s version %d on %s (Ctrl-C ends it)", name, version, place
+                )
+                listening.run()
+
+
+@contextlib.contextmanager
+def saved_model(path: Path) -> Iterator[Path]:
+    """The folder of a SavedModel: `path`, its newest version, or an export of the run."""
+    found = {number: part for number, part in versions(path).items() if part.is_dir()}
+    if (path / "saved_model.pb").exists():
+        yield path
+    elif found:
+        yield found[max(found)]
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            options = argparse.Namespace(
+                run=str(path), checkpoint=None, average=None, precision="float32"
+            )
+            yield export_run(options, Path(folder) / "model")
+
+
+def _name(given: Path, path: Path) -> str:
+    """Of MODELS/NAME/VERSION or RUN: NAME or RUN."""
+    own = given.resolve()
+    return own.parent.name if own == path.resolve() and is_version(own.name) else own.name
