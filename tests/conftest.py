@@ -1,13 +1,31 @@
 """Fixtures that several tests share."""
 
+import logging
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
+import tensorflow as tf
 from command_line import TrainedRun, run_command, train_command
+from toy_trees import toy_trees
 
 from tf_transformer.data import toy
+
+# Four logical devices, so that distribution can be tested without a GPU; before any test
+# computes anything, for TensorFlow takes no other number afterwards.
+_CPU = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 4)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_imported() -> None:
+    """Undoes what a command of an earlier test, in the same process, did to the logger."""
+    logger = logging.getLogger("tf_transformer")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+
 
 # Enough to translate most of its training sentences without an error.
 _SETTINGS = (
@@ -40,6 +58,43 @@ def trained_run(tmp_path_factory) -> TrainedRun:
     options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
     options += ["--source", "en", "--target", "de"]
     options += [word for setting in _SETTINGS for word in ("--set", setting)]
+    done = run_command(train_command(options, folder / "run"))
+    stdout, stderr = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 0, stderr
+    return TrainedRun(folder / "run", folder, options, stdout, stderr)
+
+
+# Enough to get most brackets of its grammar right, and not all.
+_PARSER_SETTINGS = (
+    "model.vocab_size=330",
+    "model.num_layers=1",
+    "model.d_model=64",
+    "model.d_ff=128",
+    "model.dropout=0",
+    "model.norm_first=true",
+    "training.steps=400",
+    "training.batch_tokens=512",
+    "training.warmup_steps=100",
+    "training.evaluate_every=400",
+    "training.average_last=1",
+    "decoding.beam_size=2",
+    "decoding.max_extra_length=40",
+)
+
+
+@pytest.fixture(scope="session")
+def parsing_run(tmp_path_factory) -> TrainedRun:
+    """A small parser that train.py has trained on 300 trees, with 30 others as the dev set.
+
+    Shared by all tests: copy it to change it. `corpus` has train.ptb and dev.ptb.
+    """
+    folder = tmp_path_factory.mktemp("parsing")
+    for split, size, seed in (("train", 300, 1), ("dev", 30, 2)):
+        text = "".join(f"{tree}\n" for tree in toy_trees(size, seed))
+        (folder / f"{split}.ptb").write_text(text, "utf-8")
+    options = ["--task", "parsing"]
+    options += ["--train", str(folder / "train.ptb"), "--valid", str(folder / "dev.ptb")]
+    options += [word for setting in _PARSER_SETTINGS for word in ("--set", setting)]
     done = run_command(train_command(options, folder / "run"))
     stdout, stderr = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0, stderr

@@ -2,11 +2,13 @@
 
 import ast
 import graphlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tf_transformer
+from tf_transformer.tasks.registry import TASKS
 
 PACKAGE = "tf_transformer"
 ROOT = Path(tf_transformer.__file__).parent
@@ -17,30 +19,88 @@ FRAMEWORKS = {"keras", "tensorflow", "tensorflow_text", "sentencepiece"}
 MAY_IMPORT = {
     "errors": [],
     "files": ["errors"],
-    "config": ["errors"],
+    "settings": ["errors"],
+    "config": ["errors", "settings"],
     "presets": ["config", "errors"],
-    "evaluation": [],
+    "recipes": ["config", "errors", "presets"],
+    "paper": [],
+    "ablation": [
+        "config", "errors", "evaluation.bleu", "files", "paper", "plots.ablation", "presets",
+        "run", "training.memory",
+    ],
+    "cards": [
+        "config", "data.corpus", "data.encoded", "errors", "evaluation.bleu", "files", "paper",
+        "presets", "recipes", "run", "training.checkpoints", "training.cost",
+        "training.evaluation", "training.memory",
+    ],
+    "evaluation": ["errors"],
+    "plots": ["errors", "evaluation", "files"],
     "layers": [],
-    "models": ["layers"],
+    "models": ["layers", "training.model"],
     "data": ["config", "errors", "files"],
     "decoding": [],
-    "decoding.candidates": ["config"],
-    "decoding.beam_search": ["config", "decoding.candidates"],
-    "decoding.translator": ["config", "data", "decoding.beam_search", "models"],
+    "decoding.rules": ["config"],
+    "decoding.candidates": ["config", "decoding.rules"],
+    "decoding.search": ["config", "decoding.candidates", "decoding.rules"],
+    "decoding.beam_search": ["decoding.candidates", "decoding.rules", "decoding.search"],
+    "decoding.sampling": [
+        "config", "decoding.beam_search", "decoding.candidates", "decoding.rules",
+        "decoding.search",
+    ],
+    "decoding.batches": ["config"],
+    "decoding.ensemble": ["models"],
+    "decoding.alignment": ["config"],
+    "decoding.forced": [
+        "config", "data.tokenizer", "decoding.alignment", "decoding.batches",
+        "decoding.ensemble", "decoding.search", "models",
+    ],
+    "decoding.translator": [
+        "config", "data.tokenizer", "decoding.batches", "decoding.beam_search",
+        "decoding.ensemble", "decoding.forced", "decoding.sampling", "decoding.search",
+        "models",
+    ],
     "training": ["config", "errors", "files", "layers", "run"],
     "training.losses": ["layers"],
-    "training.metrics": ["layers", "training.losses"],
+    "training.metrics": ["training.losses"],
     "training.schedules": [],
+    "training.optimizers": [],
+    "training.model": ["training.losses", "training.optimizers"],
+    "training.progress": ["training.model"],
+    "training.interruption": ["errors"],
+    "training.evaluation": ["errors"],
+    "training.devices": ["errors"],
     "training.checkpoints": ["errors", "files"],
+    "training.memory": ["config"],
+    "training.cost": ["config", "paper"],
     "run": ["config", "errors", "files", "training.checkpoints"],
     "tasks": [
         "config", "data", "decoding", "errors", "evaluation", "files", "models", "run",
         "training.checkpoints",
     ],
-    "serving": ["config", "decoding", "errors", "files"],
+    "tasks.record": ["config", "run"],
+    "tasks.registry": [
+        "config", "errors", "tasks.parsing", "tasks.record", "tasks.translation",
+    ],
+    "tasks.treebank": [
+        "config", "data.corpus", "errors", "evaluation.trees", "files",
+        "tasks.linearisation",
+    ],
+    "diagnosis": ["config", "data", "tasks.sequences", "training.memory"],
+    "tasks.linearisation": ["evaluation.trees"],
+    "serving": [
+        "cards.facts", "config", "data", "decoding", "errors", "evaluation", "files", "run",
+        "training.checkpoints", "training.evaluation",
+    ],
+    "conversion": [
+        "config", "data.tokenizer", "errors", "files", "layers", "models", "run", "settings",
+        "training.checkpoints",
+    ],
     "cli": [
-        "config", "data", "errors", "evaluation", "files", "presets", "run", "serving",
-        "tasks", "training.trainer",
+        "ablation", "cards", "config", "conversion", "data",
+        "decoding.alignment", "diagnosis", "errors",
+        "evaluation", "files", "plots", "presets", "recipes", "run", "serving", "tasks",
+        "training.checkpoints", "training.devices", "training.evaluation",
+        "training.interruption", "training.trainer",
     ],
 }  # fmt: skip
 
@@ -48,15 +108,26 @@ MAY_IMPORT = {
 MAY_USE = {
     "errors": set(),
     "files": set(),
+    "settings": set(),
     "config": set(),
     "presets": set(),
+    "recipes": set(),
     "evaluation": set(),
+    "plots": set(),
+    "paper": set(),
+    "ablation": set(),
     "run": set(),
+    "tasks.linearisation": set(),
+    "tasks.record": set(),
+    "tasks.registry": set(),
+    "tasks.treebank": set(),
     "layers": {"keras"},
     "models": {"keras"},
     "training.losses": {"keras"},
     "training.metrics": {"keras"},
     "training.schedules": {"keras"},
+    "training.progress": {"keras"},
+    "training.interruption": set(),
 }
 
 
@@ -73,7 +144,7 @@ MODULES = pytest.mark.parametrize("module", [name for name in SOURCES if name])
 def imported_names(module: str) -> set[str]:
     """The full names of all imported modules, also of imports inside functions."""
     names = set()
-    for node in ast.walk(ast.parse(SOURCES[module].read_text(encoding="utf-8"))):
+    for node in nodes_of(module):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -134,6 +205,37 @@ def test_frameworks_stay_where_they_belong(module):
 def test_no_module_imports_itself_in_a_circle():
     graph = {module: own_imports(module) - {module} for module in SOURCES}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+# A default and a preset's purpose are data, and say their task by its name.
+MAY_NAME_TASKS = ("tasks", "cli", "config", "presets")
+
+
+@MODULES
+def test_nothing_outside_tasks_and_the_command_line_knows_a_tasks_name(module):
+    """A new task is a module of `tasks` and a line of its registry, and no more."""
+    if not any(is_in(module, part) for part in MAY_NAME_TASKS):
+        # "translation" is an everyday word as well: the name of a served output, for one.
+        assert not strings_of(module) & (set(TASKS) - {"translation"})
+        assert not own_imports(module) & {f"tasks.{name}" for name in TASKS}
+        assert not asks_for_the_task(module), "the task does what differs, not its caller"
+
+
+def nodes_of(module: str) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(SOURCES[module].read_text(encoding="utf-8")))
+
+
+def strings_of(module: str) -> set[str]:
+    constants = (node.value for node in nodes_of(module) if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
+
+
+def asks_for_the_task(module: str) -> bool:
+    """Whether it reads `config.task`, of whatever holds the configuration."""
+    read = (node for node in nodes_of(module) if isinstance(node, ast.Attribute))
+    return any(
+        node.attr == "task" and ast.unparse(node.value).endswith("config") for node in read
+    )
 
 
 def test_the_table_names_only_modules_that_exist():

@@ -10,6 +10,7 @@ from tf_transformer.config import (
     DataConfig,
     DecodingConfig,
     ModelConfig,
+    SamplingConfig,
     TrainingConfig,
 )
 from tf_transformer.errors import UserError
@@ -134,6 +135,8 @@ def test_a_value_of_another_type_is_refused_by_name(assignment):
         "model.dropout=NaN",
         "model.positions=rotary",
         "model.max_length=0",
+        "model.activation=gelu",
+        "model.norm_epsilon=0",
         "data.tokenizer_kind=char",
         "data.max_length=7",
         "data.max_ratio=0.5",
@@ -186,6 +189,7 @@ def test_every_preset_survives_its_file(name):
 def test_every_field_survives_its_file():
     config = Config(
         preset="big",
+        task="parsing",
         model=ModelConfig(key_dim=16, value_dim=32, norm_first=True, dropout=0.0),
         data=DataConfig(train=("a", "ä b"), valid=("c",), source="en", target="de"),
         training=TrainingConfig(epsilon=1e-7, jit_compile=True, seed=2**31),
@@ -194,7 +198,7 @@ def test_every_field_survives_its_file():
     text = config.to_json()
     assert Config.from_json(text) == config
     assert "ä b" in text
-    assert set(json.loads(text)) == {"preset", *SECTIONS}
+    assert set(json.loads(text)) == {"preset", "task", *SECTIONS}
 
 
 def test_the_file_says_every_field():
@@ -207,6 +211,18 @@ def test_a_file_of_an_older_version_may_lack_newer_fields():
     record = json.loads(preset("big").to_json())
     del record["training"]["jit_compile"], record["decoding"]
     assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_file_from_before_there_were_tasks_is_of_a_translation():
+    record = json.loads(preset("big").to_json())
+    assert record.pop("task") == "translation"
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_task_of_another_type_is_refused():
+    record = json.loads(Config().to_json()) | {"task": 3}
+    with pytest.raises(UserError, match="`task` must be str. Received: 3"):
+        Config.from_json(json.dumps(record))
 
 
 @pytest.mark.parametrize(
@@ -249,3 +265,15 @@ def test_a_file_with_a_wrong_field_is_refused_by_its_name(section, fields, named
 def test_a_file_whose_preset_is_no_text_is_refused():
     with pytest.raises(UserError, match="`preset` must be str"):
         Config.from_json('{"preset": 3}')
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-40, 1e38, float("inf"), float("nan")])
+def test_a_temperature_that_computes_nothing_is_refused(temperature):
+    with pytest.raises(UserError, match="`temperature` must be from 0.01 to 100.0. Received: "):
+        SamplingConfig(temperature=temperature)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 10.1, float("inf"), float("nan")])
+def test_an_alpha_that_computes_nothing_is_refused(alpha):
+    with pytest.raises(UserError, match="`decoding.alpha` must be from 0 to 10.0. Received: "):
+        dataclasses.replace(DecodingConfig(), alpha=alpha)

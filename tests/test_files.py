@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing, write_text
+from tf_transformer.files import locked, replacing, replacing_folder, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -106,3 +106,146 @@ def test_a_killed_writer_leaves_the_old_content(tmp_path):
     assert path.read_text() == "old"
     write_text(path, "new")
     assert path.read_text() == "new"
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tf_transformer.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(folder: Path) -> subprocess.Popen:
+    """A process that holds `folder` until its input ends."""
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], **pipes)
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+@pytest.mark.parametrize("end", ["exit", "kill -9"])
+def test_a_folder_is_held_as_long_as_the_process_lives(tmp_path, end):
+    with holder(tmp_path / "new") as process:
+        with (
+            pytest.raises(UserError, match="new is in use: another process trains there"),
+            locked(tmp_path / "new"),
+        ):
+            pass
+        if end == "kill -9":
+            process.kill()
+        else:
+            process.stdin.close()
+        process.wait(timeout=30)
+    with locked(tmp_path / "new"):
+        assert names(tmp_path / "new") == []
+    with locked(tmp_path / "new"):  # and again
+        pass
+
+
+def test_an_error_in_the_block_lets_go_of_the_folder(tmp_path):
+    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
+        raise ValueError("mine")
+    with locked(tmp_path):
+        pass
+
+
+def test_an_error_of_the_block_is_not_taken_for_a_lock(tmp_path):
+    with pytest.raises(BlockingIOError, match="of a pipe"), locked(tmp_path):
+        raise BlockingIOError("of a pipe")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UserError, match="new"), locked(tmp_path / "new"):
+        pass
+
+
+def test_a_file_in_place_of_the_folder_is_a_user_error(tmp_path):
+    write_text(tmp_path / "file", "")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UserError, match="file"), locked(path):
+            pass
+
+
+# --- Folders -----------------------------------------------------------------------------
+
+
+def test_a_folder_takes_the_place_of_the_old_one_at_the_end(tmp_path):
+    path = tmp_path / "models" / "1"
+    for content in ("old", "new"):
+        with replacing_folder(path) as temporary:
+            write_text(temporary / "deep" / "a.txt", content)
+            assert temporary.parent == path.parent
+            assert not path.exists() or (path / "deep" / "a.txt").read_text() == "old"
+        assert (path / "deep" / "a.txt").read_text() == content
+    assert names(path.parent) == ["1"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
+def test_an_exception_leaves_the_old_folder(tmp_path, error):
+    with replacing_folder(tmp_path / "1") as temporary:
+        write_text(temporary / "a.txt", "old")
+    expected = UserError if error is OSError else error
+    with pytest.raises(expected), replacing_folder(tmp_path / "1") as temporary:
+        write_text(temporary / "a.txt", "half of the n")
+        raise error
+    assert (tmp_path / "1" / "a.txt").read_text() == "old"
+    assert names(tmp_path) == ["1"]
+
+
+def test_a_folder_that_must_not_be_replaced_is_not(tmp_path):
+    with (
+        pytest.raises(UserError, match="Cannot write .*1: .*not empty"),
+        replacing_folder(tmp_path / "1", replace=False) as temporary,
+    ):
+        write_text(temporary / "a.txt", "mine")
+        write_text(tmp_path / "1" / "a.txt", "of another process, meanwhile")
+    assert (tmp_path / "1" / "a.txt").read_text().startswith("of another")
+    assert names(tmp_path) == ["1"]
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path):
+    write_text(tmp_path / ".1.4242.tmp" / "a.txt", "half")
+    write_text(tmp_path / ".2.4242.tmp" / "a.txt", "of another folder")
+    with replacing_folder(tmp_path / "1") as temporary:
+        write_text(temporary / "b.txt", "whole")
+    assert names(tmp_path) == [".2.4242.tmp", "1"]
+    assert names(tmp_path / "1") == ["b.txt"]
+
+
+FOLDER_WRITER = """
+import sys
+from pathlib import Path
+from tf_transformer.files import replacing_folder
+with replacing_folder(Path(sys.argv[1])) as temporary:
+    (temporary / "a.txt").write_text("theirs")
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_writers_of_a_folder_leave_each_other_alone(tmp_path):
+    command = [sys.executable, "-c", FOLDER_WRITER, str(tmp_path / "1")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1], **pipes) as process:
+        assert process.stdout.readline() == b"begun\n"
+        with replacing_folder(tmp_path / "1") as temporary:
+            write_text(temporary / "a.txt", "ours")
+        assert (tmp_path / "1" / "a.txt").read_text() == "ours"
+        process.communicate()
+    assert process.returncode == 0
+    assert (tmp_path / "1" / "a.txt").read_text() == "theirs"
+    assert names(tmp_path) == ["1"]
+
+
+def test_two_threads_that_write_a_folder_do_not_share_one(tmp_path):
+    with replacing_folder(tmp_path / "1") as temporary:
+        write_text(temporary / "a.txt", "first")
+        with pytest.raises(UserError, match="File exists"), replacing_folder(tmp_path / "1"):
+            pass
+    assert (tmp_path / "1" / "a.txt").read_text() == "first"

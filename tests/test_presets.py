@@ -1,13 +1,14 @@
 """The presets are the paper's: Table 3 and section 5, copied here from the paper itself."""
 
 import ast
+import dataclasses
 import inspect
 
 import pytest
 
 import tf_transformer.presets
 from tf_transformer.errors import UserError
-from tf_transformer.presets import PRESETS, TABLE3, preset
+from tf_transformer.presets import PRESETS, TABLE3, TABLE4, preset
 
 # Table 3, first line, with the sentence above it: d_k = d_v = d_model / h unless changed.
 PAPER_BASE = {
@@ -59,6 +60,10 @@ PAPER_MILLIONS = {
     "table3-C-ff4096": 90,
     "big": 213,
 }
+
+
+# Section 6.3; all that it does not name stays as in the base model.
+PAPER_PARSERS = {"parsing-wsj": 16_000, "parsing-semi": 32_000}
 
 
 def table_row(name: str) -> dict[str, object]:
@@ -123,6 +128,23 @@ def test_decoding_is_that_of_section_6_1(name):
     assert (decoding.beam_size, decoding.alpha, decoding.max_extra_length) == (4, 0.6, 50)
 
 
+@pytest.mark.parametrize("name", TABLE4)
+def test_a_parser_is_that_of_section_6_3(name):
+    assert table_row(name) == PAPER_BASE | {"N": 4, "d_model": 1024, "d_k": 128, "d_v": 128}
+    config = preset(name)
+    assert (config.model.vocab_size, config.task) == (PAPER_PARSERS[name], "parsing")
+    decoding = config.decoding
+    assert (decoding.beam_size, decoding.alpha, decoding.max_extra_length) == (21, 0.3, 300)
+    base = preset("base")
+    changed = {"vocab_size": 37_000, "num_layers": 6, "d_model": 512}
+    assert dataclasses.replace(config.model, **changed) == base.model
+    assert dataclasses.replace(config.training, best_by="bleu") == base.training
+
+
+def test_both_parsers_of_table_4_are_presets():
+    assert set(TABLE4) == set(PAPER_PARSERS) <= set(PRESETS)
+
+
 @pytest.mark.parametrize(("name", "averaged"), [("base", 5), ("big", 20)])
 def test_as_many_checkpoints_are_averaged_as_in_section_6_1(name, averaged):
     assert preset(name).training.average_last == averaged
@@ -138,7 +160,7 @@ def test_presets_are_absolute():
     """No preset is made from another: a change of one row cannot move a second one."""
     tree = ast.parse(inspect.getsource(tf_transformer.presets))
     read = [node.value.id for node in ast.walk(tree) if is_subscript_of_a_name(node)]
-    assert set(read) & {"TABLE3", "PRESETS"} == {"PRESETS"}  # in `preset` alone
+    assert set(read) & {"TABLE3", "TABLE4", "PRESETS"} == {"PRESETS"}  # in `preset` alone
     assert read.count("PRESETS") == 1
 
 

@@ -1,7 +1,9 @@
 """The run directory: made, found again, and refused where it does not fit."""
 
+import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +18,9 @@ def tiny(**changes: object) -> Config:
 
 
 def with_checkpoint(run: Run) -> None:
-    """A run has something to lose from its first checkpoint on; its content is no matter."""
+    """A run has something to lose from its first state on; its content is no matter."""
     run.checkpoints.path.mkdir()
-    run.checkpoints.step_path(1).touch()
+    run.checkpoints.state_path(1).touch()
 
 
 def test_a_new_run_holds_its_configuration_and_versions(tmp_path):
@@ -57,8 +59,10 @@ def test_the_same_configuration_goes_on(tmp_path):
         ("data.train", ("other",)),
         ("training.label_smoothing", 0.2),
         ("training.seed", 2),
-        ("training.batch_tokens", 64),
         ("training.precision", "mixed_bfloat16"),
+        ("training.jit_compile", True),
+        ("training.ema_decay", 0.9),
+        ("training.best_by", "chrf"),
     ],
 )
 def test_another_configuration_is_refused_and_what_differs_is_named(tmp_path, name, value):
@@ -80,6 +84,15 @@ def test_before_the_first_checkpoint_any_setting_may_be_corrected(tmp_path):
     assert not run.tokenizer.exists()
 
 
+def test_weights_without_a_state_are_not_trained_over(tmp_path):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.checkpoints.path.mkdir()
+    run.checkpoints.best.write_bytes(b"converted")
+    with pytest.raises(UserError, match=r"best.npz has weights.*Give another --output"):
+        Run.create_or_resume(tmp_path / "one", tiny())
+    assert run.checkpoints.best.read_bytes() == b"converted"
+
+
 def test_all_differences_are_named(tmp_path):
     with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
     with pytest.raises(UserError, match=r"model\.d_ff was 512.*training\.beta_1 was 0\.9"):
@@ -90,6 +103,13 @@ def test_all_differences_are_named(tmp_path):
     ("name", "value"),
     [
         ("training.steps", 5_000),
+        ("training.batch_tokens", 64),
+        ("training.max_tokens_per_device", 32),
+        ("training.learning_rate_scale", 0.5),
+        ("training.warmup_steps", 7),
+        ("training.clip_norm", 1.0),
+        ("training.evaluate_every", 7),
+        ("training.save_minutes", 0.5),
         ("training.patience", 3),
         ("training.keep_last", 9),
         ("training.average_last", 1),
@@ -97,11 +117,46 @@ def test_all_differences_are_named(tmp_path):
         ("decoding.alpha", 1.0),
     ],
 )
-def test_what_shapes_no_weights_may_change_and_is_stored(tmp_path, name, value):
-    Run.create_or_resume(tmp_path / "one", tiny())
+def test_what_defines_neither_model_nor_loss_may_change_and_is_stored(tmp_path, name, value):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
     changed = preset("tiny").replace({name: value})
     assert Run.create_or_resume(tmp_path / "one", changed).config == changed
     assert Run.open(tmp_path / "one").config == changed
+
+
+def test_the_tokenizer_of_a_run_may_be_given_by_another_path_but_not_another(tmp_path):
+    paths = [str(tmp_path / name) for name in ("given", "moved", "other", "nothing")]
+    for path, content in zip(paths, (b"one", b"one", b"two"), strict=False):
+        Path(path).write_bytes(content)
+    given, moved, other, nothing = (tiny(data__tokenizer=path) for path in paths)
+    run = Run.create_or_resume(tmp_path / "one", given)
+    run.tokenizer.write_bytes(b"one")
+    with_checkpoint(run)
+    assert Run.create_or_resume(tmp_path / "one", moved).config == moved
+    assert Run.open(tmp_path / "one").config == moved
+    for refused in (other, nothing, tiny()):
+        with pytest.raises(UserError, match=r"data\.tokenizer was .*moved', now"):
+            Run.create_or_resume(tmp_path / "one", refused)
+
+
+def test_the_name_of_the_preset_may_change(tmp_path):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+    renamed = dataclasses.replace(tiny(), preset="mine")
+    assert Run.create_or_resume(tmp_path / "one", renamed).config == renamed
+
+
+def test_weights_alone_are_nothing_to_go_on_from(tmp_path):
+    """Of a run that can only begin again, the configuration may be corrected."""
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.checkpoints.path.mkdir()
+    run.checkpoints.step_path(1).touch()
+    corrected = tiny(model__vocab_size=500)
+    assert Run.create_or_resume(tmp_path / "one", corrected).config == corrected
+
+
+def test_what_a_killed_process_left_half_written_is_no_obstacle(tmp_path):
+    (tmp_path / ".config.json.4242.tmp").write_text("{")
+    assert Run.create_or_resume(tmp_path, tiny()).config == tiny()
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):

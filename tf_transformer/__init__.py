@@ -10,6 +10,7 @@ _PUBLIC = {
     "Perplexity": "training.metrics",
     "Tokenizer": "data.tokenizer",
     "DecodingConfig": "config",
+    "SamplingConfig": "config",
     "TokenAccuracy": "training.metrics",
     "Transformer": "models.transformer",
     "TransformerSchedule": "training.schedules",

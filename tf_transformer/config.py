@@ -1,27 +1,28 @@
 """The configuration of a run: frozen dataclasses, overrides, JSON round trip; no TensorFlow."""
 
 import dataclasses
-import difflib
 import json
-import math
-import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tf_transformer.errors import UserError
+from tf_transformer.settings import check_type, find_field, parse_assignments, require
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
 POSITIONS = ("sinusoidal", "learned")
+ACTIVATIONS = ("relu", "swish")
 TOKENIZER_KINDS = ("bpe", "unigram")
+BEST_BY = ("bleu", "chrf", "perplexity", "f1")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
-def _require(condition: bool, name: str, expected: str, received: object) -> None:
-    if not condition:
-        raise UserError(f"`{name}` must be {expected}. Received: {received!r}.")
+# Beyond these, logits divided by the temperature soon overflow or are all the same.
+TEMPERATURES = (0.01, 100.0)
+# A larger exponent of the length penalty could overflow.
+MAX_ALPHA = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,9 @@ class ModelConfig:
     """The architecture (paper 3): the arguments of `tf_transformer.Transformer`.
 
     `key_dim` and `value_dim` are sizes per head; None means d_model / num_heads.
-    `max_length` limits the input only where positions are learned.
+    `max_length` limits the input only where positions are learned. The last four are what
+    Marian's models have and the paper's has not: biases in the projections of attention and of
+    the output, another `activation`, another `norm_epsilon` of the layer norms.
     """
 
     vocab_size: int = 37_000
@@ -44,19 +47,26 @@ class ModelConfig:
     positions: str = "sinusoidal"
     tie_embeddings: bool = True
     max_length: int = 1024
+    attention_bias: bool = False
+    output_bias: bool = False
+    activation: str = "relu"
+    norm_epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "d_model", "d_ff", "num_heads", "max_length"):
             value = getattr(self, name)
-            _require(value >= 1, f"model.{name}", "at least 1", value)
-        _require(self.vocab_size > EOS_ID + 1, "model.vocab_size", "above 4", self.vocab_size)
-        _require(self.d_model % 2 == 0, "model.d_model", "even", self.d_model)
-        _require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
+            require(value >= 1, f"model.{name}", "at least 1", value)
+        require(self.vocab_size > EOS_ID + 1, "model.vocab_size", "above 4", self.vocab_size)
+        require(self.d_model % 2 == 0, "model.d_model", "even", self.d_model)
+        require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
         for name in ("key_dim", "value_dim"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, f"model.{name}", "at least 1 or None", value)
-        _require(self.positions in POSITIONS, "model.positions", f"one of {POSITIONS}",
+            require(value is None or value >= 1, f"model.{name}", "at least 1 or None", value)
+        require(self.positions in POSITIONS, "model.positions", f"one of {POSITIONS}",
                  self.positions)  # fmt: skip
+        require(self.activation in ACTIVATIONS, "model.activation", f"one of {ACTIVATIONS}",
+                self.activation)  # fmt: skip
+        require(self.norm_epsilon > 0, "model.norm_epsilon", "above 0", self.norm_epsilon)
         if self.d_model % self.num_heads and None in (self.key_dim, self.value_dim):
             raise UserError(
                 "`model.num_heads` must divide `model.d_model`, unless key_dim and value_dim "
@@ -84,24 +94,30 @@ class DataConfig:
     max_ratio: float = 4.0
 
     def __post_init__(self) -> None:
-        _require(self.tokenizer_kind in TOKENIZER_KINDS, "data.tokenizer_kind",
+        require(self.tokenizer_kind in TOKENIZER_KINDS, "data.tokenizer_kind",
                  f"one of {TOKENIZER_KINDS}", self.tokenizer_kind)  # fmt: skip
-        _require(self.max_length >= 8, "data.max_length", "at least 8", self.max_length)
-        _require(self.max_ratio >= 1, "data.max_ratio", "at least 1", self.max_ratio)
+        require(self.max_length >= 8, "data.max_length", "at least 8", self.max_length)
+        require(self.max_ratio >= 1, "data.max_ratio", "at least 1", self.max_ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """The recipe (paper 5). `batch_tokens` counts the positions of one side of a batch.
 
-    `evaluate_every` (steps) sets when dev loss and BLEU are measured and a checkpoint is
-    written; `keep_last` checkpoints stay on disk, the mean of the last `average_last` is tried
-    at the end. `patience` (evaluations without a better dev BLEU) and `clip_norm` are off at 0,
-    as in the paper.
+    A batch is that of one update, whatever the devices; a device computes at most
+    `max_tokens_per_device` positions at once, if that is not 0, and adds up the gradients.
+
+    `evaluate_every` (steps) sets when the dev set is measured and the weights are kept: the
+    best by `best_by` and the newest `keep_last`; the mean of the last `average_last` is tried
+    at the end. Every `save_minutes` all that training needs to go on is written as well.
+    `patience` (evaluations without a better score), `clip_norm` and `ema_decay` (of an
+    exponential moving average of the weights, which is evaluated and kept in their place) are
+    off at 0, as in the paper.
     """
 
     steps: int = 100_000
     batch_tokens: int = 25_000
+    max_tokens_per_device: int = 0
     warmup_steps: int = 4_000
     learning_rate_scale: float = 1.0
     beta_1: float = 0.9
@@ -109,10 +125,13 @@ class TrainingConfig:
     epsilon: float = 1e-9
     label_smoothing: float = 0.1
     clip_norm: float = 0.0
+    ema_decay: float = 0.0
     evaluate_every: int = 1_500
+    best_by: str = "bleu"
     keep_last: int = 5
     average_last: int = 5
     patience: int = 0
+    save_minutes: float = 10.0
     precision: str = "float32"
     jit_compile: bool = False
     seed: int = 1
@@ -120,20 +139,21 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_tokens", "warmup_steps", "evaluate_every", "average_last"):
             value = getattr(self, name)
-            _require(value >= 1, f"training.{name}", "at least 1", value)
-        for name in ("clip_norm", "patience", "seed"):
+            require(value >= 1, f"training.{name}", "at least 1", value)
+        for name in ("clip_norm", "patience", "seed", "max_tokens_per_device"):
             value = getattr(self, name)
-            _require(value >= 0, f"training.{name}", "0 or more", value)
-        _require(self.seed < 2**32, "training.seed", "below 2**32", self.seed)
-        for name in ("beta_1", "beta_2", "label_smoothing"):
+            require(value >= 0, f"training.{name}", "0 or more", value)
+        require(self.seed < 2**32, "training.seed", "below 2**32", self.seed)
+        for name in ("beta_1", "beta_2", "label_smoothing", "ema_decay"):
             value = getattr(self, name)
-            _require(0 <= value < 1, f"training.{name}", "in [0, 1)", value)
-        for name in ("learning_rate_scale", "epsilon"):
+            require(0 <= value < 1, f"training.{name}", "in [0, 1)", value)
+        for name in ("learning_rate_scale", "epsilon", "save_minutes"):
             value = getattr(self, name)
-            _require(value > 0, f"training.{name}", "above 0", value)
-        _require(self.keep_last >= self.average_last, "training.keep_last",
+            require(value > 0, f"training.{name}", "above 0", value)
+        require(self.keep_last >= self.average_last, "training.keep_last",
                  f"at least average_last ({self.average_last})", self.keep_last)  # fmt: skip
-        _require(self.precision in PRECISIONS, "training.precision", f"one of {PRECISIONS}",
+        require(self.best_by in BEST_BY, "training.best_by", f"one of {BEST_BY}", self.best_by)
+        require(self.precision in PRECISIONS, "training.precision", f"one of {PRECISIONS}",
                  self.precision)  # fmt: skip
 
 
@@ -142,6 +162,8 @@ class DecodingConfig:
     """Beam search (paper 6.1); the output has at most `max_extra_length` tokens more.
 
     Input is cut at `max_source_length` tokens, so that no text can take all memory and time.
+    The output has at least `min_length` tokens and at most `max_length`, EOS counted, and does
+    not hold the same `no_repeat_ngram` tokens in a row twice; all three are off at 0.
     """
 
     beam_size: int = 4
@@ -149,23 +171,70 @@ class DecodingConfig:
     max_extra_length: int = 50
     max_source_length: int = 1_024
     batch_tokens: int = 4_096
+    min_length: int = 0
+    max_length: int = 0
+    no_repeat_ngram: int = 0
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "max_extra_length", "max_source_length", "batch_tokens"):
             value = getattr(self, name)
-            _require(value >= 1, f"decoding.{name}", "at least 1", value)
-        _require(self.alpha >= 0, "decoding.alpha", "0 or more", self.alpha)
+            require(value >= 1, f"decoding.{name}", "at least 1", value)
+        for name in ("min_length", "max_length", "no_repeat_ngram"):
+            value = getattr(self, name)
+            require(value >= 0, f"decoding.{name}", "0 or more", value)
+        require(0 <= self.alpha <= MAX_ALPHA, "decoding.alpha", f"from 0 to {MAX_ALPHA}",
+                 self.alpha)  # fmt: skip
+        require(self.max_length == 0 or self.max_length >= self.min_length,
+                 "decoding.max_length", f"0 or at least min_length ({self.min_length})",
+                 self.max_length)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """Drawing translations from the model instead of searching for the best.
+
+    Each token is drawn from the distribution sharpened (below 1) or flattened (above 1) by
+    `temperature`, among the `top_k` most probable tokens (0: all) and of these among the
+    fewest whose probabilities sum to `top_p`.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        low, high = TEMPERATURES
+        require(low <= self.temperature <= high, "temperature", f"from {low} to {high}",
+                 self.temperature)  # fmt: skip
+        require(self.top_k >= 0, "top_k", "0 or more", self.top_k)
+        require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1", self.top_p)
+        require(0 <= self.seed < 2**32, "seed", "in [0, 2**32)", self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that defines a run; stored as config.json in its directory."""
+    """Everything that defines a run; stored as config.json in its directory.
+
+    `task` is what it learns, a name of `tasks.registry`.
+    """
 
     preset: str = ""
+    task: str = "translation"
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings as `{"section.field": value}`; what is in no section by its name."""
+        flat: dict[str, Any] = {}
+        for section, value in dataclasses.asdict(self).items():
+            if isinstance(value, dict):
+                flat |= {f"{section}.{name}": item for name, item in value.items()}
+            else:
+                flat[section] = value
+        return flat
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
@@ -175,7 +244,8 @@ class Config:
         """Reads what `to_json` wrote; an unknown or wrongly typed field is a UserError."""
         try:
             record = json.loads(text)
-            preset = record.pop("preset")
+            names = {"preset": record.pop("preset")}
+            names["task"] = record.pop("task", cls.task)  # older files have none
             assignments = [
                 (f"{section}.{name}", value)
                 for section, fields in record.items()
@@ -183,14 +253,16 @@ class Config:
             ]
         except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
-        return cls(preset=_typed("preset", str, preset)).replace(dict(assignments))
+        names = {name: check_type(name, str, value) for name, value in names.items()}
+        return cls(**names).replace(dict(assignments))
 
     def replace(self, values: dict[str, Any]) -> Self:
         """A copy with `{"section.field": value}` replaced, each checked against its type."""
         changes: dict[str, dict[str, Any]] = {}
         for dotted, value in values.items():
-            section, name = _find(dotted)
-            changes.setdefault(section, {})[name] = _typed(dotted, _FIELDS[dotted], value)
+            section, name = find_field(dotted, _FIELDS)
+            typed = check_type(dotted, _FIELDS[dotted], value)
+            changes.setdefault(section, {})[name] = typed
         sections = {
             section: dataclasses.replace(getattr(self, section), **fields)
             for section, fields in changes.items()
@@ -199,17 +271,7 @@ class Config:
 
     def override(self, assignments: Sequence[str]) -> Self:
         """Applies `section.field=value` strings, as the command line's --set takes them."""
-        values = {}
-        for assignment in assignments:
-            dotted, equals, text = assignment.partition("=")
-            if not equals:
-                raise UserError(
-                    f"--set expects section.field=value, such as model.dropout=0.3. "
-                    f"Received: {assignment!r}."
-                )
-            _find(dotted.strip())
-            values[dotted.strip()] = _parse(_FIELDS[dotted.strip()], text.strip())
-        return self.replace(values)
+        return self.replace(parse_assignments(assignments, _FIELDS))
 
 
 _SECTIONS = {
@@ -223,47 +285,3 @@ _FIELDS = {
     for section, cls in _SECTIONS.items()
     for name, hint in typing.get_type_hints(cls).items()
 }
-
-
-def _find(dotted: str) -> tuple[str, str]:
-    if dotted not in _FIELDS:
-        by_name = {full.partition(".")[2]: full for full in _FIELDS}
-        name = dotted.rpartition(".")[2]
-        near = difflib.get_close_matches(dotted, _FIELDS, n=1, cutoff=0.7) or [
-            by_name[match] for match in difflib.get_close_matches(name, by_name, n=1)
-        ]
-        hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(_FIELDS)}."
-        raise UserError(f"There is no setting {dotted!r}.{hint}")
-    section, _, name = dotted.partition(".")
-    return section, name
-
-
-def _parse(hint: Any, text: str) -> Any:
-    """Reads a command-line value: JSON where it is JSON, comma-separated lists, else text."""
-    if hint == tuple[str, ...]:
-        return [part for part in text.split(",") if part]
-    if hint is str:
-        return text
-    try:
-        return json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))
-    except json.JSONDecodeError:
-        return text
-
-
-def _typed(dotted: str, hint: Any, value: Any) -> Any:
-    if hint == tuple[str, ...]:
-        strings = isinstance(value, (list, tuple)) and all(type(v) is str for v in value)
-        _require(strings, dotted, "a list of strings", value)
-        return tuple(value)
-    allowed = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
-    if float in allowed and type(value) is int:
-        return float(value)
-    if int in allowed and type(value) is float and value.is_integer():
-        return int(value)
-    if type(value) not in allowed:
-        names = " or ".join("None" if a is type(None) else getattr(a, "__name__", str(a))
-                            for a in allowed)  # fmt: skip
-        raise UserError(f"`{dotted}` must be {names}. Received: {value!r}.")
-    if type(value) is float:
-        _require(math.isfinite(value), dotted, "a finite number", value)
-    return value

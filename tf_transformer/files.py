@@ -1,11 +1,17 @@
 """Writing files so that nothing is lost: beside, fsynced, renamed."""
 
+import errno
+import fcntl
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from tf_transformer.errors import UserError
+
+# What `flock` says of a folder on file systems that have no such lock, most of them networks'.
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EBADF)
 
 
 @contextmanager
@@ -31,6 +37,115 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Makes the folder if need be and holds it for this process; no file is left in it.
+
+    The system lets go of it when the process ends, however that happens.
+
+    Raises:
+        UserError: if another process holds it, or it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileExistsError:
+        raise UserError(
+            f"{folder} is not a run directory. Give --output a new folder."
+        ) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"Cannot write {folder}: {reason}. Give another folder.") from error
+    try:
+        _lock(folder, descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(folder: Path, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"{folder} is in use: another process trains there. Wait for its end, or give "
+            "another --output."
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        # A network file system without locks: then it is up to the user.
+
+
+@contextmanager
+def replacing_folder(path: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Yields a new folder beside `path`, which takes its place when the block succeeds.
+
+    Args:
+        path: the folder to write; its parents are made.
+        replace: whether a folder that is there already gives way; else it stays, and that is
+            an error.
+
+    Raises:
+        UserError: if the disk is full or the folder cannot be written; `path` is untouched.
+    """
+    try:
+        for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+            if _is_abandoned(leftover):
+                shutil.rmtree(leftover)
+        with _temporary_folder(path) as temporary:
+            yield temporary
+            for part in [*temporary.rglob("*"), temporary]:
+                sync(part)
+            with _set_aside(path) if replace else nullcontext():
+                os.rename(temporary, path)
+                sync(path.parent)
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+@contextmanager
+def _set_aside(path: Path) -> Iterator[None]:
+    """A block that puts another folder at `path`; only then does the old one go."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
+    with suppress(FileNotFoundError):
+        os.rename(path, aside)
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            os.rename(aside, path)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _temporary_folder(path: Path) -> Iterator[Path]:
+    """A new folder beside `path`, gone at the end; its lock says that somebody writes it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.mkdir(parents=True)
+    descriptor = os.open(temporary, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield temporary
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether the process that wrote the folder is gone; not where no lock can tell."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def write_text(path: Path, text: str) -> None:

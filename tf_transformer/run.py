@@ -1,6 +1,5 @@
 """The run directory: configuration, tokenizer, checkpoints, logs, versions, metrics."""
 
-import dataclasses
 import json
 import platform
 from importlib import metadata
@@ -12,9 +11,23 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.training.checkpoints import CheckpointFolder
 
-# What may change between two sessions of one run: nothing that has shaped its weights so far.
-_CHANGEABLE = ("preset", "training.steps", "training.patience", "training.keep_last",
-               "training.average_last", "decoding.")  # fmt: skip
+# What may change between two sessions of one run: nothing that defines its model, its loss or
+# the state of its optimizer.
+_CHANGEABLE = (
+    "preset",
+    "decoding.",
+    "training.steps",
+    "training.batch_tokens",
+    "training.max_tokens_per_device",
+    "training.learning_rate_scale",
+    "training.warmup_steps",
+    "training.clip_norm",
+    "training.evaluate_every",
+    "training.keep_last",
+    "training.average_last",
+    "training.patience",
+    "training.save_minutes",
+)
 
 _PACKAGES = (
     "tf-transformer",
@@ -60,26 +73,42 @@ class Run:
         A run without a checkpoint has nothing to lose: a corrected configuration replaces its.
 
         Raises:
-            UserError: if `path` holds a run with another configuration, or other files.
+            UserError: if `path` holds a run with another configuration, weights without a state
+                to go on from, or other files.
         """
         path = Path(path)
         if (path / "config.json").exists():
             before = cls.open(path)
-            changes = _changes(before.config, config)
-            if changes and before.checkpoints.steps():
+            before.checkpoints.require_state_beside_best()
+            changes = _changes(before.config, before._with_own_tokenizer(config))
+            if changes and before.checkpoints.state_steps():
                 raise UserError(
                     f"{path} holds a run of another configuration: {'; '.join(changes)}. "
                     "Give the same settings to go on, or another --output."
                 )
             if changes:
                 before.tokenizer.unlink(missing_ok=True)
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif holds_other_files(path):
             raise UserError(
                 f"{path} exists and is not a run directory. Give --output a new folder."
             )
         write_text(path / "config.json", config.to_json())
         write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
         return cls(path, config)
+
+    def _with_own_tokenizer(self, config: Config) -> Config:
+        """`config`, with this run's path of a tokenizer if its file is a copy of this run's.
+
+        A run has a copy of the tokenizer that it was given: the path of that is no matter.
+        """
+        before, given = self.config.data.tokenizer, config.data.tokenizer
+        if not (before and given):
+            return config
+        try:
+            same = Path(given).read_bytes() == self.tokenizer.read_bytes()
+        except OSError:
+            return config
+        return config.replace({"data.tokenizer": before}) if same else config
 
     def history(self) -> list[dict[str, Any]]:
         """The evaluations so far, oldest first, one record of metrics each."""
@@ -99,6 +128,16 @@ class Run:
         write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
 
 
+def holds_other_files(path: Path) -> bool:
+    """Whether `path` is no folder to write into: a file, or a folder that is not empty.
+
+    What a process that was killed has left half written does not count.
+    """
+    if not path.is_dir():
+        return path.exists()
+    return any(not each.match(".*.tmp") for each in path.iterdir())
+
+
 def versions() -> dict[str, str]:
     """Python's, the platform's and the packages' versions."""
     installed = {name: _version(name) for name in _PACKAGES}
@@ -114,19 +153,9 @@ def _version(package: str) -> str:
 
 def _changes(stored: Config, given: Config) -> list[str]:
     """What differs and may not, for a message."""
-    before, now = _flat(stored), _flat(given)
+    before, now = stored.flat(), given.flat()
     return [
         f"{name} was {before[name]!r}, now {now[name]!r}"
         for name in now
         if now[name] != before[name] and not name.startswith(_CHANGEABLE)
     ]
-
-
-def _flat(config: Config) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for section, value in dataclasses.asdict(config).items():
-        if isinstance(value, dict):
-            flat |= {f"{section}.{name}": item for name, item in value.items()}
-        else:
-            flat[section] = value
-    return flat
