@@ -66,8 +66,8 @@ class SavedModelSession:
             TimeoutError: if it takes longer than `timeout` seconds; it is ended then.
         """
         definition = self.signature(signature)
-        _check_names("inputs", inputs, definition.inputs, exactly=True)
-        _check_names("outputs", outputs, definition.outputs)
+        check_names("inputs", inputs, definition.inputs, exactly=True)
+        check_names("outputs", outputs, definition.outputs)
         feed = {}
         for name, info in definition.inputs.items():
             feed[info.name] = checked(f"{signature}: {name}", np.asarray(inputs[name]), info)
@@ -127,7 +127,8 @@ def _converts(values: np.ndarray, expected: tf.DType) -> bool:
     return values.dtype.kind in "iuf"
 
 
-def _check_names(kind: str, given, known, exactly: bool = False) -> None:
+def check_names(kind: str, given, known, exactly: bool = False) -> None:
+    """BadRequestError for a name that is not known or, if exactly, one that is missing."""
     wrong = set(given) ^ set(known) if exactly else set(given) - set(known)
     if wrong:
         raise BadRequestError(

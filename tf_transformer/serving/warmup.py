@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.session import BadRequestError, SavedModelSession
+from tf_transformer.serving.session import BadRequestError, SavedModelSession, check_names
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")  # where TF Serving looks for it
 
@@ -45,10 +45,15 @@ def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -
 
 
 def replay(session: SavedModelSession, requests: Iterable[Request]) -> None:
-    """Runs each request; UserError if one fails: TF Serving would refuse the model."""
+    """Runs each request; UserError if one fails: TF Serving would refuse the model.
+
+    Always with all outputs: a session prepares itself for each set of outputs that it is asked
+    for, and that is most of the time this takes.
+    """
     for request in requests:
         try:
-            session.run(request.signature, request.inputs, request.outputs)
+            answer = session.run(request.signature, request.inputs)
+            check_names("outputs", request.outputs, answer)
         except BadRequestError as error:
             raise UserError(
                 f"A warm-up request of {request.signature} failed: {error} "
