@@ -7,7 +7,7 @@ demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen senten
 	$(VENV)/bin/python train.py
 
 test: $(VENV)/ready  ## all tests, two files at a time: what a file's tests share is made once
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
