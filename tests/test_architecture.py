@@ -87,6 +87,10 @@ MAY_IMPORT = {
     ],
     "diagnosis": ["config", "data", "tasks.sequences", "training.memory"],
     "tasks.linearisation": ["evaluation.trees"],
+    "heads": [
+        "data.tokenizer", "decoding.translator", "errors", "evaluation.bleu", "files", "models",
+        "run", "training.checkpoints",
+    ],
     "serving": [
         "cards.facts", "config", "data", "decoding", "errors", "evaluation", "files", "run",
         "training.checkpoints", "training.evaluation",
@@ -98,7 +102,8 @@ MAY_IMPORT = {
     "cli": [
         "ablation", "cards", "config", "conversion", "data",
         "decoding.alignment", "diagnosis", "errors",
-        "evaluation", "files", "plots", "presets", "recipes", "run", "serving", "tasks",
+        "evaluation", "files", "heads", "plots", "presets", "recipes", "run", "serving",
+        "tasks",
         "training.checkpoints", "training.devices", "training.evaluation",
         "training.interruption", "training.trainer",
     ],

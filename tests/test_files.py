@@ -131,7 +131,7 @@ def holder(folder: Path) -> subprocess.Popen:
 def test_a_folder_is_held_as_long_as_the_process_lives(tmp_path, end):
     with holder(tmp_path / "new") as process:
         with (
-            pytest.raises(UserError, match="new is in use: another process trains there"),
+            pytest.raises(UserError, match="new is in use: another process works there"),
             locked(tmp_path / "new"),
         ):
             pass

@@ -70,7 +70,7 @@ def _lock(folder: Path, descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
-            f"{folder} is in use: another process trains there. Wait for its end, or give "
+            f"{folder} is in use: another process works there. Wait for its end, or give "
             "another --output."
         ) from None
     except OSError as error:

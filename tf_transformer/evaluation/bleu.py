@@ -44,6 +44,50 @@ def bleu(
     return Score("BLEU", value, str(metric.get_signature()))
 
 
+@dataclass(frozen=True)
+class Interval:
+    """BLEU of a sample of sentences, and how far it may be from that of all such sentences.
+
+    Attributes:
+        value: corpus BLEU of the sample.
+        low, high: the 95 % confidence interval.
+        length_ratio: tokens of the hypotheses / tokens of the references.
+        signature: sacreBLEU's, with the resampling.
+    """
+
+    value: float
+    low: float
+    high: float
+    length_ratio: float
+    signature: str
+
+
+def bleu_interval(
+    hypotheses: Sequence[str], references: Sequence[str], samples: int = 1_000
+) -> Interval:
+    """BLEU with an interval by bootstrap resampling of the sentences (Koehn 2004).
+
+    Args:
+        hypotheses: one translation a sentence, detokenised.
+        references: one for each of them.
+        samples: drawn with replacement, by sacreBLEU and with its seed (SACREBLEU_SEED).
+
+    Raises:
+        ValueError: if the numbers of sentences differ.
+    """
+    _check_lengths(hypotheses, [references])
+    metric = BLEU(force=True)
+    found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
+    middle, half = found._mean, found._ci  # sacreBLEU has no other name for them
+    return Interval(
+        value=found.score,
+        low=max(0.0, middle - half),
+        high=min(100.0, middle + half),
+        length_ratio=found.sys_len / found.ref_len,
+        signature=str(metric.get_signature()),
+    )
+
+
 def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
     """Corpus chrF2 of detokenised text (Popović 2015)."""
     _check_lengths(hypotheses, references)

@@ -1,0 +1,109 @@
+"""`heads` on a trained run: data, pictures, going on, and a pruned run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli.main import main
+
+pytest.importorskip("matplotlib")
+
+KINDS = ("encoder", "decoder", "cross")
+
+
+@pytest.fixture
+def place(workplace, trained_run) -> Path:
+    """The folder with the run, and a real dev set."""
+    for language in ("en", "de"):
+        text = "".join(f"{line}\n" for line in trained_run.lines(f"dev.{language}")[:8])
+        (workplace / f"dev.{language}").write_text(text, "utf-8")
+    return workplace
+
+
+COMMAND = ["heads", "run", "--source", "dev.en", "--reference", "dev.de"]
+
+
+def found() -> dict:
+    return json.loads(Path("run/heads/heads.json").read_text("utf-8"))
+
+
+def test_heads_are_measured_pruned_and_drawn(place, capsys):
+    assert main([*COMMAND, "--beam", "1", "--write", "pruned", "--keep", "8"]) == 0
+    printed = capsys.readouterr().out
+    data = found()
+    heads = data["importance"]
+    assert [(head["kind"], head["layer"], head["head"]) for head in heads] == [
+        (kind, 1, number) for kind in KINDS for number in range(1, len(heads) // 3 + 1)
+    ]
+    by_loss = sorted(heads, key=lambda head: head["loss_change"])
+    names = [f"{head['kind']} 1.{head['head']}" for head in by_loss]
+    curve = data["curve"]
+    assert curve[-1]["pruned"] == names
+    assert [point["kept"] for point in curve] == list(range(len(heads), -1, -1))
+    assert curve[0]["loss"] < curve[-1]["loss"]
+    one_masked = curve[0]["loss"] + by_loss[0]["loss_change"]
+    assert curve[1]["loss"] == pytest.approx(one_masked)
+    files = {path.name for path in Path("run/heads").iterdir()}
+    pictures = {f"{name}.{end}" for name in ("importance", "pruning") for end in ("png", "svg")}
+    assert files == {"heads.json", "measurements.jsonl", *pictures}
+    assert f"{8:10}{curve[-9]['loss']:9.4f}{curve[-9]['bleu']:8.2f}\n" in printed
+
+    # The pruned run is an ordinary one, and scores what the curve says.
+    assert json.loads(Path("pruned/pruned_heads.json").read_text()) == names[: len(heads) - 8]
+    arguments = ["--source", "dev.en", "--reference", "dev.de", "--beam", "1"]
+    assert main(["evaluate", "pruned", *arguments]) == 0
+    assert f"BLEU {curve[-9]['bleu']:.2f} " in capsys.readouterr().out
+
+    # All figures are there: this only draws.
+    before = Path("run/heads/measurements.jsonl").read_bytes()
+    assert main([*COMMAND, "--beam", "1"]) == 0
+    assert "measured before" in capsys.readouterr().out
+    assert Path("run/heads/measurements.jsonl").read_bytes() == before
+    assert found() == data
+
+
+def test_without_bleu_there_is_the_loss_and_it_is_kept(place):
+    assert main([*COMMAND, "--no-bleu", "--iterative", "--limit", "4"]) == 0
+    data = found()
+    assert data["order"] == "iterative"
+    assert data["settings"]["sentences"] == 4
+    assert {point["bleu"] for point in data["curve"]} == {None}
+    losses = [point["loss"] for point in data["curve"]]
+    first = min(head["loss_change"] for head in data["importance"])
+    assert losses[1] == pytest.approx(losses[0] + first)
+
+
+def test_pairs_that_are_too_long_are_left_out(place, capsys):
+    lines = Path("dev.en").read_text("utf-8").splitlines()
+    Path("dev.en").write_text("\n".join([*lines[:-1], "one " * 1100]) + "\n", "utf-8")
+    assert main([*COMMAND, "--no-bleu"]) == 0
+    assert "left out as too long: 1 pairs" in capsys.readouterr().out
+    assert found()["settings"]["sentences"] == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--keep 3", "--write and --keep go together"),
+        ("--write new", "--write and --keep go together"),
+        ("--write new --keep 99", r"--keep must be in 0 to \d+. Received: 99"),
+        ("--write thesis --keep 3", "thesis exists already. Give --write a new folder"),
+        ("--limit 0", "--limit must be at least 1. Received: 0"),
+        ("--output thesis", "thesis exists and is not of heads. Give --output a new folder"),
+        ("--reference uneven.de", "same number of lines. Received: dev.en with 8"),
+        ("--source empty.en --reference empty.de", "must have a sentence. Received: none"),
+        ("--checkpoint 5", "no checkpoint '5'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(place, capsys, options, expected):
+    assert_refused(capsys, [*COMMAND, *options.split()], expected)
+
+
+def test_measurements_of_another_search_are_refused(place, capsys):
+    assert main([*COMMAND, "--no-bleu"]) == 0
+    capsys.readouterr()
+    assert_refused(
+        capsys, [*COMMAND, "--no-bleu", "--beam", "1"], "of other settings: decoding"
+    )

@@ -1,0 +1,93 @@
+"""`lengths` on trained runs: what it prints, draws and writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli.main import main
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.run import Run
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def place(workplace, trained_run) -> Path:
+    """The folder with a run, and a test set of short sentences and long ones."""
+    for language in ("en", "de"):
+        lines = trained_run.lines(f"dev.{language}")[:16]
+        lines += [" ".join(lines[:8]), " ".join(lines[8:])]
+        Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return workplace
+
+
+COMMAND = ["lengths", "run", "--source", "test.en", "--reference", "test.de"]
+
+
+def test_each_length_has_its_bleu(place, capsys):
+    assert main([*COMMAND, "--width", "6", "--least", "2", "--data", "a.json"]) == 0
+    printed = capsys.readouterr().out
+    data = json.loads(Path("a.json").read_text("utf-8"))
+    [run] = data["runs"]
+    found = run["buckets"]
+    assert sum(bucket["sentences"] for bucket in found) == 18
+    assert found[-1]["sentences"] == 2  # the long ones
+    assert run["longest_in_training"] < found[-1]["last"]
+    assert all(bucket["low"] <= bucket["high"] for bucket in found)
+    for bucket in found:
+        shown = f"{bucket['first']}-{bucket['last']}"
+        assert f"{shown:>9}{bucket['sentences']:11}{bucket['bleu']:8.2f} [" in printed
+    assert Path("lengths.png").read_bytes().startswith(b"\x89PNG")
+    assert printed.endswith("a.json\nlengths.png\n")
+
+    # The last bucket's sentences by themselves, by another command.
+    for language in ("en", "de"):
+        lines = Path(f"test.{language}").read_text("utf-8").splitlines()[-2:]
+        Path(f"long.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    arguments = ["--source", "long.en", "--reference", "long.de", "--output", "long.out"]
+    assert main(["evaluate", "run", *arguments]) == 0
+    lines = [Path(f"long.{end}").read_text("utf-8").splitlines() for end in ("out", "de")]
+    assert found[-1]["bleu"] == pytest.approx(bleu(*lines).value)
+
+
+def test_lengths_are_pieces_with_their_end(place):
+    assert main([*COMMAND, "--width", "1", "--least", "1", "--data", "a.json"]) == 0
+    [run] = json.loads(Path("a.json").read_text("utf-8"))["runs"]
+    lines = Path("test.en").read_text("utf-8").splitlines()
+    pieces = Tokenizer(Path("run/tokenizer.model")).tokenize(lines).row_lengths().numpy() + 1
+    assert [bucket["last"] for bucket in run["buckets"]] == sorted(set(pieces.tolist()))
+    corpus = EncodedCorpus.open(Path("run/data/train"))
+    assert run["longest_in_training"] == corpus.source_lengths.max()
+
+
+def test_without_the_tokenised_corpus_the_allowed_length_is_told(place):
+    for file in Path("run/data/train").iterdir():
+        file.unlink()
+    assert main([*COMMAND, "--data", "a.json", "--output", "new/a.svg"]) == 0
+    [run] = json.loads(Path("a.json").read_text("utf-8"))["runs"]
+    assert run["longest_in_training"] == Run.open("run").config.data.max_length
+    assert Path("new/a.svg").read_text("utf-8").startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--width 0", "--width must be at least 1. Received: 0"),
+        ("--least 0", "--least must be at least 1. Received: 0"),
+        ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf"),
+        ("--checkpoint 5", "no checkpoint '5'"),
+        ("--reference uneven.de", "same number of lines. Received: test.en with 18"),
+        ("--source empty.en --reference empty.de", "must have a sentence. Received: none"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(place, capsys, options, expected):
+    assert_refused(capsys, [*COMMAND, *options.split()], expected)
+
+
+def test_every_run_is_looked_at_before_the_first_is_used(place, capsys):
+    runs = ["lengths", "run", "thesis"]
+    assert_refused(capsys, [*runs, *COMMAND[2:]], "thesis is not a run directory")

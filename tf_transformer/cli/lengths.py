@@ -1,0 +1,174 @@
+"""`tf-transformer lengths RUN...`: BLEU by the length of the source, also beyond training."""
+
+import argparse
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.cli.options import (
+    add_decoding_options,
+    load_translator,
+    open_run,
+    picture,
+)
+from tf_transformer.cli.progress import Progress
+from tf_transformer.data.corpus import read_pairs
+from tf_transformer.errors import UserError
+from tf_transformer.files import write_text
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Translates a test set with one or more runs and draws BLEU against the length of the "
+    "source; lengths beyond those of the training are marked."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
+    parser.add_argument(
+        "--checkpoint", default="best", metavar="WHICH", help="best (default), average, last"
+    )
+    add_decoding_options(parser)
+    parser.add_argument("--source", metavar="FILE", required=True)
+    parser.add_argument("--reference", metavar="FILE", required=True)
+    parser.add_argument(
+        "--width", type=int, default=8, metavar="N", help="pieces in a bucket (default: 8)"
+    )
+    parser.add_argument(
+        "--least",
+        type=int,
+        default=20,
+        metavar="N",
+        help="sentences in a bucket, or it is joined with the next (default: 20)",
+    )
+    parser.add_argument(
+        "--output", default="lengths.png", metavar="FILE", help="a .png or .svg"
+    )
+    parser.add_argument("--data", metavar="FILE", help="write the figures as JSON")
+
+
+def command(options: argparse.Namespace) -> None:
+    path, pairs = _check(options)
+    sources, references = map(list, zip(*pairs, strict=True))
+
+    from tf_transformer.cli.console import import_tensorflow_quietly
+    from tf_transformer.plots.figure import save
+    from tf_transformer.plots.lengths import lengths_figure
+
+    import_tensorflow_quietly()
+    groups = _buckets(options, sources)
+    curves = [_curve(options, name, sources, references, groups) for name in options.runs]
+    print(_table(groups, curves), end="")
+    if options.data:
+        write_text(Path(options.data), _json(options, groups, curves))
+        logger.info("%s", options.data)
+    save(lengths_figure(groups, curves), path)
+    logger.info("%s", path)
+
+
+def _check(options: argparse.Namespace) -> tuple[Path, list[tuple[str, str]]]:
+    """Refuses what cannot be done, before anything slow; returns picture and pairs."""
+    from tf_transformer.plots.figure import new_figure
+
+    path = picture(options.output)
+    new_figure(1, 1)  # whether there is matplotlib
+    for name in ("width", "least"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name} must be at least 1. Received: {getattr(options, name)}.")
+    for run in options.runs:
+        open_run(run).checkpoints.find(options.checkpoint)
+    pairs = list(read_pairs([Path(options.source)], [Path(options.reference)]))
+    if not pairs:
+        raise UserError(f"{options.source} must have a sentence. Received: none.")
+    return path, pairs
+
+
+def _buckets(options: argparse.Namespace, sources: Sequence[str]) -> list:
+    """By pieces of the first run's tokenizer; says so if the others have another."""
+    import tensorflow as tf
+
+    from tf_transformer.data.tokenizer import Tokenizer
+    from tf_transformer.evaluation.lengths import buckets
+
+    first, *others = [Tokenizer(open_run(run).tokenizer) for run in options.runs]
+    if any(other.models != first.models for other in others):
+        logger.warning("the tokenizers differ: lengths are in pieces of %s", options.runs[0])
+    pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # and EOS
+    return buckets(pieces.tolist(), options.width, options.least)
+
+
+def _curve(options, name: str, sources: list[str], references: list[str], groups: list):
+    """Translates with a run, and scores each bucket."""
+    from tf_transformer.evaluation.lengths import bleu_by_bucket
+    from tf_transformer.plots.lengths import LengthCurve
+
+    run = open_run(name)
+    one = argparse.Namespace(**{**vars(options), "run": name})
+    translator = load_translator(one)
+    with Progress(len(sources)) as progress:
+        found = translator.translate(
+            sources, lambda done: progress(f"{name}: translated", done)
+        )
+    hypotheses = [best.text for best, *_ in found]
+    intervals = bleu_by_bucket(groups, hypotheses, references)
+    return LengthCurve(name, intervals, _longest_in_training(run), translator.source_limit)
+
+
+def _longest_in_training(run) -> int:
+    """Pieces of the longest source; what was allowed, if the tokenised corpus is gone."""
+    from tf_transformer.data.encoded import EncodedCorpus
+
+    try:
+        return int(EncodedCorpus.open(run.data / "train").source_lengths.max())
+    except UserError:
+        return run.config.data.max_length
+
+
+def _table(groups: Sequence, curves: Sequence) -> str:
+    """A line for each bucket, a column for each run."""
+    lines = []
+    for curve in curves:
+        limits = f"trained up to {curve.longest}, cuts at {curve.limit:,}"
+        lines.append(f"{curve.label}: {limits} pieces")
+    lines.append(f"{'pieces':>9}{'sentences':>11}   BLEU [95 % interval], output / reference")
+    for number, group in enumerate(groups):
+        cells = ""
+        for curve in curves:
+            one = curve.intervals[number]
+            cells += (
+                f"{one.value:8.2f} [{one.low:5.1f}, {one.high:5.1f}]{one.length_ratio:6.2f}"
+            )
+        lines.append(f"{group!s:>9}{len(group.rows):11,}{cells}")
+    return "\n".join(lines) + "\n"
+
+
+def _json(options: argparse.Namespace, groups: list, curves: list) -> str:
+    """What docs/lengths.md describes."""
+    content = {
+        "source": options.source,
+        "reference": options.reference,
+        "signature": curves[0].intervals[0].signature,
+        "runs": [
+            {
+                "run": curve.label,
+                "longest_in_training": curve.longest,
+                "cut_at": curve.limit,
+                "buckets": [
+                    {
+                        "first": group.first,
+                        "last": group.last,
+                        "sentences": len(group.rows),
+                        "bleu": one.value,
+                        "low": one.low,
+                        "high": one.high,
+                        "length_ratio": one.length_ratio,
+                    }
+                    for group, one in zip(groups, curve.intervals, strict=True)
+                ],
+            }
+            for curve in curves
+        ],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

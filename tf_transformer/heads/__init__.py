@@ -1,0 +1,1 @@
+"""Which heads of attention a trained model needs: masking, importance, pruning."""

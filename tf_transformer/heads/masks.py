@@ -1,0 +1,93 @@
+"""Masking of single heads: what a masked head adds to its sublayer's output is zero.
+
+MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O (paper 3.2.2) is a sum over heads, each
+times its own rows of W^O: zeros in these rows take the head out, and nothing else.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Self
+
+from tf_transformer.models.transformer import Transformer
+
+KINDS = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One head; `kind` is a key of KINDS, `layer` and `number` are counted from 1."""
+
+    kind: str
+    layer: int
+    number: int
+
+    def __str__(self) -> str:
+        """Such as "cross 2.4": head 4 of layer 2."""
+        return f"{self.kind} {self.layer}.{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """What `str` makes; ValueError if it is not that."""
+        kind, _, place = text.partition(" ")
+        layer, number = map(int, place.split("."))
+        return cls(kind, layer, number)
+
+
+class HeadMasks:
+    """Masks any heads of a model, in training, forced and cached decoding alike.
+
+    It changes weights, so that functions traced before know of it too. Nothing else may change
+    the weights meanwhile.
+
+    Args:
+        model: any `Transformer`; afterwards `apply([])` gives it back as it was.
+
+    Attributes:
+        heads: all of them, in the order of KINDS, layers and numbers.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        self._num_heads = model.arguments["num_heads"]
+        self._kernels = _output_kernels(model)
+        self._values = {place: kernel.numpy() for place, kernel in self._kernels.items()}
+        self.heads = [
+            Head(*place, number)
+            for place in self._kernels
+            for number in range(1, self._num_heads + 1)
+        ]
+
+    def apply(self, masked: Collection[Head]) -> None:
+        """Masks these heads, and no others.
+
+        Raises:
+            ValueError: if the model has no such head.
+        """
+        if unknown := set(masked) - set(self.heads):
+            raise ValueError(
+                f"`masked` must be heads of the model. Received: {min(unknown)}, of a model "
+                f"whose last head is {self.heads[-1]}."
+            )
+        for place, kernel in self._kernels.items():
+            value = self._values[place].copy()  # [H * value_dim, D]
+            rows_of_heads = value.reshape(self._num_heads, -1, value.shape[1])
+            own = [head.number - 1 for head in masked if (head.kind, head.layer) == place]
+            rows_of_heads[own] = 0
+            kernel.assign(value)
+
+
+def _output_kernels(model: Transformer) -> dict:
+    """W^O by kind and layer."""
+    layers = {
+        "encoder": [layer.self_attention for layer in model.encoder.layers],
+        "decoder": [layer.self_attention for layer in model.decoder.layers],
+        "cross": [layer.cross_attention for layer in model.decoder.layers],
+    }
+    return {
+        (kind, number): attention.output_kernel
+        for kind in KINDS
+        for number, attention in enumerate(layers[kind], start=1)
+    }

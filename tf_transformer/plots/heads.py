@@ -1,0 +1,94 @@
+"""The importance of heads as grids of layers x heads, and the curve of pruning."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tf_transformer.plots.figure import new_figure
+
+_CELL = (0.62, 0.42)  # inches of a cell, wide and high
+_WHITE_ON = 0.6  # of the scale: from here on figures are white
+
+
+@dataclass(frozen=True)
+class Grids:
+    """Figures of all heads: [layers, heads] by the name of the kind of attention.
+
+    Attributes:
+        title: what the figures are, with their unit; for the colour bar.
+        values: by kind, where large is important.
+        form: how a figure is written, such as "+z.3f".
+    """
+
+    title: str
+    values: dict[str, np.ndarray]
+    form: str
+
+
+def importance_figure(rows: Sequence[Grids], title: str):
+    """Draws a row of grids for each measure: white is 0 and below, black the largest.
+
+    Args:
+        rows: of the same kinds and shapes.
+        title: of the whole picture.
+
+    Returns:
+        A matplotlib figure.
+    """
+    layers, heads = next(iter(rows[0].values.values())).shape
+    kinds = len(rows[0].values)
+    width = kinds * (heads * _CELL[0] + 0.4) + 2.2
+    figure = new_figure(width, 1.0 + len(rows) * (layers * _CELL[1] + 1.0))
+    axes = figure.subplots(len(rows), kinds, squeeze=False, sharex=True, sharey=True)
+    for own, grids in zip(axes, rows, strict=True):
+        images = [
+            _draw_grid(each, name, values, grids)
+            for each, (name, values) in zip(own, grids.values.items(), strict=True)
+        ]
+        bar = figure.colorbar(images[0], ax=list(own))
+        bar.set_label(grids.title)
+    figure.suptitle(title)
+    figure.supxlabel("head")
+    figure.supylabel("layer")
+    return figure
+
+
+def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
+    largest = max(float(each.max()) for each in grids.values.values())
+    largest = max(largest, 1e-9)  # no head may matter
+    image = axes.imshow(values, "Greys", vmin=0, vmax=largest, aspect="auto")
+    axes.set_title(name, fontsize="medium")
+    layers, heads = values.shape
+    axes.set_xticks(range(heads), range(1, heads + 1))
+    axes.set_yticks(range(layers), range(1, layers + 1))
+    for (layer, head), value in np.ndenumerate(values):
+        color = "white" if value > _WHITE_ON * largest else "black"
+        text = format(value, grids.form)
+        axes.text(head, layer, text, color=color, ha="center", va="center", fontsize="small")
+    return image
+
+
+def pruning_figure(kept: Sequence[int], curves: dict[str, Sequence[float]], title: str):
+    """Draws a panel for each curve against the number of heads kept.
+
+    Args:
+        kept: number of heads of each point.
+        curves: by the name of the axis, the figures of each point; that of the most heads is
+            drawn as a line to compare with.
+        title: of the whole picture.
+
+    Returns:
+        A matplotlib figure.
+    """
+    figure = new_figure(4.6 * len(curves), 3.6)
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (name, values) in zip(panels, curves.items(), strict=True):
+        whole = values[kept.index(max(kept))]
+        axes.axhline(whole, color="0.5", linestyle=":", label="all heads")
+        axes.plot(kept, values, color="black", marker="o", markersize=4, label="pruned")
+        axes.set(xlabel=f"heads kept, of {max(kept)}", ylabel=name)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.suptitle(title)
+    return figure

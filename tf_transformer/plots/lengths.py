@@ -1,0 +1,102 @@
+"""BLEU and the length of translations against the length of the source, of several runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tf_transformer.evaluation.bleu import Interval
+from tf_transformer.evaluation.lengths import Bucket
+from tf_transformer.plots.figure import new_figure
+
+# Of each run in turn: told apart by marker, line and grey, and by Okabe and Ito's colours.
+_STYLES = [
+    {"color": "black", "marker": "o", "linestyle": "-"},
+    {"color": "#d55e00", "marker": "s", "linestyle": "--"},
+    {"color": "#0072b2", "marker": "^", "linestyle": "-."},
+    {"color": "#009e73", "marker": "D", "linestyle": ":"},
+    {"color": "#cc79a7", "marker": "v", "linestyle": "-"},
+]
+_SHIFT = 0.06  # of a bucket's width, between runs, so that intervals do not hide each other
+
+
+@dataclass(frozen=True)
+class LengthCurve:
+    """A run by the length of the source.
+
+    Attributes:
+        label: of the run.
+        intervals: of each bucket.
+        longest: pieces of the longest source in its training.
+        limit: pieces beyond which it cuts a source.
+    """
+
+    label: str
+    intervals: Sequence[Interval]
+    longest: int
+    limit: int
+
+
+def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
+    """Draws BLEU with 95 % intervals, and below the length of output / reference.
+
+    Args:
+        groups: the buckets, which all curves share; their numbers of sentences are told.
+        curves: one a run, at least one.
+
+    Returns:
+        A matplotlib figure.
+    """
+    figure = new_figure(max(6.5, 0.95 * len(groups) + 1.5), 6.4)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    centres = [(group.first + group.last) / 2 for group in groups]
+    shift = _SHIFT * (groups[0].last - groups[0].first + 1)
+    for number, curve in enumerate(curves):
+        places = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
+        _draw_curve(above, below, places, curve, _STYLES[number % len(_STYLES)])
+    for name, longest in _marks(curves, groups[-1].last):
+        for axes in (above, below):
+            axes.axvline(longest + 0.5, color="0.4", linewidth=1)
+        above.annotate(
+            name, (longest + 0.5, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
+            textcoords="offset points", ha="right", fontsize="small", rotation=90, color="0.3",
+        )  # fmt: skip
+    below.axhline(1, color="0.5", linewidth=0.8)
+    above.set(ylabel="BLEU, with 95 % interval", title="BLEU by length of the source")
+    above.set_ylim(bottom=0)
+    below.set(ylabel="tokens of output\n/ of reference")
+    below.set_ylim(bottom=0)
+    signature = curves[0].intervals[0].signature
+    name = f"pieces of the source, with its end; number of sentences\n{signature}"
+    below.set_xlabel(name, fontsize="small")
+    labels = [f"{group.first}–{group.last}\n{len(group.rows):,}" for group in groups]
+    below.set_xticks(centres, labels, fontsize="small")
+    for axes in (above, below):
+        axes.grid(alpha=0.3, axis="y")
+    above.legend(fontsize="small")
+    return figure
+
+
+def _draw_curve(above, below, places, curve: LengthCurve, style: dict) -> None:
+    values = [each.value for each in curve.intervals]
+    errors = [
+        [max(0.0, each.value - each.low) for each in curve.intervals],
+        [max(0.0, each.high - each.value) for each in curve.intervals],
+    ]
+    above.errorbar(places, values, yerr=errors, capsize=3, label=curve.label, **style)
+    ratios = [each.length_ratio for each in curve.intervals]
+    below.plot(places, ratios, **style)
+
+
+def _marks(curves: Sequence[LengthCurve], last: int) -> list[tuple[str, int]]:
+    """Lines to draw, within the picture: lengths that curves share are told once."""
+    lengths = {curve.longest for curve in curves}
+    marks: dict[int, list[str]] = {}
+    for length in lengths:
+        of = f": {_labels(curves, 'longest', length)}" if len(lengths) > 1 else ""
+        marks[length] = [f"longest in training{of}"]
+    for limit in {curve.limit for curve in curves}:
+        marks.setdefault(limit, []).append(f"cut: {_labels(curves, 'limit', limit)}")
+    return [("; ".join(names), length) for length, names in marks.items() if length <= last]
+
+
+def _labels(curves: Sequence[LengthCurve], field: str, value: int) -> str:
+    return ", ".join(curve.label for curve in curves if getattr(curve, field) == value)
