@@ -20,7 +20,10 @@ def test_each_run_is_a_curve_with_its_intervals():
     figure = lengths_figure(GROUPS, [curve("one", 40, 50, 5), curve("two", 30, 20, 10)])
     above, below = figure.axes
     containers = above.containers
-    assert [each.get_label() for each in containers] == ["one", "two"]
+    assert [each.get_label() for each in containers] == [
+        "one, trained up to 16",
+        "two, trained up to 16",
+    ]
     for each, values in zip(containers, ([40, 50, 5], [30, 20, 10]), strict=True):
         line, _, [bars] = each.lines
         assert line.get_ydata().tolist() == values
@@ -39,24 +42,24 @@ def test_runs_are_told_apart_without_colour():
     assert len({line.get_marker() for line in lines}) == 5
 
 
-def marks(*curves: LengthCurve) -> dict[str, float]:
-    """What is written at a line, and where it stands."""
+def marks(*curves: LengthCurve) -> list[tuple[float, str]]:
+    """Where there is a line, and what is written at it."""
     above = lengths_figure(GROUPS, list(curves)).axes[0]
     drawn = {line.get_xdata()[0] for line in above.lines if len(set(line.get_xdata())) == 1}
-    written = {text.get_text(): text.xy[0] for text in above.texts}
-    assert set(written.values()) == drawn
+    written = sorted((text.xy[0], text.get_text()) for text in above.texts)
+    assert {place for place, _ in written} == drawn
     return written
 
 
 def test_the_longest_of_training_is_marked_once_for_all():
-    assert marks(curve("a", 1, 2, 3), curve("b", 1, 2, 3)) == {"longest in training": 16.5}
+    assert marks(curve("a", 1, 2, 3), curve("b", 1, 2, 3)) == [(16.5, "longest in training")]
 
 
 def test_runs_of_other_lengths_have_lines_of_their_own():
     found = marks(curve("a", 1, 2, 3, longest=12), curve("b", 1, 2, 3, longest=20))
-    assert found == {"longest in training: a": 12.5, "longest in training: b": 20.5}
+    assert found == [(12.5, "longest in training"), (20.5, "longest in training")]
 
 
 def test_where_a_source_is_cut_is_marked_if_any_is():
     found = marks(curve("a", 1, 2, 3, limit=24), curve("b", 1, 2, 3, limit=31))
-    assert found == {"longest in training": 16.5, "cut: a": 24.5}
+    assert found == [(16.5, "longest in training"), (24.5, "sources are cut")]

@@ -15,7 +15,7 @@ _STYLES = [
     {"color": "#009e73", "marker": "D", "linestyle": ":"},
     {"color": "#cc79a7", "marker": "v", "linestyle": "-"},
 ]
-_SHIFT = 0.06  # of a bucket's width, between runs, so that intervals do not hide each other
+_SHIFT = 0.01  # of the longest source, between runs: intervals do not hide each other
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     figure = new_figure(max(6.5, 0.95 * len(groups) + 1.5), 6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     centres = [(group.first + group.last) / 2 for group in groups]
-    shift = _SHIFT * (groups[0].last - groups[0].first + 1)
+    shift = _SHIFT * groups[-1].last
     for number, curve in enumerate(curves):
         places = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
         _draw_curve(above, below, places, curve, _STYLES[number % len(_STYLES)])
-    for name, longest in _marks(curves, groups[-1].last):
+    for length, name in _marks(curves, groups[-1].last).items():
         for axes in (above, below):
-            axes.axvline(longest + 0.5, color="0.4", linewidth=1)
+            axes.axvline(length + 0.5, color="0.4", linewidth=1)
         above.annotate(
-            name, (longest + 0.5, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
+            name, (length + 0.5, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
             textcoords="offset points", ha="right", fontsize="small", rotation=90, color="0.3",
         )  # fmt: skip
     below.axhline(1, color="0.5", linewidth=0.8)
@@ -81,22 +81,14 @@ def _draw_curve(above, below, places, curve: LengthCurve, style: dict) -> None:
         [max(0.0, each.value - each.low) for each in curve.intervals],
         [max(0.0, each.high - each.value) for each in curve.intervals],
     ]
-    above.errorbar(places, values, yerr=errors, capsize=3, label=curve.label, **style)
+    label = f"{curve.label}, trained up to {curve.longest}"
+    above.errorbar(places, values, yerr=errors, capsize=3, label=label, **style)
     ratios = [each.length_ratio for each in curve.intervals]
     below.plot(places, ratios, **style)
 
 
-def _marks(curves: Sequence[LengthCurve], last: int) -> list[tuple[str, int]]:
-    """Lines to draw, within the picture: lengths that curves share are told once."""
-    lengths = {curve.longest for curve in curves}
-    marks: dict[int, list[str]] = {}
-    for length in lengths:
-        of = f": {_labels(curves, 'longest', length)}" if len(lengths) > 1 else ""
-        marks[length] = [f"longest in training{of}"]
-    for limit in {curve.limit for curve in curves}:
-        marks.setdefault(limit, []).append(f"cut: {_labels(curves, 'limit', limit)}")
-    return [("; ".join(names), length) for length, names in marks.items() if length <= last]
-
-
-def _labels(curves: Sequence[LengthCurve], field: str, value: int) -> str:
-    return ", ".join(curve.label for curve in curves if getattr(curve, field) == value)
+def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
+    """Lines to draw within the picture; the legend tells whose they are."""
+    cuts = {curve.limit: "sources are cut" for curve in curves}
+    marks = cuts | {curve.longest: "longest in training" for curve in curves}
+    return {length: name for length, name in marks.items() if length <= last}
