@@ -82,8 +82,16 @@ def _abandon_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Handler(logging.StreamHandler):
+    """Whose reader may go (`| head`) while the work goes on."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exception(), BrokenPipeError):
+            super().handleError(record)
+
+
 def _log_to(stream) -> None:
-    handler = logging.StreamHandler(stream)
+    handler = _Handler(stream)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("tf_transformer")
     logger.handlers[:] = [handler]

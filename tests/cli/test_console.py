@@ -1,0 +1,37 @@
+"""The console stays clean, whatever becomes of its reader."""
+
+import subprocess
+import sys
+
+from command_line import environment
+
+# A command as those that log to stdout: its work is a file, written after its reader has gone.
+WORK = """
+import logging, sys, types
+from pathlib import Path
+from tf_transformer.cli.console import run_command
+
+def command(options):
+    logger = logging.getLogger("tf_transformer.test")
+    logger.info("first")
+    sys.stdin.read()
+    logger.info("second")
+    Path(sys.argv[1]).write_text("done")
+    logger.info("third")
+
+sys.exit(run_command(types.SimpleNamespace(command=command), None))
+"""
+
+
+def test_work_goes_on_quietly_when_its_reader_has_gone(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORK, str(tmp_path / "file")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(),
+    )  # fmt: skip
+    assert process.stdout.readline() == b"first\n"
+    process.stdout.close()
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 0
+    assert (tmp_path / "file").read_text() == "done"
