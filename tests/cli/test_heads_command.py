@@ -103,6 +103,7 @@ def test_what_cannot_be_done_is_refused(place, capsys, options, expected):
 
 def test_measurements_of_another_search_are_refused(place, capsys):
     assert main([*COMMAND, "--no-bleu"]) == 0
+    assert main([*COMMAND, "--no-bleu", "--batch-tokens", "999"]) == 0  # which changes nothing
     capsys.readouterr()
     assert_refused(
         capsys, [*COMMAND, "--no-bleu", "--beam", "1"], "of other settings: decoding"

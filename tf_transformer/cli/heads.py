@@ -135,11 +135,13 @@ def _settings(options, run, translator, pairs) -> dict:
     from tf_transformer.evaluation.bleu import bleu
 
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
+    decoding = dataclasses.asdict(translator.decoding)
+    del decoding["batch_tokens"]  # which changes no result
     return {
         "checkpoint": sha256(run.checkpoints.find(options.checkpoint)),
         "text": hashlib.sha256(text.encode()).hexdigest(),
         "sentences": len(pairs),
-        "decoding": dataclasses.asdict(translator.decoding),
+        "decoding": decoding,
         "signature": bleu(["a"], ["a"]).signature,
     }
 
