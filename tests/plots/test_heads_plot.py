@@ -44,10 +44,12 @@ def test_each_head_has_its_cell_and_its_figure():
 
 
 def test_a_figure_is_read_on_any_grey():
-    [_, axes] = panels_of(importance_figure([Grids("a", VALUES, "+.2f")], "b"))
-    for text in axes.texts:
-        dark = float(text.get_text()) > 0.6
-        assert text.get_color() == ("white" if dark else "black")
+    for axes in panels_of(importance_figure([Grids("a", VALUES, "+.2f")], "b")):
+        [image] = axes.images
+        for text in axes.texts:
+            *color, _ = image.cmap(image.norm(float(text.get_text())))
+            dark = float(np.mean(color)) < 0.5
+            assert text.get_color() == ("white" if dark else "black")
 
 
 def test_no_head_may_matter():

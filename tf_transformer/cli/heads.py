@@ -122,10 +122,10 @@ def _study(options, run, output: Path, translator, pairs) -> list:
         points = curve(order, measurements, with_bleu, _progress)
     finally:
         masks.apply([])
-    print(importance_table(found) + "\n" + curve_table(points))
     write_text(output / "heads.json", to_json(settings, found, points, options.iterative))
     logger.info("%s", output / "heads.json")
     _draw(found, points, output)
+    print(f"\n{importance_table(found)}\n{curve_table(points)}", end="")
     return order
 
 

@@ -60,12 +60,12 @@ def command(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     groups = _buckets(options, sources)
     curves = [_curve(options, name, sources, references, groups) for name in options.runs]
-    print(_table(groups, curves), end="")
     if options.data:
         write_text(Path(options.data), _json(options, groups, curves))
         logger.info("%s", options.data)
     save(lengths_figure(groups, curves), path)
     logger.info("%s", path)
+    print(_table(groups, curves), end="")
 
 
 def _check(options: argparse.Namespace) -> tuple[Path, list[tuple[str, str]]]:

@@ -8,7 +8,7 @@ import numpy as np
 from tf_transformer.plots.figure import new_figure
 
 _CELL = (0.62, 0.42)  # inches of a cell, wide and high
-_WHITE_ON = 0.6  # of the scale: from here on figures are white
+_WHITE_ON = 0.36  # of the largest: above it figures are white
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Grids:
 
 def importance_figure(rows: Sequence[Grids], title: str):
     """Draws a row of grids for each measure: white is 0 and below, black the largest.
+
+    Shades go with the square root, for often a single head is worth as much as all others.
 
     Args:
         rows: of the same kinds and shapes.
@@ -55,9 +57,12 @@ def importance_figure(rows: Sequence[Grids], title: str):
 
 
 def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
+    from matplotlib.colors import PowerNorm
+
     largest = max(float(each.max()) for each in grids.values.values())
     largest = max(largest, 1e-9)  # no head may matter
-    image = axes.imshow(values, "Greys", vmin=0, vmax=largest, aspect="auto")
+    norm = PowerNorm(0.5, vmin=0, vmax=largest)
+    image = axes.imshow(values, "Greys", norm=norm, aspect="auto")
     axes.set_title(name, fontsize="medium")
     layers, heads = values.shape
     axes.set_xticks(range(heads), range(1, heads + 1))
