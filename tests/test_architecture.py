@@ -75,16 +75,19 @@ MAY_IMPORT = {
     "run": ["config", "errors", "files", "training.checkpoints"],
     "tasks": [
         "config", "data", "decoding", "errors", "evaluation", "files", "models", "run",
-        "training.checkpoints",
+        "training.checkpoints", "training.model",
     ],
     "tasks.record": ["config", "run"],
     "tasks.registry": [
-        "config", "errors", "tasks.parsing", "tasks.record", "tasks.translation",
+        "config", "errors", "tasks.classification", "tasks.parsing", "tasks.record",
+        "tasks.translation",
     ],
     "tasks.treebank": [
-        "config", "data.corpus", "errors", "evaluation.trees", "files",
-        "tasks.linearisation",
+        "config", "data.corpus", "errors", "evaluation.trees", "tasks.linearisation",
+        "tasks.parallel_text",
     ],
+    "tasks.parallel_text": ["config", "errors", "files"],
+    "tasks.transfer": ["config", "errors", "run"],
     "diagnosis": ["config", "data", "tasks.sequences", "training.memory"],
     "tasks.linearisation": ["evaluation.trees"],
     "heads": [
@@ -124,7 +127,9 @@ MAY_USE = {
     "run": set(),
     "tasks.linearisation": set(),
     "tasks.record": set(),
+    "tasks.parallel_text": set(),
     "tasks.registry": set(),
+    "tasks.transfer": set(),
     "tasks.treebank": set(),
     "layers": {"keras"},
     "models": {"keras"},

@@ -6,6 +6,7 @@ __version__ = "0.1.0"
 
 # Imported when first asked for, so that the command line starts without TensorFlow.
 _PUBLIC = {
+    "Classifier": "models.classifier",
     "LabelSmoothedCrossEntropy": "training.losses",
     "Perplexity": "training.metrics",
     "Tokenizer": "data.tokenizer",
@@ -18,7 +19,13 @@ _PUBLIC = {
     "preset": "presets",
 }
 
-_KERAS = ("models.transformer", "training.losses", "training.metrics", "training.schedules")
+_KERAS = (
+    "models.transformer",
+    "models.classifier",
+    "training.losses",
+    "training.metrics",
+    "training.schedules",
+)
 
 __all__ = sorted(_PUBLIC)
 

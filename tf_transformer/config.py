@@ -15,7 +15,7 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 POSITIONS = ("sinusoidal", "learned")
 ACTIVATIONS = ("relu", "swish")
 TOKENIZER_KINDS = ("bpe", "unigram")
-BEST_BY = ("bleu", "chrf", "perplexity", "f1")
+BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -113,6 +113,8 @@ class TrainingConfig:
     `patience` (evaluations without a better score), `clip_norm` and `ema_decay` (of an
     exponential moving average of the weights, which is evaluated and kept in their place) are
     off at 0, as in the paper.
+
+    `encoder_from` is a run whose embeddings and encoder training begins with; empty for none.
     """
 
     steps: int = 100_000
@@ -134,6 +136,7 @@ class TrainingConfig:
     save_minutes: float = 10.0
     precision: str = "float32"
     jit_compile: bool = False
+    encoder_from: str = ""
     seed: int = 1
 
     def __post_init__(self) -> None:

@@ -37,7 +37,9 @@ def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True)
     findings = [
         *text_findings(surveys, task.data.max_length, prose=prose),
         *task_findings(task, surveys),
-        memory_finding(task.run.config, task.plan.shapes, replicas),
+        memory_finding(
+            task.run.config, task.plan.shapes, replicas, num_classes=len(task.run.labels())
+        ),
     ]
     return [f"{finding.check}: {finding.text}" for finding in findings if finding.warning]
 
@@ -128,19 +130,33 @@ def longest_shape(config: Config) -> tuple[int, int]:
 
 
 def memory_finding(
-    config: Config, shapes: Sequence[tuple[int, int]], replicas: int = 1
+    config: Config,
+    shapes: Sequence[tuple[int, int]],
+    replicas: int = 1,
+    num_classes: int = 0,
 ) -> Finding:
-    """The memory of the largest of some batch shapes, against what each device has."""
+    """The memory of the largest of some batch shapes, against what each device has.
+
+    Args:
+        config: of the run.
+        shapes: (rows, length) of batches.
+        replicas: devices that share a batch.
+        num_classes: of a model that classifies; 0 of one that writes.
+    """
     device, available = device_memory()
+
+    def estimated(positions: int | None) -> MemoryEstimate:
+        return _largest(config, shapes, replicas, positions, num_classes)
+
     limit = config.training.max_tokens_per_device or None
-    largest = _largest(config, shapes, replicas, limit)
+    largest = estimated(limit)
     process = f" and {gigabytes(PROCESS_BYTES)} the process itself" if device == "RAM" else ""
     text = f"about {largest}{process}; the {device} has {gigabytes(available)}"
     if _needed(largest, device, replicas) <= available:
         return Finding("memory", text)
     limit = largest.rows * largest.length // 2
     while limit >= largest.length:
-        smaller = _largest(config, shapes, replicas, limit)
+        smaller = estimated(limit)
         if _needed(smaller, device, replicas) <= available:
             advice = f"--max-tokens-per-device {limit} fits, with the same result, but slower."
             return Finding("memory", f"{text}. {advice}", warning=True)
@@ -150,7 +166,11 @@ def memory_finding(
 
 
 def _largest(
-    config: Config, shapes: Sequence[tuple[int, int]], replicas: int, positions: int | None
+    config: Config,
+    shapes: Sequence[tuple[int, int]],
+    replicas: int,
+    positions: int | None,
+    num_classes: int,
 ) -> MemoryEstimate:
     estimates = [
         estimate_memory(
@@ -161,6 +181,7 @@ def _largest(
             moving_average=config.training.ema_decay > 0,
             replicas=replicas,
             positions=positions,
+            num_classes=num_classes,
         )
         for rows, length in shapes
     ]

@@ -170,6 +170,29 @@ PRESETS = {
         ),
         decoding=DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=300),
     ),
+    # Some 10,000 labelled sentences, minutes on two CPU cores: docs/classification.md. Few
+    # layers and much dropout, because so little text is soon learned by heart.
+    "classification-small": Config(
+        task="classification",
+        model=ModelConfig(
+            vocab_size=4_000,
+            num_layers=2,
+            d_model=128,
+            d_ff=256,
+            num_heads=4,
+            dropout=0.3,
+            norm_first=True,
+        ),
+        training=TrainingConfig(
+            steps=1_500,
+            batch_tokens=2_048,
+            warmup_steps=200,
+            learning_rate_scale=0.3,
+            evaluate_every=100,
+            best_by="accuracy",
+            average_last=5,
+        ),
+    ),
 }
 
 

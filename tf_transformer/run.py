@@ -48,6 +48,7 @@ class Run:
         self.path = path
         self.config = config
         self.tokenizer = path / "tokenizer.model"
+        self.label_file = path / "labels.json"
         self.data = path / "data"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
@@ -109,6 +110,43 @@ class Run:
         except OSError:
             return config
         return config.replace({"data.tokenizer": before}) if same else config
+
+    def require_tokenizer(self) -> Path:
+        """The tokenizer's file; UserError if there is none."""
+        if not self.tokenizer.exists():
+            raise UserError(f"{self.path} has no tokenizer.model: its training never began.")
+        return self.tokenizer
+
+    def labels(self) -> list[str]:
+        """What its classes are called, in order; none of a run whose output is a sequence."""
+        try:
+            text = self.label_file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        try:
+            return [str(label) for label in json.loads(text)]
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{self.label_file} is damaged: {error}. Expected a JSON list of labels."
+            ) from None
+
+    def write_labels(self, labels: list[str]) -> None:
+        """Keeps the names of the classes: of a run with weights they may not change.
+
+        Raises:
+            UserError: if there are others and training has begun.
+        """
+        before = self.labels()
+        if before == labels:
+            return
+        if before and self.checkpoints.state_steps():
+            gone, new = sorted({*before} - {*labels}), sorted({*labels} - {*before})
+            raise UserError(
+                f"The training files have other labels than {self.path} has learned. New: "
+                f"{', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}. Give the same "
+                "files to go on, or another --output."
+            )
+        write_text(self.label_file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
 
     def history(self) -> list[dict[str, Any]]:
         """The evaluations so far, oldest first, one record of metrics each."""

@@ -53,7 +53,7 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
     if best is None:
         raise UserError(f"{run.path} has no evaluation yet: there is nothing to tell.")
     sections = {
-        "Model": _model(run.config),
+        "Model": _model(run),
         "Departures from the paper": _code(describe_departures(run.config, "paper")),
         "Data": _data(run),
         "Dev set": _scores(run, best),
@@ -91,18 +91,23 @@ def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _model(config: Config) -> list[str]:
+def _model(run: Run) -> list[str]:
+    config, labels = run.config, run.labels()
     model, training = config.model, config.training
+    kind = f"an encoder and a classifier of {len(labels)} labels" if labels else "a Transformer"
+    begun = f" It began with the encoder of {training.encoder_from}." * bool(
+        training.encoder_from
+    )
     norm = "before each sublayer" if model.norm_first else "after each sublayer"
     return [
-        f"Preset {config.preset or 'none'}: a Transformer of {model.num_layers} layers, "
+        f"Preset {config.preset or 'none'}: {kind}, of {model.num_layers} layers, "
         f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
-        f"{model.vocab_size:,} word pieces, {parameter_count(model):,} parameters; "
-        f"{model.positions} positions, norms {norm}, dropout {model.dropout:g}.",
+        f"{model.vocab_size:,} word pieces, {parameter_count(model, len(labels)):,} "
+        f"parameters; {model.positions} positions, norms {norm}, dropout {model.dropout:g}.",
         "",
         f"Trained for {training.steps:,} updates of {training.batch_tokens:,} positions with "
         f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
-        f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.",
+        f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.{begun}",
     ]
 
 
@@ -125,7 +130,7 @@ def _data(run: Run) -> list[str]:
 def _scores(run: Run, best: dict[str, Any]) -> list[str]:
     by = run.config.training.best_by
     lines = [
-        f"- best {by} of {len(run.history())} evaluations: {best[f'valid_{by}']:.2f} at step "
+        f"- best {by} of {len(run.history())} evaluations: {best[f'valid_{by}']:.4g} at step "
         f"{best['step']:,}, perplexity {best['valid_perplexity']:.2f}"
     ]
     if "bleu_signature" in best:
@@ -137,16 +142,18 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
     history = run.history()
     try:
         lengths, devices = _lengths(run), _devices(run)
-        found = costs(history, run.config.model, lengths, devices, sustained_tflops)
+        rate, classes = sustained_tflops, len(run.labels())
+        found = costs(history, run.config.model, lengths, devices, rate, classes)
     except KeyError as missing:
         return [f"- unknown: the records of this run tell no {missing.args[0]}"]
-    table = ["", "| step | target tokens | training s | FLOPs counted |", "|---|---|---|---|"]
+    unit = "labels" if classes else "target tokens"
+    table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
     table += [
         f"| {each.step:,} | {each.target_tokens:,} | {each.seconds:,.0f} | "
         f"{'' if each.counted is None else f'{each.counted:.2e}'} |"
         for each in found
     ]
-    return describe_cost(found[-1]) + table
+    return describe_cost(found[-1], unit) + table
 
 
 def _lengths(run: Run) -> Lengths | None:

@@ -50,7 +50,7 @@ def _draw(runs: list[Run], output: Path) -> None:
             values = [record[key] for record in records]
             perplexity.plot(steps, values, style, color=color, label=f"{run.path}, {label}")
         scores = [record[f"valid_{task.main_score}"] for record in records]
-        score.plot(steps, scores, color=color, label=f"{run.path}, highest {max(scores):.1f}")
+        score.plot(steps, scores, color=color, label=f"{run.path}, highest {max(scores):.4g}")
     perplexity.set(xlabel="step", ylabel="perplexity per token", yscale="log")
     score.set(xlabel="step", ylabel=f"dev {' or '.join(labels)}")
     for axes in (perplexity, score):

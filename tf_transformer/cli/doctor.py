@@ -69,7 +69,8 @@ def _examine(run: Run, options: argparse.Namespace) -> list[Finding]:
         config = config.replace({"model.vocab_size": tokenizer.vocab_size})
         findings += check_unknown(tokenizer, surveys)
     shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
-    return [*findings, diagnosis.memory_finding(config, shapes, _replicas(options.devices))]
+    replicas, classes = _replicas(options.devices), len(run.labels())
+    return [*findings, diagnosis.memory_finding(config, shapes, replicas, classes)]
 
 
 def _replicas(devices: int | None) -> int:
@@ -81,7 +82,7 @@ def _replicas(devices: int | None) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     names = ("task", "model", "train", "valid", "source", "target", "batch_tokens",
-             "max_tokens_per_device", "set")  # fmt: skip
+             "max_tokens_per_device", "encoder_from", "set")  # fmt: skip
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if options.run and given:
         raise UserError(

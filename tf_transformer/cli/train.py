@@ -18,15 +18,16 @@ from tf_transformer.presets import PRESETS, preset
 from tf_transformer.recipes import RECIPES, recipe
 from tf_transformer.tasks.record import Summary
 from tf_transformer.tasks.registry import TASKS, check_config, task_named
+from tf_transformer.tasks.transfer import take_over
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 
 logger = logging.getLogger(__name__)
 
 
 DESCRIPTION = (
-    "Trains a Transformer on parallel text or, with --task parsing, on trees in Penn brackets; "
-    "without --train, on the built-in English-German corpus. Run the same command again to go "
-    "on."
+    "Trains a Transformer on parallel text or, by --task, on trees in Penn brackets or on "
+    "sentences with a label, a TAB between; without --train, on the built-in English-German "
+    "corpus. Run the same command again to go on."
 )
 
 
@@ -40,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"of training, over any model: {', '.join(RECIPES)}; other options come after it",
     )
+    parser.add_argument(
+        "--encoder-from",
+        metavar="RUN",
+        help="of --task classification: begin with the encoder and the tokenizer of a run",
+    )
     parser.add_argument("--output", metavar="DIR", help="run directory (default: runs/NAME)")
     add_training_options(parser)
 
@@ -50,8 +56,8 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         "--train",
         action="append",
         metavar="PREFIX",
-        help="training text PREFIX.LANG or PREFIX.LANG.gz, of --task parsing a file of trees; "
-        "may be given several times",
+        help="training text PREFIX.LANG or PREFIX.LANG.gz, of other tasks a file of trees or "
+        "labelled sentences; may be given several times",
     )
     parser.add_argument("--valid", action="append", metavar="PREFIX", help="dev text, likewise")
     parser.add_argument("--source", metavar="LANG", help="language to translate from: en")
@@ -86,24 +92,31 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
 
 
 def configure(options: argparse.Namespace) -> Config:
-    """The preset with the recipe, if one is given, then the command line's own values."""
+    """The preset with the recipe, if one is given, then the command line's own values.
+
+    With --encoder-from the model and the tokenizer of that run come before these values.
+    """
     config = _with_task(preset(options.model), options.task)
     if options.recipe:
         config = recipe(options.recipe).apply(config)
-    return config.replace(given_values(options)).override(options.set)
+    given = given_values(options)
+    configured = config.replace(given).override(options.set)
+    if source := configured.training.encoder_from:
+        return take_over(config, source).replace(given).override(options.set)
+    return configured
 
 
 def given_values(options: argparse.Namespace) -> dict[str, Any]:
     """What the options other than --set say, as `{"section.field": value}`."""
     given = {
         "data": ("train", "valid", "source", "target"),
-        "training": ("batch_tokens", "max_tokens_per_device"),
+        "training": ("batch_tokens", "max_tokens_per_device", "encoder_from"),
     }
     return {
         f"{section}.{name}": getattr(options, name)
         for section, names in given.items()
         for name in names
-        if getattr(options, name) is not None
+        if getattr(options, name, None) is not None
     }
 
 

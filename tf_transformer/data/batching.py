@@ -1,7 +1,8 @@
 """Token-counted batches on a small fixed set of shapes (paper 5.1)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -90,7 +91,8 @@ class BatchPlan:
     so that in an epoch, which sees each pair once, only one batch is not full.
 
     Args:
-        source_lengths, target_lengths: int [pairs], in tokens with EOS.
+        source_lengths, target_lengths: int [pairs], in tokens with EOS; without the second,
+            there is a source side only.
         batch_tokens: bound on the positions of either side of a batch.
         max_length: bound on the lengths.
         seed: of the order of pairs and batches, which is another one in each epoch.
@@ -107,18 +109,20 @@ class BatchPlan:
     def __init__(
         self,
         source_lengths: np.ndarray,
-        target_lengths: np.ndarray,
+        target_lengths: np.ndarray | None = None,
         *,
         batch_tokens: int,
         max_length: int,
         seed: int,
     ):
-        lengths = np.maximum(source_lengths, target_lengths)
+        sides = {"source": source_lengths, "target": target_lengths}
+        sides = {name: lengths for name, lengths in sides.items() if lengths is not None}
+        lengths = np.max(list(sides.values()), axis=0)
         if not len(lengths):
             raise ValueError("`source_lengths` must not be empty. Received: no pairs.")
         self._buckets = _fill_buckets(lengths, batch_tokens, max_length)
         self._seed = seed
-        self._tokens = (int(np.sum(source_lengths)), int(np.sum(target_lengths)))
+        self._tokens = {name: int(np.sum(lengths)) for name, lengths in sides.items()}
         self._current = (0, self._plan_epoch(0))
         batches = self._current[1]
         self.steps_per_epoch = len(batches)
@@ -152,16 +156,18 @@ class BatchPlan:
 
     def padding_waste(self) -> float:
         """The share of all positions, of both sides, that are PAD."""
-        return 1 - sum(self._tokens) / (2 * self._positions)
+        return 1 - sum(self._tokens.values()) / (len(self._tokens) * self._positions)
 
     def summary(self) -> str:
         """A few lines on shapes, steps and padding."""
-        source, target = (count / self.steps_per_epoch for count in self._tokens)
+        means = " and ".join(
+            f"{count / self.steps_per_epoch:,.0f} {name}"
+            for name, count in self._tokens.items()
+        )
         shapes = ", ".join(f"{rows}x{length}" for rows, length in self.shapes)
         return (
             f"{len(self.shapes)} batch shapes (rows x length): {shapes}\n"
-            f"{self.steps_per_epoch:,} steps an epoch, on average {source:,.0f} source and "
-            f"{target:,.0f} target tokens a batch\n"
+            f"{self.steps_per_epoch:,} steps an epoch, on average {means} tokens a batch\n"
             f"padding: {self.padding_waste():.1%} of all positions"
         )
 
@@ -190,17 +196,45 @@ def make_dataset(
         Labels are the target sentence with EOS; "target", the decoder's input, is BOS and the
         labels before their EOS.
     """
+    ids = tf.TensorSpec([None, None], tf.int32)
+    return dataset_of(
+        plan,
+        lambda batch: _arrays(corpus, batch),
+        ({"source": ids, "target": ids}, ids),
+        start_step=start_step,
+        num_steps=num_steps,
+        replicas=replicas,
+        num_replicas=num_replicas,
+    )
 
-    def generate() -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+
+def dataset_of(
+    plan: BatchPlan,
+    arrays: Callable[[Batch], Any],
+    signature: Any,
+    *,
+    start_step: int = 0,
+    num_steps: int | None = None,
+    replicas: Sequence[int] = (0,),
+    num_replicas: int = 1,
+) -> tf.data.Dataset:
+    """What `arrays` makes of the batches of `plan`; the rest is as in `make_dataset`.
+
+    Args:
+        plan: of the batches.
+        arrays: from a batch, or a share of one, to an element of the dataset.
+        signature: the element's tensors, as `tf.TensorSpec`.
+        start_step, num_steps, replicas, num_replicas: see `make_dataset`.
+    """
+
+    def generate() -> Iterator[Any]:
         step = start_step
         while num_steps is None or step < start_step + num_steps:
             batch = plan.batch(step)
             for replica in replicas:
-                yield _arrays(corpus, batch.share(replica, num_replicas))
+                yield arrays(batch.share(replica, num_replicas))
             step += 1
 
-    ids = tf.TensorSpec([None, None], tf.int32)
-    signature = ({"source": ids, "target": ids}, ids)
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     elements = tf.data.INFINITE_CARDINALITY if num_steps is None else num_steps * len(replicas)
     return dataset.apply(tf.data.experimental.assert_cardinality(elements)).prefetch(

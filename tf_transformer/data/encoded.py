@@ -26,7 +26,10 @@ COUNTS = ("read", "kept", "empty", "too_long", "ratio")
 
 @dataclass(frozen=True)
 class FilterReport:
-    """How many pairs were read, kept, and dropped for which reason (the first that applies)."""
+    """How many pairs were read, kept, and dropped for which reason (the first that applies).
+
+    `cut` counts those of which the end was cut off, where that is done in place of dropping.
+    """
 
     read: int
     kept: int
@@ -35,6 +38,7 @@ class FilterReport:
     ratio: int
     max_length: int
     max_ratio: float
+    cut: int = 0
 
     def summary(self) -> str:
         """One line, such as "9 pairs read, 8 kept; dropped: 1 empty"."""
@@ -45,10 +49,11 @@ class FilterReport:
         }
         dropped = ", ".join(reason for reason, count in reasons.items() if count)
         kept = f"{self.read:,} pairs read, {self.kept:,} kept"
+        kept += f"; {self.cut:,} cut to {self.max_length} tokens" if self.cut else ""
         return f"{kept}; dropped: {dropped}" if dropped else kept
 
 
-class _Side:
+class Side:
     """The sentences of one language: flat ids, of which each sentence is a slice."""
 
     def __init__(self, directory: Path, name: str, dtype: str):
@@ -82,9 +87,12 @@ class EncodedCorpus:
         source_lengths, target_lengths: int32 [pairs], in tokens with EOS.
         report: what the filters kept and dropped.
         fingerprint: what the maker gave, to tell whether the corpus is still the right one.
+        text_sides: those that are text.
     """
 
-    def __init__(self, source: _Side, target: _Side, report: FilterReport, fingerprint: str):
+    text_sides = SIDES
+
+    def __init__(self, source: Side, target: Side, report: FilterReport, fingerprint: str):
         self._sides = {"source": source, "target": target}
         self.source_lengths = source.lengths
         self.target_lengths = target.lengths
@@ -100,7 +108,7 @@ class EncodedCorpus:
         """
         try:
             info = json.loads((directory / INFO_FILE).read_text("utf-8"))
-            sides = [_Side(directory, name, info["dtype"]) for name in SIDES]
+            sides = [Side(directory, name, info["dtype"]) for name in SIDES]
             return cls(*sides, FilterReport(**info["report"]), info["fingerprint"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
@@ -129,17 +137,22 @@ class EncodedCorpus:
         return self._sides[side].padded(rows, length)
 
     def piece_counts(self, vocab_size: int) -> np.ndarray:
-        """How often each id occurs, on both sides together: int64 [V]."""
+        """How often each id occurs, on all sides of text together: int64 [V]."""
         counts = np.zeros(vocab_size, np.int64)
-        for side in self._sides.values():
+        for side in map(self._sides.get, self.text_sides):
             for start in range(0, len(side.ids), COUNTED_IDS):
                 ids = side.ids[start : start + COUNTED_IDS]
                 counts += np.bincount(ids, minlength=vocab_size)
         return counts
 
 
-class _SideWriter:
-    """Appends tokenised sentences to the files that `_Side` reads."""
+def id_dtype(size: int) -> str:
+    """The type on disk of ids below `size`."""
+    return "<u2" if size <= 2**16 else "<i4"
+
+
+class SideWriter:
+    """Appends tokenised sentences to the files that `Side` reads."""
 
     def __init__(self, directory: Path, name: str, dtype: str):
         self._ids_path = directory / f"{name}_ids.bin"
@@ -154,6 +167,7 @@ class _SideWriter:
         self._lengths.append(lengths[keep])
 
     def finish(self) -> None:
+        """Writes the lengths, after the last sentence."""
         np.save(self._lengths_path, np.concatenate(self._lengths))
 
 
@@ -184,8 +198,8 @@ def encode_corpus(
     if directory.exists() and not (directory / INFO_FILE).is_file():
         raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
     with replacing_folder(directory) as temporary:
-        dtype = "<u2" if tokenizer.vocab_size <= 2**16 else "<i4"
-        sides = [_SideWriter(temporary, name, dtype) for name in SIDES]
+        dtype = id_dtype(tokenizer.vocab_size)
+        sides = [SideWriter(temporary, name, dtype) for name in SIDES]
         counts: Counter[str] = Counter()
         pairs = iter(pairs)
         while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
@@ -201,12 +215,12 @@ def encode_corpus(
             raise UserError(f"The corpus has no usable pair: {report.summary()}.")
         for side in sides:
             side.finish()
-        _write_info(temporary / INFO_FILE, dtype, fingerprint, report)
+        write_info(temporary / INFO_FILE, dtype, fingerprint, report)
     return EncodedCorpus.open(directory)
 
 
 def _append(
-    sides: list[_SideWriter],
+    sides: list[SideWriter],
     tokenizer: Tokenizer,
     pairs: list[tuple[str, str]],
     max_length: int,
@@ -216,7 +230,7 @@ def _append(
     columns = zip(
         (tokenizer.tokenize, tokenizer.tokenize_target), zip(*pairs, strict=True), strict=True
     )
-    encoded = [_tokenise(tokenize, texts) for tokenize, texts in columns]
+    encoded = [token_ids(tokenize, texts) for tokenize, texts in columns]
     (_, source_lengths), (_, target_lengths) = encoded
     chosen = _drop(source_lengths, target_lengths, max_length, max_ratio)
     chosen["kept"] = ~np.any(list(chosen.values()), axis=0)
@@ -225,12 +239,13 @@ def _append(
     return {"read": len(pairs)} | {name: int(rows.sum()) for name, rows in chosen.items()}
 
 
-def _write_info(path: Path, dtype: str, fingerprint: str, report: FilterReport) -> None:
+def write_info(path: Path, dtype: str, fingerprint: str, report: FilterReport) -> None:
+    """Writes INFO_FILE, which tells a whole corpus from one that was begun."""
     info = {"dtype": dtype, "fingerprint": fingerprint, "report": dataclasses.asdict(report)}
     path.write_text(json.dumps(info, indent=2), encoding="utf-8")
 
 
-def _tokenise(
+def token_ids(
     tokenize: Callable[[tf.Tensor], tf.RaggedTensor], texts: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ids of `texts` one after the other, EOS after each, and their lengths [B]."""

@@ -10,6 +10,7 @@ from tf_transformer.layers.embedding import PositionalEmbedding, sinusoidal_posi
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, padding_mask
+from tf_transformer.layers.pooling import MeanPooling
 
 __all__ = [
     "AddAndNorm",
@@ -18,6 +19,7 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "MeanPooling",
     "MultiHeadAttention",
     "PositionalEmbedding",
     "causal_mask",

@@ -3,22 +3,10 @@
 import keras
 from keras import ops
 
-from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
+from tf_transformer.layers import Decoder, Encoder, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
+from tf_transformer.models.parts import make_embedding, stack_arguments
 from tf_transformer.training.model import TokenModel
-
-_STACK_ARGUMENTS = (
-    "num_layers",
-    "num_heads",
-    "d_ff",
-    "key_dim",
-    "value_dim",
-    "dropout",
-    "norm_first",
-    "attention_bias",
-    "activation",
-    "norm_epsilon",
-)
 
 # --- The model ---------------------------------------------------------------------------
 
@@ -96,7 +84,7 @@ class Transformer(TokenModel):
             "norm_epsilon": norm_epsilon,
         }
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        stack = {name: arguments[name] for name in _STACK_ARGUMENTS} | {"dtype": policy}
+        stack = stack_arguments(arguments, policy)
         encoder = Encoder(**stack, name="encoder")
         decoder = Decoder(**stack, name="decoder")
         source_embedding, target_embedding, projection = _embeddings(arguments, policy)
@@ -222,19 +210,15 @@ class Transformer(TokenModel):
 
 def _embeddings(arguments, policy):
     """Source embedding, target embedding and output projection: one layer, or three."""
-
-    def embedding(name: str, **options) -> PositionalEmbedding:
-        names = ("vocab_size", "d_model", "positions", "max_length")
-        own = {argument: arguments[argument] for argument in names} | options
-        return PositionalEmbedding(**own, name=name, dtype=policy)
-
     bias = arguments["output_bias"]
     if arguments["tie_embeddings"]:
-        return (embedding("embedding", output_bias=bias),) * 3
+        return (make_embedding(arguments, policy, "embedding", output_bias=bias),) * 3
     projection = OutputProjection(
         arguments["vocab_size"], bias, name="output_projection", dtype=policy
     )
-    return embedding("source_embedding"), embedding("target_embedding"), projection
+    names = ("source_embedding", "target_embedding")
+    source, target = (make_embedding(arguments, policy, name) for name in names)
+    return source, target, projection
 
 
 def _own_history(ancestry, width):

@@ -9,12 +9,12 @@ import keras
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.translator import Translator
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bracket_rules import COLLINS
 from tf_transformer.evaluation.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.evaluation.trees import Tree
 from tf_transformer.run import Run
 from tf_transformer.tasks.linearisation import normalise
+from tf_transformer.tasks.parallel_text import require_files
 from tf_transformer.tasks.parser import Parser, Parses
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask, check_positions, resolve_files
@@ -70,13 +70,7 @@ def check_config(config: Config) -> None:
     """Refuses missing or damaged trees and settings that contradict each other."""
     check_positions(config)
     data = config.data
-    if not (data.train and data.valid) or data.source or data.target:
-        names = ("train", "valid", "source", "target")
-        given = [f"--{name}" for name in names if getattr(data, name)]
-        raise UserError(
-            "Parsing needs --train FILE and --valid FILE of trees in Penn brackets, and no "
-            f"--source and --target. Received: {', '.join(given) or 'none of them'}."
-        )
+    require_files(data, "Parsing", "trees in Penn brackets")
     for name in (*data.train, *data.valid):
         check_treebank(Path(name))
 

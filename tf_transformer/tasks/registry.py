@@ -17,11 +17,13 @@ class Entry:
             reader; the first is the main one.
         command: of `tf-transformer`, to use a trained run with.
         record: imports the task and returns its record.
+        takes_encoder: whether its training may begin with the encoder of another run.
     """
 
     scores: dict[str, str]
     command: str
     record: Callable[[], TaskRecord]
+    takes_encoder: bool = False
 
     @property
     def main_score(self) -> str:
@@ -40,9 +42,21 @@ def _parsing() -> TaskRecord:
     return TASK
 
 
+def _classification() -> TaskRecord:
+    from tf_transformer.tasks.classification import TASK
+
+    return TASK
+
+
 TASKS = {
     "translation": Entry({"bleu": "BLEU", "chrf": "chrF"}, "translate", _translation),
     "parsing": Entry({"f1": "F1"}, "parse", _parsing),
+    "classification": Entry(
+        {"accuracy": "accuracy", "f1": "macro F1"},
+        "classify",
+        _classification,
+        takes_encoder=True,
+    ),
 }
 
 
@@ -57,8 +71,8 @@ def check_config(config: Config) -> None:
     """Refuses what the task of a configuration cannot work with, before anything else.
 
     Raises:
-        UserError: if there is no such task, it does not measure `training.best_by`, or its
-            own check finds a mistake.
+        UserError: if there is no such task, it does not measure `training.best_by`, it does not
+            take the encoder of another run and one is given, or its own check finds a mistake.
     """
     task = task_named(config.task)
     measured = (*task.scores, "perplexity")
@@ -67,4 +81,7 @@ def check_config(config: Config) -> None:
             f"`training.best_by` must be one of {measured} for --task {config.task}. "
             f"Received: {config.training.best_by!r}."
         )
+    if config.training.encoder_from and not task.takes_encoder:
+        able = ", ".join(name for name, entry in TASKS.items() if entry.takes_encoder)
+        raise UserError(f"--encoder-from is for --task {able}. Received: --task {config.task}.")
     task.record().check_config(config)

@@ -1,6 +1,7 @@
-"""What tasks from text to text share: tokenizer, encoded corpora, batches, model."""
+"""What tasks that learn from text share: tokenizer, encoded corpora, batches, model."""
 
 import dataclasses
+import functools
 import hashlib
 import logging
 import shutil
@@ -22,6 +23,7 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.record import Progress
 from tf_transformer.training.checkpoints import load_weights
+from tf_transformer.training.model import TokenModel
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,13 @@ def check_positions(config: Config) -> None:
 
 
 class SequenceTask:
-    """Data and model of a run that makes text of text; a subclass has its dev score."""
+    """Data and model of a run that learns from text; a subclass has its dev score.
+
+    The methods that begin with an underscore are what a subclass may replace: here they are
+    those of text to text.
+    """
+
+    corpus_class = EncodedCorpus
 
     def __init__(
         self,
@@ -87,10 +95,10 @@ class SequenceTask:
 
     def _encoded(self, name: str, prefixes: tuple[str, ...], progress) -> EncodedCorpus:
         files = resolve_files(prefixes, self.data)
-        fingerprint = _fingerprint(files, self.tokenizer, self.data)
+        fingerprint = _fingerprint(files, self.tokenizer, self._settings())
         folder = self.run.data / name
         with suppress(UserError):  # not there, or half deleted: it is made again
-            corpus = EncodedCorpus.open(folder)
+            corpus = self.corpus_class.open(folder)
             if corpus.fingerprint == fingerprint:
                 return corpus
         if not self.may_encode:
@@ -100,6 +108,16 @@ class SequenceTask:
             )
         if not (folder / "corpus.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
+        report = functools.partial(progress, f"tokenising {name}")
+        return self._encode(files, folder, fingerprint, report)
+
+    def _settings(self) -> str:
+        """On what, beside text and tokenizer, the encoded corpora depend."""
+        return f"{self.data.max_length} {self.data.max_ratio}"
+
+    def _encode(
+        self, files: Files, folder: Path, fingerprint: str, progress: Callable[[int], None]
+    ) -> EncodedCorpus:
         return encode_corpus(
             read_pairs(*files),
             self.tokenizer,
@@ -107,7 +125,7 @@ class SequenceTask:
             max_length=self.data.max_length,
             max_ratio=self.data.max_ratio,
             fingerprint=fingerprint,
-            progress=lambda done: progress(f"tokenising {name}", done),
+            progress=progress,
         )
 
     def _plan(self, corpus: EncodedCorpus) -> BatchPlan:
@@ -130,7 +148,10 @@ class SequenceTask:
             ]
         )
 
-    def build_model(self) -> Transformer:
+    def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
+        return make_dataset(corpus, plan, **options)
+
+    def build_model(self) -> TokenModel:
         return build_model(self.run.config)
 
     @property
@@ -145,7 +166,7 @@ class SequenceTask:
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Batches from `start_step` on, without end."""
-        return make_dataset(
+        return self._dataset(
             self.train,
             self.plan,
             start_step=start_step,
@@ -157,7 +178,7 @@ class SequenceTask:
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """The dev set once."""
-        return make_dataset(
+        return self._dataset(
             self.valid,
             self.valid_plan,
             num_steps=self.validation_steps,
@@ -232,18 +253,17 @@ def load_translator(
 
 def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer:
     path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
-    if not run.tokenizer.exists():
-        raise UserError(f"{run.path} has no tokenizer.model: its training never began.")
+    run.require_tokenizer()
     model = build_model(run.config, precision)
     load_weights(path, model)
     return model
 
 
-def _fingerprint(files: Files, tokenizer: Tokenizer, data: DataConfig) -> str:
+def _fingerprint(files: Files, tokenizer: Tokenizer, settings: str) -> str:
     """Names the text files (path, size, time), the tokenizer and the filters."""
     digest = hashlib.sha256(b"".join(tokenizer.models.values()))
     for file in (*files[0], *files[1]):
         state = file.stat()
         digest.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
-    digest.update(f"{data.max_length} {data.max_ratio}".encode())
+    digest.update(settings.encode())
     return digest.hexdigest()

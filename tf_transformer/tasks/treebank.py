@@ -1,7 +1,5 @@
 """Trees in Penn brackets as parallel text: sentences, and sequences that a parser writes."""
 
-import dataclasses
-import hashlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +8,8 @@ from tf_transformer.config import DataConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.trees import Tree, read_trees
-from tf_transformer.files import replacing, write_text
 from tf_transformer.tasks.linearisation import ROOT, ROOTS, TRACE, linearise
+from tf_transformer.tasks.parallel_text import write_parallel_text
 
 logger = logging.getLogger(__name__)
 
@@ -65,43 +63,9 @@ def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
     Raises:
         UserError: as `read_treebank` has it.
     """
-    prefixes = {
-        split: tuple(
-            str(_write_text(Path(name), folder / f"{split}-{number}"))
-            for number, name in enumerate(getattr(data, split), start=1)
-        )
-        for split in ("train", "valid")
-    }
-    return dataclasses.replace(data, **prefixes, source=WORDS, target=SEQUENCES)
-
-
-def _write_text(treebank: Path, prefix: Path) -> Path:
-    """Writes PREFIX.words and PREFIX.sequences, and of which trees they are; returns PREFIX."""
-    stamp, digest = Path(f"{prefix}.sha256"), _digest(treebank)
-    if stamp.exists() and stamp.read_text() == digest:
-        return prefix
-    words, sequences = (Path(f"{prefix}.{language}") for language in (WORDS, SEQUENCES))
-    with (
-        replacing(words) as left,
-        replacing(sequences) as right,
-        left.open("w", encoding="utf-8") as one,
-        right.open("w", encoding="utf-8") as two,
-    ):
-        for sentence, sequence in read_pairs(treebank):
-            one.write(f"{sentence}\n")
-            two.write(f"{sequence}\n")
-    write_text(stamp, digest)
-    return prefix
+    return write_parallel_text(data, folder, (WORDS, SEQUENCES), read_pairs, _FORMAT)
 
 
 def _pair(tree: Tree) -> tuple[str, str]:
     words = [leaf.word for leaf in tree.leaves() if leaf.label != TRACE]
     return (" ".join(words), " ".join(linearise(tree))) if words else ("", "")
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return f"{_FORMAT} {hashlib.file_digest(file, 'sha256').hexdigest()}\n"
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None

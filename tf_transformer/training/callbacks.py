@@ -58,14 +58,15 @@ class ProgressBar(keras.callbacks.Callback):
         self.bar.update()
 
     def _rate(self, logs) -> str:
-        """Tokens per second since the end of the first step, which compiles."""
+        """Tokens (or labels) per second since the end of the first step, which compiles."""
         # Of the steps' logs, Keras shows the mean over replicas.
         tokens = logs["tokens"] * self.model.distribute_strategy.num_replicas_in_sync
         now = time.perf_counter()
         if self.bar.n == self.done:
             self.first = now, tokens
             return ""
-        return f", {(tokens - self.first[1]) / (now - self.first[0]):,.0f} tokens/s"
+        rate = (tokens - self.first[1]) / (now - self.first[0])
+        return f", {rate:,.0f} {self.model.unit}/s"
 
     def on_epoch_end(self, epoch, logs=None):
         self.bar.close()

@@ -11,7 +11,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,30 @@ def read_progress(path: Path) -> Arrays:
 def load_weights(path: Path, model: "keras.Model") -> None:
     """Loads the model's weights only, for decoding."""
     _assign(path, _read(path, prefix="model/"), _model_variables(model))
+
+
+def load_layers(path: Path, model: "keras.Model", layers: Mapping[str, str]) -> None:
+    """Loads the weights of some of the model's layers only.
+
+    Args:
+        path: of a checkpoint, perhaps of another model.
+        model: which has the layers.
+        layers: what each of them is called in the checkpoint, by its name in the model.
+
+    Raises:
+        UserError: if the checkpoint lacks one of the weights, or has it in another shape.
+    """
+    stored, arrays = _read(path, prefix="model/"), {}
+    variables = {
+        name: variable
+        for name, variable in _model_variables(model).items()
+        if name.split("/")[1] in layers
+    }
+    for name in variables:
+        _, layer, rest = name.split("/", maxsplit=2)
+        if (there := f"model/{layers[layer]}/{rest}") in stored:
+            arrays[name] = stored[there]
+    _assign(path, arrays, variables)
 
 
 def average_checkpoints(paths: Sequence[Path], output: Path) -> int:

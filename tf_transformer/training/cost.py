@@ -18,7 +18,8 @@ _PER_PRODUCT = 2 * 3
 class Lengths:
     """Sums over the sentence pairs of an epoch: of S, T, S^2, T^2 and S T, in tokens.
 
-    S and T count EOS, and so the positions of the encoder and of the decoder.
+    S and T count EOS, and so the positions of the encoder and of the decoder. Of a classifier T
+    is 1, a label for each sentence.
     """
 
     source: int
@@ -34,7 +35,7 @@ class Lengths:
         return cls(int(s.sum()), int(t.sum()), int(s @ s), int(t @ t), int(s @ t))
 
 
-def training_flops(model: ModelConfig, lengths: Lengths) -> int:
+def training_flops(model: ModelConfig, lengths: Lengths, num_classes: int = 0) -> int:
     """FLOPs of training on sentence pairs once, without their padding.
 
     The products of matrices are counted, forward and backward, in the paper's notation
@@ -52,10 +53,18 @@ def training_flops(model: ModelConfig, lengths: Lengths) -> int:
     Each is a multiplication and an addition, and three times that with the backward pass.
     Embeddings, norms, biases, softmax, loss and Adam are left out: they are no products.
     The decoder's attention is counted whole, as it is computed, though half of it is masked.
+
+    With `num_classes`, C of a classifier, the encoder alone is counted, and D C for a label.
     """
     head = model.d_model // model.num_heads
     heads = model.num_heads * ((model.key_dim or head) + (model.value_dim or head))
-    position = 3 * model.d_model * heads + 2 * model.d_model * model.d_ff
+    feed_forward = 2 * model.d_model * model.d_ff
+    if num_classes:
+        position = 2 * model.d_model * heads + feed_forward
+        layer = position * lengths.source + heads * lengths.source_squared
+        output = model.d_model * num_classes * lengths.target
+        return _PER_PRODUCT * (model.num_layers * layer + output)
+    position = 3 * model.d_model * heads + feed_forward
     attended = lengths.source_squared + lengths.target_squared + lengths.both
     layer = position * (lengths.source + lengths.target) + heads * attended
     output = model.d_model * model.vocab_size * lengths.target
@@ -68,7 +77,7 @@ class Cost:
 
     Attributes:
         step: up to this update.
-        target_tokens: seen, with EOS, without padding.
+        target_tokens: seen, with EOS, without padding; of a classifier, labels.
         seconds: of training, without evaluations.
         devices: that computed, all of them.
         counted: FLOPs from the model; None without the lengths of its data.
@@ -96,6 +105,7 @@ def costs(
     lengths: Lengths | None,
     devices: int = 1,
     sustained_tflops: float | None = None,
+    num_classes: int = 0,
 ) -> list[Cost]:
     """What was used up to each evaluation.
 
@@ -105,6 +115,7 @@ def costs(
         lengths: of an epoch of the training data; None if they are lost.
         devices: that computed.
         sustained_tflops: of one device.
+        num_classes: of a classifier.
     """
     tokens = seconds = 0.0
     found = []
@@ -112,18 +123,23 @@ def costs(
         seconds += record["train_seconds"]
         tokens += record["tokens_per_second"] * record["train_seconds"]
         flops = None if lengths is None else (
-            training_flops(model, lengths) * tokens / lengths.target
+            training_flops(model, lengths, num_classes) * tokens / lengths.target
         )  # fmt: skip
         used = (record["step"], round(tokens), seconds, devices, flops, sustained_tflops)
         found.append(Cost(*used))
     return found
 
 
-def describe_cost(cost: Cost) -> list[str]:
-    """Lines of Markdown that tell the cost, beside the paper's Table 2."""
+def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
+    """Lines of Markdown that tell the cost, beside the paper's Table 2.
+
+    Args:
+        cost: of a run.
+        unit: what `target_tokens` are.
+    """
     of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
     lines = [
-        f"- target tokens seen: {cost.target_tokens:,}, in {cost.step:,} updates",
+        f"- {unit} seen: {cost.target_tokens:,}, in {cost.step:,} updates",
         f"- time of training: {cost.seconds:,.0f} s on {cost.devices} device(s)",
     ]
     if cost.counted is None:

@@ -18,14 +18,14 @@ def patience_used_up(scores: list[float], patience: int) -> bool:
     return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
 
 
-def line(record: Record, headline: str, is_best: bool) -> str:
-    """An evaluation for the console."""
+def line(record: Record, headline: str, is_best: bool, unit: str = "tokens") -> str:
+    """An evaluation for the console; `unit` is what has a label of its own."""
     mark = "  best" if is_best else ""
     return (
         f"step {record['step']:>6,}  loss {record['loss']:.3f}  "
         f"perplexity {record['perplexity']:.2f}  dev perplexity "
         f"{record['valid_perplexity']:.2f}  dev {headline}  "
-        f"{record['tokens_per_second']:,.0f} tokens/s{mark}"
+        f"{record['tokens_per_second']:,.0f} {unit}/s{mark}"
     )
 
 

@@ -6,52 +6,58 @@ from keras import ops
 from tf_transformer.layers.masking import padding_mask
 
 
-def softmax_statistics(labels, logits):
+def softmax_statistics(labels, logits, first_label: int = 0):
     """What loss and metrics need of the logits, in one place so that the graph shares it.
 
     Args:
-        labels: integer [B, T].
-        logits: float32 [B, T, V].
+        labels: integer [B, T], or [B].
+        logits: float32 [B, T, V], or [B, V].
+        first_label: the label that column 0 of the logits stands for.
 
     Returns:
         exp(logits - maximum) [B, T, V]; its sum over V, the maximum and the label's logit,
-        [B, T] each.
+        [B, T] each; without T where `labels` have none.
     """
     maximum = ops.max(logits, axis=-1)
     exponentials = ops.exp(logits - maximum[..., None])
     total = ops.sum(exponentials, axis=-1)
     vocab_size = logits.shape[-1]
-    positions = _label_positions(labels, vocab_size)
+    positions = _label_positions(labels, vocab_size, first_label)
     label_logits = ops.take(ops.reshape(logits, (-1,)), positions)
     return exponentials, total, maximum, ops.reshape(label_logits, ops.shape(labels))
 
 
-def _label_positions(labels, vocab_size: int):
+def _label_positions(labels, vocab_size: int, first_label: int):
     """Where the label's logits are in a flat [B * T * V]: int64, which 2^31 do not overflow."""
     flat_labels = ops.reshape(ops.cast(labels, "int64"), (-1,))
+    if first_label:
+        flat_labels = ops.maximum(flat_labels - first_label, 0)  # padding: any column will do
     rows = ops.arange(ops.size(flat_labels), dtype="int64")
     return rows * vocab_size + flat_labels
 
 
-def smoothed_cross_entropy(labels, logits, label_smoothing: float):
+def smoothed_cross_entropy(labels, logits, label_smoothing: float, first_label: int = 0):
     """Cross-entropy with (1 - e) on the label and e spread over all V tokens (paper 5.4).
 
     Written out, logsumexp(z) - (1 - e) z[label] - e mean(z), with the gradient
     softmax(z) - e / V - (1 - e) [label]: no one-hot tensor is made in either direction.
 
     Args:
-        labels: integer [B, T].
-        logits: floating [B, T, V]; computed in float32.
+        labels: integer [B, T], or [B].
+        logits: floating [B, T, V], or [B, V]; computed in float32.
         label_smoothing: e in [0, 1).
+        first_label: the label that column 0 of the logits stands for.
 
     Returns:
-        float32 [B, T], in nats.
+        float32 of the shape of `labels`, in nats.
     """
     vocab_size = logits.shape[-1]
 
     @ops.custom_gradient
     def cross_entropy(logits):
-        exponentials, total, maximum, label_logits = softmax_statistics(labels, logits)
+        exponentials, total, maximum, label_logits = softmax_statistics(
+            labels, logits, first_label
+        )
         smooth = (1 - label_smoothing) * label_logits
         if label_smoothing:
             smooth = smooth + label_smoothing * ops.mean(logits, axis=-1)
@@ -62,7 +68,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float):
             flat = ops.reshape(grad, (-1,))
             at_label = ops.exp(label_logits - maximum) / total - label_smoothing / vocab_size
             at_label = (at_label - (1 - label_smoothing)) * upstream
-            positions = _label_positions(labels, vocab_size)
+            positions = _label_positions(labels, vocab_size, first_label)
             flat = ops.scatter_update(flat, positions[:, None], ops.reshape(at_label, (-1,)))
             return ops.reshape(flat, ops.shape(logits))
 
@@ -72,16 +78,16 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float):
 
 
 def token_weights(labels, sample_weight=None):
-    """What each token counts: 0 for padding, else 1 or its sample weight, [B] or [B, T].
+    """What each label counts: 0 for padding, else 1 or its sample weight, [B] or [B, T].
 
     Returns:
-        float32 [B, T].
+        float32 of the shape of `labels`, [B, T] or [B].
     """
     weights = ops.cast(padding_mask(labels), "float32")
     if sample_weight is None:
         return weights
     sample_weight = ops.cast(sample_weight, "float32")
-    if len(sample_weight.shape) == 1:
+    if len(sample_weight.shape) < len(weights.shape):
         sample_weight = sample_weight[:, None]
     return weights * sample_weight
 
@@ -95,12 +101,21 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         label_smoothing: 0.1 in the paper.
+        first_label: the label that column 0 of the logits stands for: 0 for tokens, 1 for
+            classes, which have no column for padding.
     """
 
-    def __init__(self, label_smoothing: float = 0.1, name: str = "loss", **kwargs):
+    def __init__(
+        self,
+        label_smoothing: float = 0.1,
+        name: str = "loss",
+        first_label: int = 0,
+        **kwargs,
+    ):
         # "sum" is the one reduction that Keras leaves unscaled under a distribution strategy.
         super().__init__(name=name, **(kwargs | {"reduction": "sum"}))
         self.label_smoothing = label_smoothing
+        self.first_label = first_label
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         weights = token_weights(y_true, sample_weight)
@@ -109,7 +124,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     def weighted_sum(self, labels, logits, weights):
         """The sum of the tokens' losses times `weights` [B, T]."""
-        return ops.sum(smoothed_cross_entropy(labels, logits, self.label_smoothing) * weights)
+        losses = smoothed_cross_entropy(labels, logits, self.label_smoothing, self.first_label)
+        return ops.sum(losses * weights)
 
     def get_config(self):
-        return super().get_config() | {"label_smoothing": self.label_smoothing}
+        own = {"label_smoothing": self.label_smoothing, "first_label": self.first_label}
+        return super().get_config() | own

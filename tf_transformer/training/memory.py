@@ -35,6 +35,9 @@ class _Coefficients:
 # Added to `inner`: swish keeps its input too. 2.4 and 3.0 were measured, in float32.
 _SWISH = 2.5
 
+# Of what encoder and decoder hold together: PLACEHOLDER.
+_ENCODER_SHARE = 0.4
+
 # Mixed precision saves less than half: where the loss, the norms and the softmaxes compute in
 # float32, both kinds of numbers are held.
 _FLOAT32 = _Coefficients(parameter=4.5, width=36, inner=3.0, score=3.3, logit=2.3)
@@ -79,6 +82,7 @@ def estimate_memory(
     moving_average: bool = False,
     replicas: int = 1,
     positions: int | None = None,
+    num_classes: int = 0,
 ) -> MemoryEstimate:
     """The peak of a training step with Adam, beside the process itself (`PROCESS_BYTES`).
 
@@ -97,6 +101,7 @@ def estimate_memory(
         replicas: devices that share the rows.
         positions: `max_tokens_per_device`: a device computes more than that in equal parts
             and adds up the gradients; None where it never does.
+        num_classes: C of a `Classifier`, which has an encoder alone; 0 of a `Transformer`.
 
     Raises:
         ValueError: if a number is below 1.
@@ -107,7 +112,7 @@ def estimate_memory(
             f"{rows}, {length}, {replicas}, {positions}."
         )
     rows = -(-rows // replicas)
-    count = parameter_count(model)
+    count = parameter_count(model, num_classes)
     per = _FLOAT32 if precision == "float32" else _MIXED
     parameters = (per.parameter + moving_average) * count
     if positions is not None:
@@ -117,17 +122,23 @@ def estimate_memory(
     inner = per.inner + _SWISH * (model.activation == "swish")
     layer = per.width * _width(model) + inner * model.d_ff
     layer += per.score * model.num_heads * length
+    if num_classes:
+        layer *= _ENCODER_SHARE
+    outputs = num_classes if num_classes else length * model.vocab_size
     return MemoryEstimate(
         parameters=int(BYTES * parameters),
         layers=int(BYTES * model.num_layers * rows * length * layer),
-        logits=int(BYTES * rows * length * per.logit * model.vocab_size),
+        logits=int(BYTES * rows * per.logit * outputs),
         rows=rows,
         length=length,
     )
 
 
-def parameter_count(model: ModelConfig) -> int:
-    """The model's number of parameters (paper 3.2.2, 3.3 and 3.4), without building it."""
+def parameter_count(model: ModelConfig, num_classes: int = 0) -> int:
+    """The model's number of parameters (paper 3.2.2, 3.3 and 3.4), without building it.
+
+    That of a `Transformer`, or with classes that of a `Classifier`.
+    """
     d_model, heads = model.d_model, model.num_heads
     key_dim, value_dim = _head_sizes(model)
     attention = 2 * d_model * heads * (key_dim + value_dim)
@@ -135,13 +146,21 @@ def parameter_count(model: ModelConfig) -> int:
         attention += heads * (2 * key_dim + value_dim) + d_model
     feed_forward = 2 * d_model * model.d_ff + model.d_ff + d_model
     norm = 2 * d_model
+    if num_classes:
+        words = model.vocab_size * d_model + _learned_positions(model)
+        layers = model.num_layers * (attention + feed_forward + 2 * norm)
+        return words + layers + model.norm_first * norm + (d_model + 1) * num_classes
     layer = 3 * attention + 2 * feed_forward + 5 * norm
     last_norms = 2 * norm if model.norm_first else 0
     tables = 1 if model.tie_embeddings else 3
-    learned = model.max_length * d_model if model.positions == "learned" else 0
     position_tables = 1 if model.tie_embeddings else 2
     words = (tables * d_model + model.output_bias) * model.vocab_size
-    return words + position_tables * learned + model.num_layers * layer + last_norms
+    positions = position_tables * _learned_positions(model)
+    return words + positions + model.num_layers * layer + last_norms
+
+
+def _learned_positions(model: ModelConfig) -> int:
+    return model.max_length * model.d_model if model.positions == "learned" else 0
 
 
 def _head_sizes(model: ModelConfig) -> tuple[int, int]:

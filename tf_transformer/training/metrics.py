@@ -7,10 +7,16 @@ from tf_transformer.training.losses import softmax_statistics, token_weights
 
 
 class _TokenMean(keras.metrics.Metric):
-    """The mean of a value per token over all real tokens seen since the last reset."""
+    """The mean of a value per token over all real tokens seen since the last reset.
 
-    def __init__(self, name: str, **kwargs):
+    Args:
+        first_label: the label that column 0 of the logits stands for, see
+            `LabelSmoothedCrossEntropy`.
+    """
+
+    def __init__(self, name: str, first_label: int = 0, **kwargs):
         super().__init__(name=name, **kwargs)
+        self.first_label = first_label
         self.total = self.add_weight(name="total", initializer="zeros")
         self.count = self.add_weight(name="count", initializer="zeros")
 
@@ -27,6 +33,9 @@ class _TokenMean(keras.metrics.Metric):
     def result(self):
         return self.total / ops.maximum(self.count, 1.0)
 
+    def get_config(self):
+        return super().get_config() | {"first_label": self.first_label}
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Perplexity(_TokenMean):
@@ -36,7 +45,7 @@ class Perplexity(_TokenMean):
         super().__init__(name=name, **kwargs)
 
     def token_values(self, labels, logits):
-        _, total, maximum, label_logits = softmax_statistics(labels, logits)
+        _, total, maximum, label_logits = softmax_statistics(labels, logits, self.first_label)
         return maximum + ops.log(total) - label_logits
 
     def result(self):
@@ -52,7 +61,7 @@ class TokenAccuracy(_TokenMean):
 
     def token_values(self, labels, logits):
         # The loss has the maximum and the label's logit already; an argmax would be new work.
-        _, _, maximum, label_logits = softmax_statistics(labels, logits)
+        _, _, maximum, label_logits = softmax_statistics(labels, logits, self.first_label)
         return ops.cast(label_logits >= maximum, "float32")
 
 

@@ -21,9 +21,17 @@ class TokenModel(keras.Model):
 
     Each replica has dropout masks of its own. A gradient that is not finite makes the loss of
     the epoch NaN, so that a callback can stop; under loss scaling the update is skipped.
+
+    A model with one label for each row has logits [B, V] and labels [B], 0 for rows of padding.
+
+    Attributes:
+        first_label: the label that column 0 of the logits stands for.
+        unit: what has a label of its own, for the console.
     """
 
     max_tokens_per_device: int | None = None
+    first_label = 0
+    unit = "tokens"
     _seed_function = None
 
     def compile(
@@ -95,7 +103,7 @@ class TokenModel(keras.Model):
         return self._logs(total, count)
 
     def _unpack(self, data):
-        """Inputs, labels [B, T], the weight of each token [B, T] and the sum of these."""
+        """Inputs, labels [B, T] or [B], the weight of each of them and the sum of these."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         weights = token_weights(labels, sample_weight)
         return inputs, labels, weights, tf.reduce_sum(weights)
@@ -214,7 +222,7 @@ def _in_parts(tensors, max_tokens: int):
     """
     flat = tf.nest.flatten(tensors)
     rows = tf.shape(flat[0])[0]
-    longest = tf.reduce_max([tf.shape(tensor)[1] for tensor in flat])
+    longest = tf.reduce_max([tf.shape(t)[1] for t in flat if t.shape.rank > 1])
     most = tf.maximum(max_tokens // tf.maximum(longest, 1), 1)
     parts = tf.maximum(-(-rows // most), 1)
     size = -(-rows // parts)

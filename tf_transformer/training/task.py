@@ -32,12 +32,12 @@ class Task(Protocol):
     validation_steps: int
 
     def build_model(self) -> TokenModel:
-        """A model whose output is float logits [B, T, V]; every layer has a fixed name."""
+        """A model with float logits [B, T, V] or [B, V]; every layer has a fixed name."""
 
     def training_data(
         self, start_step: int, replicas: Sequence[int], num_replicas: int
     ) -> tf.data.Dataset:
-        """Batches (inputs, labels [B, T]) from a step on, without end and always the same.
+        """Batches (inputs, labels [B, T] or [B]) from a step on, without end, always the same.
 
         Each global batch is cut into `num_replicas` shares; those of `replicas` are elements
         of their own, one after the other.

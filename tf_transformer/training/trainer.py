@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 def compile_model(model: TokenModel, config: Config) -> None:
     """Loss, optimizer and metrics of the recipe, for `fit` here or in a notebook."""
-    training = config.training
+    training, first = config.training, model.first_label
     model.compile(
         make_optimizer(training, config.model.d_model),
-        LabelSmoothedCrossEntropy(training.label_smoothing),
-        metrics=[Perplexity(), TokenAccuracy(), TokenCount()],
+        LabelSmoothedCrossEntropy(training.label_smoothing, first_label=first),
+        metrics=[Perplexity(first_label=first), TokenAccuracy(first_label=first), TokenCount()],
         jit_compile=training.jit_compile,
         max_tokens_per_device=training.max_tokens_per_device or None,
     )
@@ -248,7 +248,8 @@ class Trainer:
         self.folder.rotate(self.training.keep_last)
         self.run.write_history([*self._history(), record])
         evaluation.write_tensorboard(str(self.run.logs), record)
-        logger.info("%s", evaluation.line(record, result.headline, is_best))
+        line = evaluation.line(record, result.headline, is_best, self.model.unit)
+        logger.info("%s", line)
 
     def _keep_if_best(self, path: Path, record: evaluation.Record) -> bool:
         name = self.training.best_by

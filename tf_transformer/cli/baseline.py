@@ -1,0 +1,54 @@
+"""`tf-transformer baseline`: a bag of words, the score that a classifier has to beat."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from tf_transformer.cli.classify import report
+from tf_transformer.cli.options import picture
+from tf_transformer.data.labelled import labels_of, read_examples
+from tf_transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Trains a logistic regression on the words and pairs of words of labelled sentences and "
+    "prints its scores, as classify --labelled does; seconds to a minute, no TensorFlow."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--train",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="lines of a label, a TAB and a sentence; may be given several times",
+    )
+    parser.add_argument("--test", required=True, metavar="FILE", help="to score, likewise")
+    parser.add_argument(
+        "--l2",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="strength of the penalty X / 2 times the sum of squared weights (default: 1)",
+    )
+    parser.add_argument("--output", metavar="PICTURE", help="the confusions as .png or .svg")
+
+
+def command(options: argparse.Namespace) -> None:
+    from tf_transformer.evaluation.bag_of_words import BagOfWords
+    from tf_transformer.evaluation.classes import score_classes
+
+    if not 0 < options.l2 < float("inf"):
+        raise UserError(f"--l2 must be a number above 0. Received: {options.l2:g}.")
+    path = picture(options.output) if options.output else None
+    files = [Path(name) for name in options.train]
+    labels = labels_of(files)
+    test = list(read_examples(Path(options.test), labels))
+    examples = [example for file in files for example in read_examples(file)]
+    model = BagOfWords([one.sentence for one in examples], labels, l2=options.l2)
+    steps = model.fit([one.label for one in examples])
+    logger.info("%s features, %d steps", f"{model.num_features:,}", steps)
+    given = model.classify([one.sentence for one in test])
+    report(score_classes([one.label for one in test], given, labels), path)

@@ -1,0 +1,119 @@
+"""`tf-transformer classify RUN < sentences > labels`, and the scores of labelled sentences."""
+
+import argparse
+import itertools
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.cli.options import add_run_options, open_run, picture
+from tf_transformer.cli.progress import Progress
+from tf_transformer.cli.translate import CHUNK
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.labelled import Example, read_examples
+from tf_transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Labels stdin to stdout, a line for each sentence; empty lines stay empty. With --labelled "
+    "FILE it prints accuracy, macro F1 and a table of the classes, and --output draws which "
+    "classes are confused."
+)
+STDOUT_IS_DATA = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_options(parser)
+    parser.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="the N most probable labels, each with its probability: LABEL TAB P TAB LABEL ...",
+    )
+    parser.add_argument(
+        "--labelled",
+        metavar="FILE",
+        help="score the lines of FILE, a label, a TAB and a sentence each, instead of stdin",
+    )
+    parser.add_argument(
+        "--output", metavar="PICTURE", help="with --labelled: the confusions as .png or .svg"
+    )
+
+
+def command(options: argparse.Namespace) -> None:
+    _check(options)
+    run = open_run(options.run, "classification")
+    most = len(run.labels())
+    if options.n_best is not None and not 1 <= options.n_best <= most:
+        raise UserError(
+            f"--n-best must be between 1 and {most}, the labels of {run.path}. "
+            f"Received: {options.n_best}."
+        )
+    path = picture(options.output) if options.output else None
+    if options.labelled:
+        examples = list(read_examples(Path(options.labelled), run.labels()))
+        _score(_load(run, options.checkpoint), examples, path)
+    else:
+        _label_stdin(_load(run, options.checkpoint), options.n_best)
+
+
+def _score(predictor, examples: Sequence[Example], path: Path | None) -> None:
+    from tf_transformer.evaluation.classes import score_classes
+
+    sentences = [example.sentence for example in examples]
+    with Progress(len(sentences)) as progress:
+        given = predictor.classify(sentences, lambda done: progress("classified", done))
+    report(score_classes([one.label for one in examples], given, predictor.labels), path)
+
+
+def report(scores, path: Path | None) -> None:
+    """Prints `ClassScores`, and draws the confusions if there is a path of a picture."""
+    from tf_transformer.evaluation.classes import format_scores
+
+    sys.stdout.write(format_scores(scores))
+    if path:
+        from tf_transformer.plots.confusion import draw_confusion
+
+        draw_confusion(scores, path)
+        logger.info("%s", path)
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.labelled and options.n_best:
+        raise UserError("--labelled prints scores, and --n-best labels: leave out one of them.")
+    if options.output and not options.labelled:
+        raise UserError("--output draws the confusions of --labelled FILE: give that as well.")
+
+
+def _load(run, checkpoint: str):
+    from tf_transformer.cli.console import import_tensorflow_quietly
+
+    run.checkpoints.find(checkpoint)
+    import_tensorflow_quietly()
+
+    from tf_transformer.tasks.classification import load_predictor
+
+    return load_predictor(run, checkpoint)
+
+
+def _label_stdin(predictor, n_best: int | None) -> None:
+    lines, done = read_lines(0), 0
+    with Progress() as progress:
+        while sentences := list(itertools.islice(lines, CHUNK)):
+            found = predictor.probabilities(
+                sentences, lambda n, done=done: progress("classified", done + n)
+            )
+            for sentence, row in zip(sentences, found, strict=True):
+                labelled = _line(predictor.labels, row, n_best) if sentence.strip() else ""
+                sys.stdout.write(f"{labelled}\n")
+            done += len(sentences)
+
+
+def _line(labels: Sequence[str], probabilities: Sequence[float], n_best: int | None) -> str:
+    """The best label, or the `n_best` of them with their probabilities."""
+    order = sorted(range(len(labels)), key=lambda index: -probabilities[index])
+    if n_best is None:
+        return labels[order[0]]
+    return "\t".join(f"{labels[index]}\t{probabilities[index]:.4f}" for index in order[:n_best])

@@ -1,0 +1,124 @@
+"""A tokenised corpus of labelled sentences on disk, and its batches."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data.batching import Batch, BatchPlan, dataset_of
+from tf_transformer.data.encoded import (
+    CHUNK_PAIRS,
+    INFO_FILE,
+    EncodedCorpus,
+    FilterReport,
+    SideWriter,
+    id_dtype,
+    write_info,
+)
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.files import replacing_folder
+
+
+class LabelledCorpus(EncodedCorpus):
+    """Sentences as ids, ending in EOS, and the class of each; made by `encode_labelled`.
+
+    It is an `EncodedCorpus` whose target side has one number a sentence and no text.
+    """
+
+    text_sides = ("source",)
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The class of each sentence, from 1 on: [sentences]."""
+        return self._sides["target"].ids
+
+
+def encode_labelled(
+    examples: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer,
+    labels: Sequence[str],
+    directory: Path,
+    *,
+    max_length: int,
+    fingerprint: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> LabelledCorpus:
+    """Tokenises labelled sentences into `directory`, which appears whole or not at all.
+
+    None is dropped: of a long sentence the beginning is kept.
+
+    Args:
+        examples: sentences and labels.
+        tokenizer: of the sentences.
+        labels: all there are; the first is class 1.
+        directory: to write; an older corpus there is replaced.
+        max_length: in tokens with EOS.
+        fingerprint: kept with the corpus, for the caller to compare.
+        progress: called with the number of sentences done so far.
+    """
+    numbers = {label: number for number, label in enumerate(labels, start=1)}
+    read = cut = 0
+    with replacing_folder(directory) as temporary:
+        dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
+        source, target = (SideWriter(temporary, name, dtype) for name in ("source", "target"))
+        examples = iter(examples)
+        while chunk := list(itertools.islice(examples, CHUNK_PAIRS)):
+            ids, lengths, longer = sentence_ids(
+                tokenizer, [one for one, _ in chunk], max_length
+            )
+            classes = np.array([numbers[label] for _, label in chunk], np.int32)
+            every = np.ones(len(chunk), bool)
+            source.append(ids, lengths, every)
+            target.append(classes, np.ones_like(classes), every)
+            read, cut = read + len(chunk), cut + longer
+            if progress is not None:
+                progress(read)
+        source.finish()
+        target.finish()
+        report = FilterReport(read, read, 0, 0, 0, max_length, max_ratio=0.0, cut=cut)
+        write_info(temporary / INFO_FILE, dtype, fingerprint, report)
+    return LabelledCorpus.open(directory)
+
+
+def sentence_ids(
+    tokenizer: Tokenizer, sentences: Sequence[str], max_length: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The ids of sentences one after the other, EOS after each, cut to `max_length` with EOS.
+
+    Returns:
+        int32 ids, int32 lengths [sentences], and how many were cut.
+    """
+    ids = tokenizer.tokenize(tf.constant(sentences, tf.string))
+    cut = int(np.sum(ids.row_lengths().numpy() > max_length - 1))
+    ends = tf.fill([len(sentences), 1], EOS_ID)
+    ids = tf.concat([ids[:, : max_length - 1], ends], axis=1)
+    return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32), cut
+
+
+def labelled_dataset(corpus: LabelledCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
+    """The batches of `plan` as Keras takes them.
+
+    Args:
+        corpus: the sentences.
+        plan: made for `corpus`.
+        **options: as in `batching.make_dataset`.
+
+    Returns:
+        `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
+    """
+
+    def arrays(batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        missing = (0, batch.num_rows - len(batch.rows))
+        source = corpus.padded("source", batch.rows, batch.length)
+        classes = corpus.classes[batch.rows].astype(np.int32)
+        source = np.pad(source, (missing, (0, 0)), constant_values=PAD_ID)
+        return {"source": source}, np.pad(classes, missing, constant_values=PAD_ID)
+
+    signature = (
+        {"source": tf.TensorSpec([None, None], tf.int32)},
+        tf.TensorSpec([None], tf.int32),
+    )
+    return dataset_of(plan, arrays, signature, **options)

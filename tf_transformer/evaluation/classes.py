@@ -1,0 +1,121 @@
+"""How well sentences are classified: accuracy, macro F1, and which classes are confused."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """One class: of the sentences said to be of it how many are (precision), of those that are
+    how many were found (recall), 2PR / (P + R) (F1), and how many are (support)."""
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """The scores of a set of sentences; shares, from 0 to 1.
+
+    Attributes:
+        labels: of all classes.
+        counts: int [C, C], sentences by their class (row) and the class they were given.
+    """
+
+    labels: tuple[str, ...]
+    counts: np.ndarray
+
+    @property
+    def sentences(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def right(self) -> int:
+        return int(np.trace(self.counts))
+
+    @property
+    def accuracy(self) -> float:
+        """The share of sentences given their own class."""
+        return self.right / self.sentences
+
+    @property
+    def macro_f1(self) -> float:
+        """The unweighted mean of F1 over the classes that occur, as the right one or as given.
+
+        F1 of a class is 2 tp / (2 tp + fp + fn): 0 where it is never given rightly.
+        """
+        f1, occur = self._f1()
+        return float(f1[occur].mean())
+
+    def rows(self) -> list[ClassScore]:
+        """The scores of each class; 0 where nothing was given or found."""
+        right, given, gold = np.diag(self.counts), self.counts.sum(0), self.counts.sum(1)
+        columns = (right / np.maximum(given, 1), right / np.maximum(gold, 1), self._f1()[0])
+        numbers = zip(self.labels, *(column.tolist() for column in columns), gold, strict=True)
+        return [ClassScore(*row[:4], int(row[4])) for row in numbers]
+
+    def confusions(self) -> list[tuple[str, str, int]]:
+        """(class, class given, sentences) of the mistakes that occur, most frequent first.
+
+        Ties are in the order of the labels.
+        """
+        wrong = self.counts - np.diag(np.diag(self.counts))
+        gold, given = np.nonzero(wrong)
+        order = np.argsort(-wrong[gold, given], kind="stable")
+        return [
+            (self.labels[row], self.labels[column], int(wrong[row, column]))
+            for row, column in zip(gold[order], given[order], strict=True)
+        ]
+
+    def _f1(self) -> tuple[np.ndarray, np.ndarray]:
+        """F1 of each class, and whether it occurs, [C] each."""
+        occurrences = self.counts.sum(0) + self.counts.sum(1)  # 2 tp + fp + fn
+        return 2 * np.diag(self.counts) / np.maximum(occurrences, 1), occurrences > 0
+
+
+def score_classes(
+    gold: Sequence[str], given: Sequence[str], labels: Sequence[str]
+) -> ClassScores:
+    """The scores of `given` labels against the right ones.
+
+    Args:
+        gold, given: a label of each sentence, of `labels`.
+        labels: of all classes.
+
+    Raises:
+        ValueError: if there are no sentences, or not as many given labels as right ones.
+    """
+    if len(gold) != len(given) or not gold:
+        raise ValueError(
+            "`gold` and `given` must be of equal length, at least 1. "
+            f"Received: {len(gold)} and {len(given)}."
+        )
+    numbers = {label: number for number, label in enumerate(labels)}
+    counts = np.zeros((len(labels), len(labels)), np.int64)
+    for right, found in zip(gold, given, strict=True):
+        counts[numbers[right], numbers[found]] += 1
+    return ClassScores(tuple(labels), counts)
+
+
+def format_scores(scores: ClassScores) -> str:
+    """A table of the classes, and the two figures of all: in percent, lines ended."""
+    width = max(len(label) for label in scores.labels)
+    lines = [f"{'':{width}} {'precision':>10} {'recall':>7} {'F1':>7} {'sentences':>10}"]
+    for row in scores.rows():
+        figures = f"{100 * row.precision:10.2f} {100 * row.recall:7.2f} {100 * row.f1:7.2f}"
+        lines.append(f"{row.label:{width}} {figures} {row.support:10,}")
+    lines.append(summary(scores))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary(scores: ClassScores) -> str:
+    """One line, such as "accuracy 90.00 (9 of 10)  macro F1 88.31"."""
+    return (
+        f"accuracy {100 * scores.accuracy:.2f} ({scores.right:,} of {scores.sentences:,})  "
+        f"macro F1 {100 * scores.macro_f1:.2f}"
+    )

@@ -1,0 +1,30 @@
+"""From a vector for each position to one for the sentence."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class MeanPooling(keras.layers.Layer):
+    """The mean over the positions that are not masked: [B, S, D] -> float32 [B, D].
+
+    A row without such a position gives zeros. Computed in float32 whatever the policy: in
+    bfloat16 a sum over many positions loses the small ones.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**(kwargs | {"dtype": "float32"}))
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        if mask is None:
+            return ops.mean(inputs, axis=1)
+        weights = ops.cast(mask, "float32")[..., None]  # [B, S, 1]
+        count = ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.sum(inputs * weights, axis=1) / count
+
+    def compute_mask(self, inputs, mask=None):
+        return None
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape[0], inputs_shape[2]

@@ -1,0 +1,79 @@
+"""Which classes are taken for which: a matrix of few classes, the worst pairs of many."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.classes import ClassScores, summary
+from tf_transformer.files import replacing
+
+MOST_IN_MATRIX = 20  # classes whose names and numbers can be read
+PAIRS = 30  # bars for more classes
+
+_CELL = 0.55  # inches a class
+_BAR = 0.24  # inches a pair
+
+
+def draw_confusion(scores: ClassScores, path: Path) -> None:
+    """Draws a matrix of up to `MOST_IN_MATRIX` classes; of more, the most frequent mistakes.
+
+    Args:
+        scores: of labelled sentences.
+        path: the picture's file, a .png or .svg.
+
+    Raises:
+        UserError: if matplotlib is missing or the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            'Pictures need matplotlib: pip install "tf-transformer[plot]".'
+        ) from None
+    draw = _draw_matrix if len(scores.labels) <= MOST_IN_MATRIX else _draw_pairs
+    figure = Figure(layout="constrained")
+    draw(figure, scores)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+
+
+def _draw_matrix(figure, scores: ClassScores) -> None:
+    """Cells as dark as their share of the row, with the number of sentences in them."""
+    counts, number = scores.counts, len(scores.labels)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    names = 0.09 * max(map(len, scores.labels))
+    figure.set_size_inches(number * _CELL + names + 2.2, number * _CELL + names + 1.4)
+    axes = figure.subplots()
+    image = axes.imshow(100 * shares, "Greys", vmin=0, vmax=100)
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{count:,}", color=color, ha="center", va="center")
+    axes.set_xticks(range(number), scores.labels, rotation=90)
+    axes.set_yticks(range(number), scores.labels)
+    axes.set(xlabel="label given", ylabel="right label")
+    axes.set_title(summary(scores), fontsize="medium")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8)
+    bar.set_label("% of the sentences of the right label")
+
+
+def _draw_pairs(figure, scores: ClassScores) -> None:
+    """A bar for each pair: the sentences of one class that were given the other."""
+    pairs = scores.confusions()
+    shown = pairs[:PAIRS]
+    labels = [f"{gold} \N{RIGHTWARDS ARROW} {given}" for gold, given, _ in shown]
+    names = 0.085 * max(map(len, labels), default=10)
+    figure.set_size_inches(names + 5, 1.4 + _BAR * len(shown))
+    axes = figure.subplots()
+    bars = axes.barh(labels, [count for *_, count in shown], color="0.6", edgecolor="black")
+    axes.bar_label(bars, padding=2, fontsize="small")
+    axes.invert_yaxis()
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("sentences of the first label that were given the second")
+    wrong, of = sum(count for *_, count in pairs), sum(count for *_, count in shown)
+    axes.set_title(
+        f"{summary(scores)}\nthe {len(shown)} most frequent of {len(pairs)} kinds of mistake: "
+        f"{of:,} of {wrong:,}",
+        fontsize="medium",
+    )

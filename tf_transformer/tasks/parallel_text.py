@@ -1,0 +1,98 @@
+"""A task's own files as parallel text, in the run: what all that reads parallel text takes."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tf_transformer.config import DataConfig
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing, write_text
+
+Pairs = Iterator[tuple[str, str]]
+
+
+def require_files(data: DataConfig, task: str, content: str) -> None:
+    """Refuses data that are not files of their own for --train and --valid; UserError.
+
+    Args:
+        data: of the configuration.
+        task: as a sentence begins, such as "Parsing".
+        content: what the files have in them.
+    """
+    if not (data.train and data.valid) or data.source or data.target:
+        names = ("train", "valid", "source", "target")
+        given = [f"--{name}" for name in names if getattr(data, name)]
+        raise UserError(
+            f"{task} needs --train FILE and --valid FILE of {content}, and no "
+            f"--source and --target. Received: {', '.join(given) or 'none of them'}."
+        )
+
+
+def write_parallel_text(
+    data: DataConfig,
+    folder: Path,
+    sides: tuple[str, str],
+    read_pairs: Callable[[Path], Pairs],
+    version: str = "1",
+) -> DataConfig:
+    """The data with its files as parallel text, written into `folder`.
+
+    Line n is of the n-th pair of the file. What is there already of the same files is left as
+    it is.
+
+    Args:
+        data: whose `train` and `valid` are files.
+        folder: to write into.
+        sides: what source and target are called.
+        read_pairs: reads a file.
+        version: of what `read_pairs` makes; another one makes the text of older runs again.
+
+    Raises:
+        UserError: if a file cannot be read, or as `read_pairs` has it.
+    """
+
+    def written(name: str, prefix: Path) -> str:
+        _write_text(Path(name), prefix, sides, read_pairs, version)
+        return str(prefix)
+
+    prefixes = {
+        split: tuple(
+            written(name, folder / f"{split}-{number}")
+            for number, name in enumerate(getattr(data, split), start=1)
+        )
+        for split in ("train", "valid")
+    }
+    return dataclasses.replace(data, **prefixes, source=sides[0], target=sides[1])
+
+
+def _write_text(
+    file: Path,
+    prefix: Path,
+    sides: tuple[str, str],
+    read_pairs: Callable[[Path], Pairs],
+    version: str,
+) -> None:
+    """Writes PREFIX.SIDE for both sides, and of which file they are."""
+    stamp, digest = Path(f"{prefix}.sha256"), _digest(file, version)
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    sources, targets = (Path(f"{prefix}.{side}") for side in sides)
+    with (
+        replacing(sources) as left,
+        replacing(targets) as right,
+        left.open("w", encoding="utf-8") as one,
+        right.open("w", encoding="utf-8") as two,
+    ):
+        for source, target in read_pairs(file):
+            one.write(f"{source}\n")
+            two.write(f"{target}\n")
+    write_text(stamp, digest)
+
+
+def _digest(path: Path, version: str) -> str:
+    try:
+        with path.open("rb") as file:
+            return f"{version} {hashlib.file_digest(file, 'sha256').hexdigest()}\n"
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
