@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 import tensorflow as tf
 from command_line import TrainedRun, run_command, train_command
+from toy_labels import toy_labels
 from toy_trees import toy_trees
 
 from tf_transformer.data import toy
@@ -115,3 +116,38 @@ def largest_file() -> Callable[[int], AbstractContextManager[None]]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     return limit
+
+
+# Enough to find the word that says the label in most of its sentences.
+_CLASSIFIER_SETTINGS = (
+    "model.vocab_size=300",
+    "model.num_layers=1",
+    "model.d_model=32",
+    "model.d_ff=32",
+    "model.dropout=0",
+    "training.steps=60",
+    "training.batch_tokens=512",
+    "training.warmup_steps=10",
+    "training.learning_rate_scale=0.2",
+    "training.evaluate_every=30",
+    "training.average_last=1",
+)
+
+
+@pytest.fixture(scope="session")
+def classification_run(tmp_path_factory) -> TrainedRun:
+    """A small classifier that train.py has trained on 300 sentences, with 40 others as dev set.
+
+    Shared by all tests: copy it to change it. `corpus` has train.tsv and dev.tsv.
+    """
+    folder = tmp_path_factory.mktemp("classification")
+    for split, size, seed in (("train", 300, 1), ("dev", 40, 2)):
+        text = "".join(f"{line}\n" for line in toy_labels(size, seed))
+        (folder / f"{split}.tsv").write_text(text, "utf-8")
+    options = ["--task", "classification"]
+    options += ["--train", str(folder / "train.tsv"), "--valid", str(folder / "dev.tsv")]
+    options += [word for setting in _CLASSIFIER_SETTINGS for word in ("--set", setting)]
+    done = run_command(train_command(options, folder / "run"))
+    stdout, stderr = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 0, stderr
+    return TrainedRun(folder / "run", folder, options, stdout, stderr)

@@ -184,7 +184,7 @@ PRESETS = {
             norm_first=True,
         ),
         training=TrainingConfig(
-            steps=1_500,
+            steps=1_000,
             batch_tokens=2_048,
             warmup_steps=200,
             learning_rate_scale=0.3,

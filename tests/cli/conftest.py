@@ -22,6 +22,16 @@ def parser(parsing_run, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
+def classifier(classification_run, tmp_path, monkeypatch) -> Path:
+    """The current folder: a copy of the classification run as "run", its train.tsv, dev.tsv."""
+    shutil.copytree(classification_run.path, tmp_path / "run")
+    for name in ("train.tsv", "dev.tsv"):
+        shutil.copy(classification_run.corpus / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def workplace(trained_run, tmp_path, monkeypatch) -> Path:
     """The current folder: texts good and bad, a trained run, and what is no run."""
     sources, targets = trained_run.lines("train.en"), trained_run.lines("train.de")

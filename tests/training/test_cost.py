@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.training.cost import Lengths, costs, describe_cost, training_flops
 
@@ -17,8 +18,12 @@ def products_in_graph(config, batch, source, target):
     """FLOPs of all matrix products that TensorFlow does in a forward pass."""
     model = Transformer(**dataclasses.asdict(config))
     specs = [tf.TensorSpec([batch, length], tf.int32) for length in (source, target)]
-    forward = tf.function(lambda s, t: model({"source": s, "target": t}))
-    graph = forward.get_concrete_function(*specs).graph
+    return products_of(lambda s, t: model({"source": s, "target": t}), *specs)
+
+
+def products_of(forward, *specs):
+    """FLOPs of the matrix products of a function of such tensors."""
+    graph = tf.function(forward).get_concrete_function(*specs).graph
     flops = 0
     for each in every_operation(graph):
         if each.type in ("MatMul", "BatchMatMulV2"):
@@ -48,6 +53,18 @@ def test_flops_are_three_times_the_products_of_a_forward_pass(config):
     lengths = Lengths.of(np.full(batch, source), np.full(batch, target))
     forward = products_in_graph(config, batch, source, target)
     assert training_flops(config, lengths) == 3 * forward
+
+
+def test_flops_of_a_classifier_are_three_times_those_of_its_forward_pass():
+    batch, source, classes = 2, 7, 5
+    settings = dataclasses.asdict(SMALL)
+    del settings["tie_embeddings"], settings["output_bias"]
+    model = Classifier(**settings, num_classes=classes)
+    lengths = Lengths.of(np.full(batch, source), np.ones(batch))
+    forward = products_of(
+        lambda ids: model({"source": ids}), tf.TensorSpec([batch, source], tf.int32)
+    )
+    assert training_flops(SMALL, lengths, classes) == 3 * forward
 
 
 def test_sentences_count_by_their_own_lengths():

@@ -211,3 +211,32 @@ def test_loss_survives_serialisation():
     assert type(again) is LabelSmoothedCrossEntropy
     assert again.get_config() == loss.get_config()
     assert again.label_smoothing == 0.3
+
+
+# --- A label for each row ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 0.5, 2.0, 1.0], "float32")])
+def test_classes_begin_at_one_and_padding_has_no_column(epsilon, weights):
+    rng = np.random.default_rng(0)
+    labels = np.array([1, 3, 0, 2])
+    logits = rng.normal(0, 3, [4, 3]).astype("float32")
+    variable = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        loss = LabelSmoothedCrossEntropy(epsilon, first_label=1)(labels, variable, weights)
+    real = labels != 0
+    weight = np.ones(4) if weights is None else weights
+    targets = smooth_targets(labels[real] - 1, 3, epsilon)
+    losses = -(targets * log_softmax(logits[real])).sum(-1)
+    assert loss.numpy() == pytest.approx((losses * weight[real]).sum() / weight[real].sum())
+    gradient = tape.gradient(loss, variable).numpy()
+    expected = (np.exp(log_softmax(logits[real])) - targets) * weight[real][:, None]
+    np.testing.assert_allclose(gradient[real], expected / weight[real].sum(), atol=1e-6)
+    assert not gradient[~real].any()
+
+
+def test_the_first_label_is_in_the_config():
+    loss = LabelSmoothedCrossEntropy(0.2, first_label=1)
+    again = LabelSmoothedCrossEntropy.from_config(loss.get_config())
+    assert (again.label_smoothing, again.first_label) == (0.2, 1)

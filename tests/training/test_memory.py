@@ -10,6 +10,7 @@ import pytest
 from command_line import environment
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.presets import PRESETS
 from tf_transformer.training.memory import (
@@ -73,6 +74,30 @@ def test_parameters_are_counted_as_the_model_has_them(config):
     with keras.StatelessScope(initialize_variables=False):
         model = Transformer(**dataclasses.asdict(config))
     assert parameter_count(config) == model.count_params()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_first": True, "attention_bias": True, "output_bias": True},
+        {"positions": "learned", "max_length": 9, "tie_embeddings": False, "key_dim": 5},
+    ],
+)
+def test_parameters_of_a_classifier_are_counted_as_it_has_them(changes):
+    config = dataclasses.replace(ModelConfig(vocab_size=50, d_model=6, num_heads=3), **changes)
+    settings = dataclasses.asdict(config)
+    del settings["tie_embeddings"], settings["output_bias"]
+    with keras.StatelessScope(initialize_variables=False):
+        model = Classifier(**settings, num_classes=4)
+    assert parameter_count(config, 4) == model.count_params()
+
+
+def test_a_classifier_needs_less_than_a_transformer():
+    whole, encoder = (estimate_memory(MEASURED, *SHAPE, num_classes=n) for n in (0, 50))
+    assert encoder.layers < whole.layers / 2
+    assert encoder.parameters < whole.parameters
+    assert encoder.logits < whole.logits / 1_000
 
 
 def test_the_logits_are_at_least_themselves_and_their_gradient():

@@ -125,3 +125,17 @@ def test_metric_survives_serialisation(metric):
     again = keras.metrics.deserialize(keras.metrics.serialize(metric(name="mine")))
     assert type(again) is metric
     assert again.name == "mine"
+
+
+def test_metrics_of_a_label_for_each_row():
+    """The same rows as tokens have the same metrics; there label 0 has a column of its own."""
+    labels, logits = random_batch(1, 7, seed=3)
+    without_padding = logits[..., 1:]
+    for metric in (Perplexity, TokenAccuracy, TokenCount):
+        rows = metric(first_label=1)
+        rows.update_state(labels[0], without_padding[0])
+        tokens = metric()
+        tokens.update_state(labels[0][None], np.pad(without_padding, ((0, 0),) * 2 + ((1, 0),),
+                                                    constant_values=-1e9))  # fmt: skip
+        assert float(rows.result()) == pytest.approx(float(tokens.result()), rel=1e-5)
+        assert metric.from_config(rows.get_config()).first_label == 1

@@ -7,11 +7,13 @@ import numpy as np
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.classes import ClassScores, summary
 from tf_transformer.files import replacing
+from tf_transformer.plots.fonts import families_for
 
 MOST_IN_MATRIX = 20  # classes whose names and numbers can be read
 PAIRS = 30  # bars for more classes
 
 _CELL = 0.55  # inches a class
+_SMALLEST = 2.2  # inches of all classes together
 _BAR = 0.24  # inches a pair
 
 
@@ -42,20 +44,21 @@ def _draw_matrix(figure, scores: ClassScores) -> None:
     """Cells as dark as their share of the row, with the number of sentences in them."""
     counts, number = scores.counts, len(scores.labels)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    names = 0.09 * max(map(len, scores.labels))
-    figure.set_size_inches(number * _CELL + names + 2.2, number * _CELL + names + 1.4)
+    side = max(number * _CELL, _SMALLEST) + 0.09 * max(map(len, scores.labels))
+    figure.set_size_inches(side + 2.4, side + 1.4)
     axes = figure.subplots()
     image = axes.imshow(100 * shares, "Greys", vmin=0, vmax=100)
     for (row, column), count in np.ndenumerate(counts):
         if count:
             color = "white" if shares[row, column] > 0.5 else "black"
             axes.text(column, row, f"{count:,}", color=color, ha="center", va="center")
-    axes.set_xticks(range(number), scores.labels, rotation=90)
-    axes.set_yticks(range(number), scores.labels)
+    font = {"fontfamily": families_for(scores.labels), "parse_math": False}
+    axes.set_xticks(range(number), scores.labels, rotation=90, **font)
+    axes.set_yticks(range(number), scores.labels, **font)
     axes.set(xlabel="label given", ylabel="right label")
     axes.set_title(summary(scores), fontsize="medium")
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
-    bar.set_label("% of the sentences of the right label")
+    bar.set_label("% of the row")
 
 
 def _draw_pairs(figure, scores: ClassScores) -> None:
@@ -66,14 +69,17 @@ def _draw_pairs(figure, scores: ClassScores) -> None:
     names = 0.085 * max(map(len, labels), default=10)
     figure.set_size_inches(names + 5, 1.4 + _BAR * len(shown))
     axes = figure.subplots()
-    bars = axes.barh(labels, [count for *_, count in shown], color="0.6", edgecolor="black")
+    counts = [count for *_, count in shown]
+    bars = axes.barh(range(len(shown)), counts, color="0.6", edgecolor="black")
+    font = {"fontfamily": families_for(labels), "parse_math": False}
+    axes.set_yticks(range(len(shown)), labels, **font)
     axes.bar_label(bars, padding=2, fontsize="small")
     axes.invert_yaxis()
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("sentences of the first label that were given the second")
-    wrong, of = sum(count for *_, count in pairs), sum(count for *_, count in shown)
+    wrong = sum(count for *_, count in pairs)
     axes.set_title(
         f"{summary(scores)}\nthe {len(shown)} most frequent of {len(pairs)} kinds of mistake: "
-        f"{of:,} of {wrong:,}",
+        f"{sum(counts):,} of {wrong:,} mistakes",
         fontsize="medium",
     )

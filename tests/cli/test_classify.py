@@ -1,0 +1,165 @@
+"""The path of a classifier's user: train, classify, score, compare with a bag of words."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, stdin_of
+
+from tf_transformer.cli.main import main
+from tf_transformer.config import Config
+
+
+def test_training_prints_scores_and_what_to_type_next(classification_run):
+    assert classification_run.stderr == ""
+    lines = classification_run.stdout.splitlines()
+    step = r"step +30  .*  dev accuracy [\d.]+ F1 [\d.]+  [\d,]+ sentences/s  best"
+    assert any(re.fullmatch(step, line) for line in lines)
+    assert any(re.match(r"dev accuracy [\d.]+ \(\d+ of 40\)  macro F1", ln) for ln in lines)
+    assert re.fullmatch(r"  echo '.*' \| \S*tf-transformer classify \S+/run", lines[-1])
+    assert "3 labels" in lines
+
+
+def test_the_run_says_what_it_learned_and_how_well(classification_run):
+    path = classification_run.path
+    config = Config.from_json((path / "config.json").read_text())
+    assert (config.task, config.training.best_by) == ("classification", "accuracy")
+    assert json.loads((path / "labels.json").read_text()) == ["animal", "colour", "number"]
+    *_, record = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
+    assert 0.7 < record["valid_accuracy"] <= 1 and 0.6 < record["valid_f1"] <= 1
+    card = (path / "card.md").read_text()
+    assert "an encoder and a classifier of 3 labels" in card
+    assert "labels seen: " in card and "| step | labels |" in card
+    assert re.search(r"best accuracy of 2 evaluations: (1|0\.\d+) at step", card)
+
+
+def test_the_same_command_goes_on(classification_run, classifier, capsys):
+    before = (classifier / "run" / "metrics.jsonl").read_text()
+    assert main(["train", *classification_run.options, "--output", "run"]) == 0
+    assert "going on from step 60" in capsys.readouterr().out
+    assert (classifier / "run" / "metrics.jsonl").read_text() == before
+
+
+def test_sentences_are_labelled_line_by_line(classifier, capfd):
+    Path("in").write_text("we saw the cat .\n \nthe very red a .\ntwo of is the .\n")
+    with stdin_of(Path("in")):
+        assert main(["classify", "run"]) == 0
+    assert capfd.readouterr().out == "animal\n\ncolour\nnumber\n"
+    with stdin_of(Path("in")):
+        assert main(["classify", "run", "--n-best", "3"]) == 0
+    first, blank, *_ = capfd.readouterr().out.splitlines()
+    fields = first.split("\t")
+    assert blank == "" and fields[0] == "animal" and set(fields[::2]) == {
+        "animal", "colour", "number",
+    }  # fmt: skip
+    probabilities = list(map(float, fields[1::2]))
+    assert sum(probabilities) == pytest.approx(1, abs=2e-4)
+    assert probabilities == sorted(probabilities, reverse=True)
+
+
+def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
+    records = map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
+    best = max(record["valid_accuracy"] for record in records)
+    arguments = ["classify", "run", "--labelled", "dev.tsv", "--output", "c.svg"]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    *table, last = captured.out.splitlines()
+    assert last.startswith(f"accuracy {100 * best:.2f} (")
+    assert [line.split()[0] for line in table[1:]] == ["animal", "colour", "number"]
+    assert captured.err == "c.svg\n" and Path("c.svg").stat().st_size > 0
+
+
+def test_a_bag_of_words_is_scored_alike(classifier, capsys):
+    files = ["--train", "train.tsv", "--test", "dev.tsv", "--output", "c.png"]
+    assert main(["baseline", *files]) == 0
+    out = capsys.readouterr().out
+    assert re.match(r"\d+ features, \d+ steps\n +precision  recall", out)
+    assert "accuracy 100.00 (40 of 40)  macro F1 100.00\nc.png\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["translate", "run"], "for runs of --task translation. .*tf-transformer classify run"),
+        (["parse", "run"], "for runs of --task parsing. .*tf-transformer classify run"),
+        (["export", "run", "--output", "e"], "for runs of --task translation"),
+        (["serve", "run"], "for runs of --task translation"),
+        (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation"),
+        (["score", "run", "--source", "in", "--target", "in"], "of --task classification"),
+        (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task class"),
+        (["attention", "run", "--sentence", "x", "--output", "a.png"], "of --task class"),
+        (["classify", "run", "--labelled", "in"], "in:1: .*no TAB"),
+        (["classify", "run", "--labelled", "other"], "other:1: .*label 'plant'. They have"),
+        (["classify", "run", "--n-best", "4"], "between 1 and 3, the labels of run"),
+        (["classify", "run", "--checkpoint", "7"], "no checkpoint '7'"),
+        (["classify", "run", "--output", "c.png"], "--output draws .* --labelled"),
+        (["classify", "run", "--labelled", "dev.tsv", "--output", "c.pdf"], "in .png or .svg"),
+        (["classify", "run", "--labelled", "dev.tsv", "--n-best", "1"], "leave out one"),
+        (["baseline", "--train", "in", "--test", "dev.tsv"], "in:1: .*no TAB"),
+        (["baseline", "--train", "one", "--test", "dev.tsv"], "one: .*at least two labels"),
+        (["baseline", "--train", "dev.tsv", "--test", "other"], "other:1: .*'plant'"),
+        (["baseline", "--train", "dev.tsv", "--test", "dev.tsv", "--l2", "0"], "above 0"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(classifier, capsys, arguments, expected):
+    Path("in").write_text("a cat .\n")
+    Path("other").write_text("plant\ta tree .\n")
+    Path("one").write_text("animal\ta cat .\nanimal\ta dog .\n")
+    assert_refused(capsys, arguments, expected)
+
+
+def test_a_translation_run_does_not_classify(workplace, capsys):
+    assert_refused(capsys, ["classify", "run"], "of --task classification. .* translate run")
+
+
+def test_curves_are_of_accuracy(classifier):
+    assert main(["curves", "run", "--output", "c.svg"]) == 0
+    assert "dev accuracy" in Path("c.svg").read_text()
+
+
+def test_doctor_looks_at_sentences_and_labels(classifier, capsys):
+    assert main(["doctor", "run"]) == 0
+    checks = capsys.readouterr().out
+    assert "overlap" in checks and "unused pieces" in checks and "tokenised text" not in checks
+    data = ["--train", "train.tsv", "--valid", "dev.tsv"]
+    assert main(["doctor", "--model", "classification-small", *data]) == 0
+    assert "memory" in capsys.readouterr().out
+
+
+# --- The encoder of another run ----------------------------------------------------------
+
+SHORT = ["--set", "training.steps=2", "--set", "training.evaluate_every=2"]
+DATA = ["--task", "classification", "--train", "train.tsv", "--valid", "dev.tsv", *SHORT]
+
+
+def test_a_classifier_begins_with_the_encoder_of_a_translator(classifier, trained_run, capsys):
+    source = str(trained_run.path)
+    assert main(["train", *DATA, "--encoder-from", source, "--output", "fine"]) == 0
+    assert f"embeddings and encoder: those of {source}" in capsys.readouterr().out
+    card = Path("fine/card.md").read_text()
+    assert f"It began with the encoder of {source}." in card
+    (command,) = re.findall("^python train.py (.*) --output fine$", card, re.M)
+    assert main(["train", *command.split(), "--output", "fine"]) == 0  # the card's, to go on
+    out = capsys.readouterr().out
+    assert "going on from step 2" in out and "those of" not in out
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (["--set", "model.d_model=32"], "model.d_model` must be 64, as in .* Received: 32"),
+        (["--set", "model.norm_first=true"], "model.norm_first` must be False"),
+        (["--set", "data.tokenizer=mine.model"], "data.tokenizer` must be .*that of the enc"),
+        (["--task", "translation"], "--encoder-from is for --task classification. Received"),
+        (["--encoder-from", "nowhere"], "nowhere is not a run directory"),
+        (["--encoder-from", "begun"], "begun.* has no checkpoint 'best'"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_is_refused(
+    classifier, trained_run, capsys, changes, expected
+):
+    Path("begun").mkdir()
+    Path("begun/config.json").write_text((trained_run.path / "config.json").read_text())
+    source = ["--encoder-from", str(trained_run.path)]
+    assert_refused(capsys, ["train", *DATA, *source, "--output", "x", *changes], expected)
