@@ -76,7 +76,8 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """The parallel text: `train` and `valid` are prefixes, PREFIX.<lang> or PREFIX.<lang>.gz.
+    """The parallel text: `train` and `valid` are prefixes, PREFIX.<lang> or PREFIX.<lang>.gz;
+    of tasks without languages, files.
 
     `tokenizer` is the path of an existing SentencePiece model; empty means that one of
     `model.vocab_size` pieces is trained on the training text (both languages, shared).
