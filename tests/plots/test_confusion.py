@@ -48,6 +48,14 @@ def test_of_many_classes_the_mistakes_are_shown(tmp_path):
     assert "class 9" not in text
 
 
+def test_a_single_mistake_is_shown_only_where_there_are_no_others(tmp_path):
+    gold, given, labels = many()
+    with_single = [*gold, labels[9]], [*given, labels[1]], labels
+    assert "class 9" not in texts(draw(tmp_path / "c.svg", with_single))
+    alone = [labels[9]], [labels[1]], labels
+    assert "class 9 \N{RIGHTWARDS ARROW} class 1" in texts(draw(tmp_path / "d.svg", alone))
+
+
 def test_without_a_mistake_there_is_a_picture_all_the_same(tmp_path):
     assert "0 of 0 mistakes" in texts(draw(tmp_path / "c.svg", many(0)))
 

@@ -64,7 +64,8 @@ def _draw_matrix(figure, scores: ClassScores) -> None:
 def _draw_pairs(figure, scores: ClassScores) -> None:
     """A bar for each pair: the sentences of one class that were given the other."""
     pairs = scores.confusions()
-    shown = pairs[:PAIRS]
+    # One sentence is no pattern, where others are.
+    shown = [pair for pair in pairs if pair[2] > 1][:PAIRS] or pairs[:PAIRS]
     labels = [f"{gold} \N{RIGHTWARDS ARROW} {given}" for gold, given, _ in shown]
     names = 0.085 * max(map(len, labels), default=10)
     figure.set_size_inches(names + 5, 1.4 + _BAR * len(shown))
@@ -74,6 +75,7 @@ def _draw_pairs(figure, scores: ClassScores) -> None:
     font = {"fontfamily": families_for(labels), "parse_math": False}
     axes.set_yticks(range(len(shown)), labels, **font)
     axes.bar_label(bars, padding=2, fontsize="small")
+    axes.margins(y=0.02)
     axes.invert_yaxis()
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("sentences of the first label that were given the second")
