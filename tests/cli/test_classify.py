@@ -89,6 +89,8 @@ def test_a_bag_of_words_is_scored_alike(classifier, capsys):
         (["score", "run", "--source", "in", "--target", "in"], "of --task classification"),
         (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task class"),
         (["attention", "run", "--sentence", "x", "--output", "a.png"], "of --task class"),
+        (["heads", "run", "--source", "in", "--reference", "in"], "of --task classification"),
+        (["lengths", "run", "--source", "in", "--reference", "in"], "of --task classification"),
         (["classify", "run", "--labelled", "in"], "in:1: .*no TAB"),
         (["classify", "run", "--labelled", "other"], "other:1: .*label 'plant'. They have"),
         (["classify", "run", "--n-best", "4"], "between 1 and 3, the labels of run"),

@@ -19,11 +19,15 @@ from replicas import (
     transformer,
 )
 
+from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.training.checkpoints import restore_state, save_state
 from tf_transformer.training.losses import LabelSmoothedCrossEntropy
+from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
 from tf_transformer.training.model import TokenModel
 from tf_transformer.training.optimizers import Adam, LossScaleOptimizer, step_of
+
+CLASS_LOSS = LabelSmoothedCrossEntropy(0.1, first_label=1)
 
 # Of weights of order 1 after 6 steps of Adam at 0.01: a few roundings of float32.
 TOLERANCE = 3e-6
@@ -52,6 +56,33 @@ def test_weights_and_metrics_do_not_depend_on_replicas_and_parts(
     assert logs == pytest.approx(alone, rel=1e-6)
     tokens = sum(np.count_nonzero(labels) for _, labels in batches())
     assert logs["tokens"] == logs["val_tokens"] == tokens
+
+
+def test_a_classifier_on_two_replicas_and_in_parts_is_that_on_one():
+    """Labels [B]: in one of the batches a replica has none."""
+
+    def classifier() -> Classifier:
+        keras.utils.set_random_seed(1)
+        return Classifier(16, 3, num_layers=1, d_model=8, d_ff=16, num_heads=2, dropout=0.0)
+
+    data = [
+        ({"source": inputs["source"]}, 1 + labels[:, 0] % 3 * (labels[:, 0] > 0))
+        for inputs, labels in batches()
+    ]
+    options = {"data": data, "make": classifier, "loss": CLASS_LOSS}
+    found = [
+        fitted(
+            replicas,
+            metrics=[Perplexity(first_label=1), TokenAccuracy(first_label=1), TokenCount()],
+            max_tokens_per_device=part,
+            **options,
+        )
+        for replicas, part in ((1, None), (2, 8))
+    ]
+    (alone, logs), (together, their_logs) = found
+    assert distance(alone, together) < 2e-5  # Adam divides by small gradients
+    assert their_logs == pytest.approx(logs, rel=1e-5)
+    assert logs["tokens"] == sum(len(labels) for _, labels in data)
 
 
 def test_a_transformer_on_two_replicas_and_in_parts_is_that_by_hand():

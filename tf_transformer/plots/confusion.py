@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation.classes import ClassScores, summary
-from tf_transformer.files import replacing
+from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.plots.fonts import families_for
 
 MOST_IN_MATRIX = 20  # classes whose names and numbers can be read
@@ -27,25 +26,16 @@ def draw_confusion(scores: ClassScores, path: Path) -> None:
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError(
-            'Pictures need matplotlib: pip install "tf-transformer[plot]".'
-        ) from None
     draw = _draw_matrix if len(scores.labels) <= MOST_IN_MATRIX else _draw_pairs
-    figure = Figure(layout="constrained")
-    draw(figure, scores)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+    save(draw(scores), path)
 
 
-def _draw_matrix(figure, scores: ClassScores) -> None:
+def _draw_matrix(scores: ClassScores):
     """Cells as dark as their share of the row, with the number of sentences in them."""
     counts, number = scores.counts, len(scores.labels)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = max(number * _CELL, _SMALLEST) + 0.09 * max(map(len, scores.labels))
-    figure.set_size_inches(side + 2.4, side + 1.4)
+    figure = new_figure(side + 2.4, side + 1.4)
     axes = figure.subplots()
     image = axes.imshow(100 * shares, "Greys", vmin=0, vmax=100)
     for (row, column), count in np.ndenumerate(counts):
@@ -59,16 +49,17 @@ def _draw_matrix(figure, scores: ClassScores) -> None:
     axes.set_title(summary(scores), fontsize="medium")
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
     bar.set_label("% of the row")
+    return figure
 
 
-def _draw_pairs(figure, scores: ClassScores) -> None:
+def _draw_pairs(scores: ClassScores):
     """A bar for each pair: the sentences of one class that were given the other."""
     pairs = scores.confusions()
     # One sentence is no pattern, where others are.
     shown = [pair for pair in pairs if pair[2] > 1][:PAIRS] or pairs[:PAIRS]
     labels = [f"{gold} \N{RIGHTWARDS ARROW} {given}" for gold, given, _ in shown]
     names = 0.085 * max(map(len, labels), default=10)
-    figure.set_size_inches(names + 5, 1.4 + _BAR * len(shown))
+    figure = new_figure(names + 5, 1.4 + _BAR * len(shown))
     axes = figure.subplots()
     counts = [count for *_, count in shown]
     bars = axes.barh(range(len(shown)), counts, color="0.6", edgecolor="black")
@@ -85,3 +76,4 @@ def _draw_pairs(figure, scores: ClassScores) -> None:
         f"{sum(counts):,} of {wrong:,} mistakes",
         fontsize="medium",
     )
+    return figure
