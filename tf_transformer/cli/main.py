@@ -1,76 +1,60 @@
-"""`tf-transformer COMMAND`: one module per command."""
+"""`tf-transformer COMMAND`: one module per command, of the command's name."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
-from tf_transformer.cli import (
-    ablate,
-    attention,
-    average,
-    baseline,
-    card,
-    classify,
-    client,
-    convert,
-    curves,
-    doctor,
-    draw,
-    evaluate,
-    export,
-    heads,
-    lengths,
-    parse,
-    recipe,
-    score,
-    serve,
-    tokenizer,
-    train,
-    translate,
-)
 from tf_transformer.cli.console import run_command
 
 COMMANDS = {
-    "train": train,
-    "translate": translate,
-    "parse": parse,
-    "classify": classify,
-    "baseline": baseline,
-    "evaluate": evaluate,
-    "score": score,
-    "export": export,
-    "average": average,
-    "serve": serve,
-    "client": client,
-    "convert": convert,
-    "curves": curves,
-    "draw": draw,
-    "attention": attention,
-    "heads": heads,
-    "lengths": lengths,
-    "tokenizer": tokenizer,
-    "doctor": doctor,
-    "ablate": ablate,
-    "recipe": recipe,
-    "card": card,
+    "train": "train on parallel text, on trees or on labelled sentences",
+    "translate": "translate stdin to stdout, a sentence a line",
+    "parse": "parse stdin to stdout, a tree a line",
+    "classify": "label stdin to stdout, a sentence a line",
+    "baseline": "train and score a logistic regression on labelled sentences",
+    "evaluate": "print BLEU and chrF of a run or a file, or the F1 of trees",
+    "score": "print the log-probability of translations",
+    "export": "write a SavedModel for TF Serving, after a self-test",
+    "average": "average the weights of checkpoints",
+    "serve": "serve a run or a SavedModel over HTTP",
+    "client": "translate stdin to stdout by a served model",
+    "convert": "convert to CTranslate2, or from Marian",
+    "curves": "draw the learning curves of runs",
+    "draw": "draw a parse below the right tree",
+    "attention": "draw what a run attends to",
+    "heads": "measure which heads a run needs, and prune the others",
+    "lengths": "draw BLEU against the length of the source",
+    "tokenizer": "train a vocabulary for several runs to share",
+    "doctor": "check text, vocabulary and memory before a training",
+    "ablate": "train the rows of the paper's Table 3, at a scale",
+    "recipe": "print in what a run departs from the paper",
+    "card": "write and print what a run is, how good, and what it cost",
 }
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(name: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands, with the options of the one that is called `name`.
+
+    No other command's module is imported: most of the time of `--help` would be theirs.
+    """
     parser = argparse.ArgumentParser(
         prog="tf-transformer", description="The Transformer in TensorFlow and Keras."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        help_line = module.DESCRIPTION.partition(";")[0].partition(".")[0]
-        subparser = commands.add_parser(name, description=module.DESCRIPTION, help=help_line)
-        module.add_arguments(subparser)
-        subparser.set_defaults(module=module)
+    for command, help_line in COMMANDS.items():
+        subparser = commands.add_parser(command, help=help_line)
+        if command == name:
+            module = importlib.import_module(f"tf_transformer.cli.{command}")
+            subparser.description = module.DESCRIPTION
+            module.add_arguments(subparser)
+            subparser.set_defaults(module=module)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = build_parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = build_parser(*arguments[:1]).parse_args(arguments)
     return run_command(options.module, options)
 
 

@@ -1,0 +1,46 @@
+"""The list of commands: complete, and quick to print."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tf_transformer import cli
+from tf_transformer.cli.main import COMMANDS, main
+
+
+def test_every_command_module_is_listed():
+    modules = {
+        path.stem: path.read_text("utf-8") for path in Path(cli.__path__[0]).glob("*.py")
+    }
+    commands = {name for name, text in modules.items() if "\nDESCRIPTION = " in text}
+    assert commands - {"row_process"} == set(COMMANDS)
+
+
+def test_help_lists_them_and_imports_none():
+    code = (
+        "import sys\n"
+        "from tf_transformer.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(sum(name in sys.modules for name in ('numpy', 'tensorflow', 'sacrebleu')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(f"\n    {name} " in done.stdout for name in COMMANDS if len(name) < 8)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_of_its_own(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"usage: tf-transformer {name} " in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_refused(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["translete"])
+    assert stopped.value.code == 2
+    assert "invalid choice: 'translete'" in capsys.readouterr().err
