@@ -22,7 +22,8 @@ def families_for(texts: Sequence[str]) -> list[str]:
     missing -= _characters(findfont(DEFAULT))
     if not missing:
         return families
-    paths = {font.name: font.fname for font in fontManager.ttflist}
+    # Of the files of a family, the one that upright text of normal weight is drawn with.
+    paths = {font.name: font.fname for font in sorted(fontManager.ttflist, key=_is_regular)}
     fonts = {
         name: _characters(path) & missing
         for name, path in sorted(paths.items())
@@ -39,6 +40,10 @@ def families_for(texts: Sequence[str]) -> list[str]:
             "".join(map(chr, sorted(missing)[:10])),
         )
     return families
+
+
+def _is_regular(font) -> bool:
+    return font.style == "normal" and font.weight in (400, "normal", "regular")
 
 
 def _characters(path: str) -> set[int]:
