@@ -38,5 +38,5 @@ def test_a_chart_can_be_a_vector_drawing(tmp_path):
 
 def test_a_missing_matplotlib_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match="pip install matplotlib"):
+    with pytest.raises(UserError, match="Pictures need matplotlib"):
         draw(tmp_path / "chart.png")

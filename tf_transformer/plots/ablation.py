@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tf_transformer.errors import UserError
-from tf_transformer.files import replacing
+from tf_transformer.plots.figure import new_figure, save
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,8 @@ def draw_differences(panels: dict[str, Sequence[Difference]], path: Path) -> Non
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("The chart needs matplotlib: pip install matplotlib.") from None
     rows = len(next(iter(panels.values())))
-    figure = Figure(figsize=(3 * 2 * len(panels), 1.2 + 0.26 * rows), layout="constrained")
+    figure = new_figure(3 * 2 * len(panels), 1.2 + 0.26 * rows)
     axes = figure.subplots(1, 2 * len(panels), sharey=True)
     for (title, rows), (left, right) in zip(panels.items(), axes.reshape(-1, 2), strict=True):
         _draw_bars(left, right, rows)
@@ -54,8 +49,7 @@ def draw_differences(panels: dict[str, Sequence[Difference]], path: Path) -> Non
         each.set_axisbelow(True)
         each.set_xlabel("minus base")
     axes[0].invert_yaxis()  # rows from top to bottom, as in the table
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+    save(figure, path)
 
 
 def _draw_bars(left, right, rows: Sequence[Difference]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing
+from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.plots.fonts import families_for
 
 # Side of a cell in inches and points of a label, for one panel and for several.
@@ -56,24 +56,18 @@ def draw_attention(maps: Heatmaps, path: Path) -> None:
             be written.
     """
     figure = attention_figure(maps)
-    with replacing(path) as temporary, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # `families_for` has said it in one line
-        figure.savefig(temporary, dpi=120, format=path.suffix[1:], bbox_inches="tight")
+        save(figure, path, bbox_inches="tight")
 
 
 def attention_figure(maps: Heatmaps):
     """The matplotlib figure that `draw_attention` writes."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError(
-            'Pictures need matplotlib: pip install "tf-transformer[plot]".'
-        ) from None
     number = len(maps.panels)
     grid = _grid(number)
     cell, points = _ONE if number == 1 else _SEVERAL
     size = _size(maps, grid, cell, points)
-    figure = Figure(figsize=size, layout="compressed")
+    figure = new_figure(*size, layout="compressed")
     axes = figure.subplots(*grid, squeeze=False).ravel()
     for unused in axes[number:]:
         unused.remove()

@@ -5,8 +5,17 @@ from pathlib import Path
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
+# Of several runs in turn: told apart by marker, line and grey, and by Okabe and Ito's colours.
+STYLES = [
+    {"color": "black", "marker": "o", "linestyle": "-"},
+    {"color": "#d55e00", "marker": "s", "linestyle": "--"},
+    {"color": "#0072b2", "marker": "^", "linestyle": "-."},
+    {"color": "#009e73", "marker": "D", "linestyle": ":"},
+    {"color": "#cc79a7", "marker": "v", "linestyle": "-"},
+]
 
-def new_figure(width: float, height: float):
+
+def new_figure(width: float, height: float, layout: str | None = "constrained"):
     """An empty matplotlib figure of so many inches.
 
     Raises:
@@ -18,10 +27,10 @@ def new_figure(width: float, height: float):
         raise UserError(
             'Pictures need matplotlib: pip install "tf-transformer[plot]".'
         ) from None
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=layout)
 
 
-def save(figure, path: Path) -> None:
+def save(figure, path: Path, dpi: int = 120, **options) -> None:
     """Writes a figure as what the suffix of `path` says, .png or .svg."""
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+        figure.savefig(temporary, dpi=dpi, format=path.suffix[1:], **options)

@@ -5,16 +5,8 @@ from dataclasses import dataclass
 
 from tf_transformer.evaluation.bleu import Interval
 from tf_transformer.evaluation.lengths import Bucket
-from tf_transformer.plots.figure import new_figure
+from tf_transformer.plots.figure import STYLES, new_figure
 
-# Of each run in turn: told apart by marker, line and grey, and by Okabe and Ito's colours.
-_STYLES = [
-    {"color": "black", "marker": "o", "linestyle": "-"},
-    {"color": "#d55e00", "marker": "s", "linestyle": "--"},
-    {"color": "#0072b2", "marker": "^", "linestyle": "-."},
-    {"color": "#009e73", "marker": "D", "linestyle": ":"},
-    {"color": "#cc79a7", "marker": "v", "linestyle": "-"},
-]
 _SHIFT = 0.01  # of the longest source, between runs: intervals do not hide each other
 
 
@@ -51,7 +43,7 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     shift = _SHIFT * groups[-1].last
     for number, curve in enumerate(curves):
         places = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
-        _draw_curve(above, below, places, curve, _STYLES[number % len(_STYLES)])
+        _draw_curve(above, below, places, curve, STYLES[number % len(STYLES)])
     for length, name in _marks(curves, groups[-1].last).items():
         for axes in (above, below):
             axes.axvline(length + 0.5, color="0.4", linewidth=1)

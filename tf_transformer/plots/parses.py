@@ -8,7 +8,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bracket_rules import COLLINS, Rules
 from tf_transformer.evaluation.spans import Line, matches
 from tf_transformer.evaluation.trees import Tree
-from tf_transformer.files import replacing
+from tf_transformer.plots.figure import new_figure, save
 
 # In inches, for text of 10 points.
 _CHARACTER = 0.085
@@ -60,15 +60,11 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
             "Both trees must be over the same words. Received: "
             f"{' '.join(words) or 'none'}, and {' '.join(output.words()) or 'none'}."
         )
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("Pictures need matplotlib: pip install matplotlib.") from None
     places = _places(words)
     above, below = nodes(gold, output, rules)
     top, bottom = (max(node.level for node in part) for part in (above, below))
     width = max(places[-1] + _width(words[-1]) / 2 + _MARGIN, _NARROWEST)
-    figure = Figure(figsize=(width, (top + bottom + 2.2) * _LEVEL))
+    figure = new_figure(width, (top + bottom + 2.2) * _LEVEL, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(-(bottom + 1.6), top + 0.6))
     axes.set_axis_off()
@@ -79,8 +75,7 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
             _draw(axes, node, direction)
     note = "above: gold; below: output; boxed, broken lines: not in the other tree"
     axes.text(_MARGIN, -(bottom + 1.2), note, fontsize="small", va="center")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=150, format=path.suffix[1:])
+    save(figure, path, dpi=150)
 
 
 def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node]]:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_transformer.config import Config, DataConfig, DecodingConfig
 from tf_transformer.data.batching import BatchPlan, bucket_boundaries, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
-from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.translator import Translator
@@ -106,7 +106,7 @@ class SequenceTask:
                 f"{folder} is not of the text that this worker sees. All workers need the same "
                 "files under the same paths."
             )
-        if not (folder / "corpus.json").exists():
+        if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
         report = functools.partial(progress, f"tokenising {name}")
         return self._encode(files, folder, fingerprint, report)

@@ -1,0 +1,69 @@
+"""Learning curves: perplexity and dev score against the step, of several runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tf_transformer.plots.figure import STYLES, new_figure, save
+
+_MARKERS = 12  # on a line, about
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """A run by the step.
+
+    Attributes:
+        label: of the run.
+        steps: of the evaluations.
+        train: perplexity of the training batches since the evaluation before, with dropout.
+        dev: perplexity of the dev set.
+        scores: of the dev set.
+        score_name: what the scores are, such as "BLEU".
+    """
+
+    label: str
+    steps: Sequence[int]
+    train: Sequence[float]
+    dev: Sequence[float]
+    scores: Sequence[float]
+    score_name: str
+
+
+def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
+    """Draws perplexity, on a logarithmic axis, beside the dev score.
+
+    Args:
+        curves: one a run, at least one.
+        path: the picture's file, a .png or .svg.
+
+    Raises:
+        UserError: if matplotlib is missing or the file cannot be written.
+    """
+    figure = new_figure(10, 4)
+    perplexity, score = figure.subplots(1, 2)
+    for index, curve in enumerate(curves):
+        style = STYLES[index % len(STYLES)]
+        style = style | {"markevery": max(1, len(curve.steps) // _MARKERS), "markersize": 4}
+        faint = {"color": style["color"], "linestyle": ":", "linewidth": 1}
+        label = f"{curve.label}, train, with dropout"
+        perplexity.plot(curve.steps, curve.train, label=label, **faint)
+        perplexity.plot(curve.steps, curve.dev, label=f"{curve.label}, dev", **style)
+        label = f"{curve.label}, highest {max(curve.scores):.4g}"
+        score.plot(curve.steps, curve.scores, label=label, **style)
+    names = dict.fromkeys(curve.score_name for curve in curves)
+    perplexity.set(xlabel="step", ylabel="perplexity per token", yscale="log")
+    score.set(xlabel="step", ylabel=f"dev {' or '.join(names)}")
+    _number_plainly(perplexity.yaxis)
+    for axes in (perplexity, score):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    save(figure, path)
+
+
+def _number_plainly(axis) -> None:
+    """60 rather than 6 x 10^1, on a logarithmic axis."""
+    from matplotlib.ticker import LogFormatter
+
+    axis.set_major_formatter(LogFormatter())
+    axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
