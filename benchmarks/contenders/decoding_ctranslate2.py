@@ -1,0 +1,59 @@
+"""CTranslate2 with the same weights; it converts them to int8 when it loads them."""
+
+import os
+
+import ctranslate2
+from harness.child import serve, versions
+from harness.sentences import EOS, Work, decode
+
+
+def setup(work: str, precision: str) -> dict:
+    """Args:
+    work: the folder of the work.
+    precision: CTranslate2's compute type, such as "int8".
+    """
+    given = Work(work)
+    pieces = given.pieces()
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    translator = ctranslate2.Translator(
+        str(given.folder / "ct2"),
+        compute_type=precision,
+        inter_threads=1,
+        intra_threads=int(os.environ["OMP_NUM_THREADS"]),
+    )
+
+    def hypotheses(rows, beam: int, forced: int, **options) -> list:
+        """The ids of each sentence's hypotheses, without EOS."""
+        limits = {"max_decoding_length": max(map(len, rows)) + 1 + 50}
+        if forced:
+            limits = {"min_decoding_length": forced, "max_decoding_length": forced}
+        found = translator.translate_batch(
+            [[pieces[index] for index in row] for row in rows],
+            beam_size=beam,
+            max_batch_size=0,
+            **limits,
+            **options,
+        )
+        return [[[ids[piece] for piece in each] for each in one.hypotheses] for one in found]
+
+    def search(rows, beam: int, forced: int):
+        found = hypotheses(rows, beam, forced, length_penalty=0.6)
+        # An EOS that it chose counts, as in ours.
+        return [best if forced else [*best, EOS] for best, *_ in found]
+
+    def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
+        rows = list(given.batches(batch, batches))
+        return decode(lambda each: search(each, beam, forced), rows)
+
+    def check(batch: int, beam: int, forced: int) -> dict:
+        """As ours. Forced, our last token is EOS: any of the hypotheses without it may win."""
+        (rows,) = given.batches(batch, 1)
+        options = {"length_penalty": 0.0, "num_hypotheses": beam if forced else 1}
+        length = forced and forced - 1
+        return {"hypotheses": hypotheses(rows, beam, length, **options)}
+
+    return {"work": measured, "check": check, "versions": lambda: versions(["ctranslate2"])}
+
+
+if __name__ == "__main__":
+    serve(setup)

@@ -1,0 +1,61 @@
+"""Beam search of tf_transformer, as `Translator.translate` runs it."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+from harness.child import serve, versions
+from harness.sentences import EOS, Work, decode, up_to_eos, with_eos
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.forced import IDS
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.training.checkpoints import load_weights
+
+
+def setup(work: str, precision: str) -> dict:
+    """Args:
+    work: the folder of the work.
+    precision: "float32" or "bfloat16".
+    """
+    given = Work(work)
+    model = Transformer(**given.model, dtype=precision, name="transformer")
+    load_weights(given.folder / "weights.npz", model)
+
+    @functools.cache
+    def searcher(beam: int, forced: int, alpha: float):
+        """`search(rows)`: the best hypothesis of each, ids with EOS."""
+        limits = {"min_length": forced, "max_length": forced} if forced else {}
+        decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
+        translator = Translator(model, _Vocabulary(model.vocab_size), decoding)
+        graph = tf.function(lambda ids: translator.search(ids), [IDS], autograph=False)
+
+        def search(rows):
+            found = graph(np.array(with_eos(rows), "int32"))
+            return [[*up_to_eos(row), EOS] for row in found.tokens[:, 0].numpy().tolist()]
+
+        return search
+
+    def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
+        return decode(searcher(beam, forced, 0.6), list(given.batches(batch, batches)))
+
+    def check(batch: int, beam: int, forced: int) -> dict:
+        """The ids of one batch, without EOS; without a length penalty where it may stop."""
+        (rows,) = given.batches(batch, 1)
+        found = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
+        return {"hypotheses": [[row[:-1]] for row in found]}
+
+    found = ["tensorflow", "keras"]
+    return {"work": measured, "check": check, "versions": lambda: versions(found)}
+
+
+class _Vocabulary:
+    """Of a tokenizer, all that a search on ids asks for."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+
+if __name__ == "__main__":
+    serve(setup)

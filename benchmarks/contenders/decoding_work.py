@@ -1,0 +1,162 @@
+"""Makes what decoding is measured on: sentences, and the same weights for every library.
+
+A folder of weights.npz (ours), marian.npz (named as Hugging Face's MarianMT has them), ct2/
+(CTranslate2), model.json, pieces.json and sentences.json.
+"""
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from batches import encode, pairs_of
+from harness.child import serve
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
+from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.files import replacing_folder
+from tf_transformer.layers.embedding import sinusoidal_positions
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.tasks.sequences import build_model
+from tf_transformer.training.checkpoints import load_weights, save_weights
+
+_NEVER = -1e4  # the logit of pad and BOS, which our search never chooses
+
+
+def setup(
+    model: dict,
+    run: str | None,
+    number: int,
+    corpus: str | None,
+    source: str,
+    target: str,
+) -> dict:
+    """Args:
+    model: arguments of ModelConfig, for random weights.
+    run: a run directory, whose best weights are taken instead.
+    number: of sentences, at evenly spaced quantiles of the corpus's lengths.
+    corpus, source, target: as in batches.py.
+    """
+
+    def write(path: str) -> dict:
+        transformer, tokenizer = _trained(run) if run else _random(model)
+        with tempfile.TemporaryDirectory() as temporary:
+            text = Path(temporary)
+            if run:
+                texts = [one for one, _ in pairs_of(text, corpus, source, target)]
+                ids = [np.array(row) for row in tokenizer.tokenize(texts).to_list()]
+            else:
+                encoded = encode(text, corpus, source, target)
+                ids = [encoded.source(index)[:-1] for index in range(len(encoded))]
+        ids = sorted((row for row in ids if len(row)), key=len)
+        chosen = [ids[int((i + 0.5) * len(ids) / number)].tolist() for i in range(number)]
+        with replacing_folder(Path(path), replace=False) as folder:
+            save_weights(folder / "weights.npz", transformer)
+            np.savez(folder / "marian.npz", **marian_tensors(transformer))
+            to_ctranslate2(transformer, tokenizer, folder / "ct2")
+            pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+            _write(folder / "pieces.json", [piece.decode() for piece in pieces])
+            _write(folder / "model.json", transformer.arguments)
+            _write(folder / "sentences.json", chosen)
+        return {}
+
+    return {"write": write}
+
+
+def _write(path: Path, what) -> None:
+    path.write_text(json.dumps(what), "utf-8")
+
+
+def _trained(folder: str) -> tuple[Transformer, Tokenizer]:
+    run = Run.open(folder)
+    transformer = build_model(run.config, "float32")
+    load_weights(run.checkpoints.find("best"), transformer)
+    return transformer, Tokenizer(run.tokenizer)
+
+
+def _random(model: dict) -> tuple[Transformer, "NumberedPieces"]:
+    keras.utils.set_random_seed(1)
+    config = asdict(ModelConfig(**model, output_bias=True))
+    transformer = Transformer(**config, name="transformer")
+    bias = np.zeros(model["vocab_size"], "float32")
+    bias[[PAD_ID, BOS_ID]] = _NEVER
+    transformer.projection.output_bias.assign(bias)
+    return transformer, NumberedPieces(model["vocab_size"])
+
+
+class NumberedPieces:
+    """Stands in for a tokenizer: pieces without a meaning, as many as the model wants."""
+
+    path = Path(__file__)  # copied along by the conversion, and never read
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        special = ["<pad>", "<unk>", "<s>", "</s>"]
+        numbered = [f"t{i}" for i in range(len(special), self.vocab_size)]
+        return tf.gather(tf.constant(special + numbered), ids)
+
+
+def marian_tensors(model: Transformer) -> dict[str, np.ndarray]:
+    """Our weights by Marian's names and in its order of units: sines first, then cosines."""
+    d_model = model.arguments["d_model"]
+    units = np.arange(d_model).reshape(-1, 2).T.reshape(-1)
+    tensors = {"model.shared.weight": np.array(model.projection.embeddings)[:, units]}
+    bias = model.projection.output_bias
+    never = np.isin(np.arange(model.vocab_size), [PAD_ID, BOS_ID]) * np.float32(_NEVER)
+    tensors["final_logits_bias"] = (never if bias is None else np.array(bias))[None]
+    positions = np.array(sinusoidal_positions(tf.range(1024), d_model))[:, units]
+    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        tensors[f"model.{name}.embed_positions.weight"] = positions
+        for number, layer in enumerate(stack.layers):
+            prefix = f"model.{name}.layers.{number}"
+            tensors |= {f"{prefix}.{key}": value for key, value in _layer(layer, units).items()}
+    return tensors
+
+
+def _layer(layer, units: np.ndarray) -> dict[str, np.ndarray]:
+    tensors = _attention("self_attn", layer.self_attention, units)
+    tensors |= _norm("self_attn_layer_norm", layer.self_attention_norm.norm, units)
+    if hasattr(layer, "cross_attention"):
+        tensors |= _attention("encoder_attn", layer.cross_attention, units)
+        tensors |= _norm("encoder_attn_layer_norm", layer.cross_attention_norm.norm, units)
+    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    tensors |= {
+        "fc1.weight": np.array(inner.kernel)[units].T,
+        "fc1.bias": np.array(inner.bias),
+        "fc2.weight": np.array(outer.kernel)[:, units].T,
+        "fc2.bias": np.array(outer.bias)[units],
+    }
+    return tensors | _norm("final_layer_norm", layer.feed_forward_norm.norm, units)
+
+
+def _attention(name: str, attention, units: np.ndarray) -> dict[str, np.ndarray]:
+    tensors = {}
+    for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v")):
+        kernel = np.array(getattr(attention, f"{ours}_kernel"))[units].T
+        bias = getattr(attention, f"{ours}_bias")
+        tensors[f"{name}.{theirs}_proj.weight"] = kernel
+        tensors[f"{name}.{theirs}_proj.bias"] = _bias(bias, len(kernel))
+    tensors[f"{name}.out_proj.weight"] = np.array(attention.output_kernel)[:, units].T
+    tensors[f"{name}.out_proj.bias"] = _bias(attention.output_bias, len(units))[units]
+    return tensors
+
+
+def _bias(weight, size: int) -> np.ndarray:
+    return np.zeros(size, "float32") if weight is None else np.array(weight)
+
+
+def _norm(name: str, norm, units: np.ndarray) -> dict[str, np.ndarray]:
+    gamma, beta = np.array(norm.gamma), np.array(norm.beta)
+    return {f"{name}.weight": gamma[units], f"{name}.bias": beta[units]}
+
+
+assert EOS_ID == 3  # contenders in other environments count on these four
+if __name__ == "__main__":
+    serve(setup)

@@ -1,0 +1,81 @@
+"""A training step of tf_transformer: its model, its recipe, Keras's `fit`."""
+
+import tensorflow as tf
+from harness.arrays import load_batches, real_tokens
+from harness.child import serve, versions
+
+from tf_transformer.config import Config, ModelConfig, TrainingConfig
+from tf_transformer.tasks.sequences import build_model
+from tf_transformer.training.trainer import compile_model
+
+
+def setup(batches: str, model: dict, precision: str, jit_compile: bool = False) -> dict:
+    """Args:
+    batches: path of the file of batches.
+    model: arguments of ModelConfig.
+    precision: of the configuration, such as "mixed_bfloat16".
+    jit_compile: whether XLA compiles the step.
+    """
+    arrays = load_batches(batches)
+    training = TrainingConfig(precision=precision, jit_compile=jit_compile)
+    config = Config(model=ModelConfig(**model), training=training)
+    transformer = build_model(config)
+    compile_model(transformer, config)
+    dataset = dataset_of(arrays)
+    traces = Traces(transformer)
+
+    def work() -> dict:
+        history = transformer.fit(
+            dataset, epochs=1, steps_per_epoch=len(arrays), shuffle=False, verbose=0
+        )
+        loss = history.history["loss"][0]
+        return real_tokens(arrays) | {"loss": loss, "traces": traces.number}
+
+    found = {"work": work, "versions": lambda: versions(["tensorflow", "keras"])}
+    return found | gpu_memory()
+
+
+class Traces:
+    """How often a model's train step was traced: Python runs it only then."""
+
+    def __init__(self, model) -> None:
+        self.number = 0
+        step = model.train_step
+
+        def counted(data):
+            self.number += 1
+            return step(data)
+
+        model.train_step = counted
+
+
+def dataset_of(arrays) -> tf.data.Dataset:
+    """The batches again and again, with the signature that training has."""
+    ids = tf.TensorSpec([None, None], tf.int32)
+
+    def generate():
+        while True:
+            for source, target, labels in arrays:
+                yield {"source": source, "target": target}, labels
+
+    signature = ({"source": ids, "target": ids}, ids)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
+
+
+def gpu_memory() -> dict:
+    """The function that tells a GPU's peak memory, if there is a GPU."""
+    if not tf.config.list_physical_devices("GPU"):
+        return {}
+
+    def peak() -> dict:
+        return {"peak_bytes": int(tf.config.experimental.get_memory_info("GPU:0")["peak"])}
+
+    def forget() -> dict:
+        tf.config.experimental.reset_memory_stats("GPU:0")
+        return {}
+
+    return {"memory": peak, "forget_peak": forget}
+
+
+if __name__ == "__main__":
+    serve(setup)

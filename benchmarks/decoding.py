@@ -1,0 +1,207 @@
+"""Decoding: tokens a second of tf_transformer and its peers, with the same weights, in turn.
+
+    python benchmarks/decoding.py --corpus PREFIX --source en --target de
+    python benchmarks/decoding.py --run RUN --corpus PREFIX --source en --target de
+
+Without --run the weights are those of an untrained model, and every output is forced to the
+same length; with it, a trained model also ends its sentences by itself. A round decodes eight
+sentences one by one, or a batch. Before anything is measured, what the peers with the same
+weights find is compared with ours. The floor is the matrix products of the search and nothing
+else.
+"""
+
+import argparse
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from harness.chart import Bar, draw_bars
+from harness.contender import Contender, Spec, make_file
+from harness.environments import FOLDER
+from harness.options import add_corpus, add_peers, corpus_options, make_parser, positive, run
+from harness.report import Report, say_versions, shown, table
+from harness.rounds import Measured, Spread, measure, say, times_as_fast
+
+from tf_transformer.errors import UserError
+from tf_transformer.presets import preset
+
+PEERS = ("ctranslate2", "ctranslate2-int8", "marian", "keras-hub")
+OURS, FLOOR = "tf_transformer", "matrix products alone"
+HEADER = ("", "tokens/s", "times as fast", "by CPU time", "p50", "p95", "peak memory", "same")
+SINGLES = 8  # sentences in a round of batches of one
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    work = str(_work(options))
+    report = Report("decoding", vars(options), options.output)
+    same = _check(specs(options, work, natural=bool(options.run)), options)
+    report.add("same output as ours", same)
+    cases = _cases(options)
+    found = {}
+    for natural in (False, True):
+        chosen = {
+            title: case for title, case in cases.items() if natural != bool(case["forced"])
+        }
+        if chosen:
+            found |= measure(
+                specs(options, work, natural),
+                chosen,
+                rounds=options.rounds,
+                threads=options.threads,
+                gpu=options.gpu,
+            )
+    panels = {}
+    for title, measured in found.items():
+        report.add(title, measured)
+        _say(title, measured, same, options)
+        panels[title] = [Bar(n, m.rate("tokens"), _kind(n)) for n, m in measured.items()]
+    print(f"\n{report.say_machine()}")
+    pictures = draw_bars(panels, "output tokens a second", options.output / report.name)
+    print("wrote", report.write(), *pictures)
+
+
+def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
+    """The contenders; for natural lengths those with our weights."""
+    own = [(f"{OURS} {precision}", precision) for precision in options.precisions]
+    found = [
+        Spec(name.removesuffix(" float32"), "decoding_ours", options=_options(work, precision))
+        for name, precision in own
+    ]
+    peers = {
+        "ctranslate2": ("CTranslate2", "ctranslate2", "ctranslate2", "float32"),
+        "ctranslate2-int8": ("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
+        "marian": ("Hugging Face", "marian", "torch", "float32"),
+        "keras-hub": ("KerasHub", "keras_hub", "keras-hub", "float32"),
+    }
+    for peer in PEERS:
+        if peer in options.peers and not (natural and peer == "keras-hub"):
+            name, script, environment, precision = peers[peer]
+            given = _options(work, precision)
+            found.append(Spec(name, f"decoding_{script}", environment, given))
+    if not natural:
+        found.append(Spec(FLOOR, "decoding_floor", options=_options(work, "float32")))
+    return found
+
+
+def _options(work: str, precision: str) -> dict[str, str]:
+    return {"work": work, "precision": precision}
+
+
+def _kind(name: str) -> str:
+    if name == FLOOR:
+        return "floor"
+    return "ours" if name.startswith(OURS) else "peer"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    add_peers(parser, PEERS)
+    add_corpus(parser)
+    parser.add_argument("--model", default="base", help="a preset, without --run")
+    parser.add_argument("--vocab-size", type=positive, default=32_000, help="without --run")
+    parser.add_argument("--run", help="a trained run: natural lengths as well")
+    parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
+    parser.add_argument("--beams", type=positive, nargs="+", default=[4, 1])
+    parser.add_argument("--length", type=positive, default=32, help="of forced outputs")
+    parser.add_argument(
+        "--precisions", nargs="+", choices=("float32", "bfloat16"), default=["float32"],
+        help="of ours",
+    )  # fmt: skip
+    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
+    options = parser.parse_args(arguments)
+    if "float32" not in options.precisions:
+        raise UserError("--precisions must have float32, to which all others are compared.")
+    return options
+
+
+def _work(options: argparse.Namespace) -> Path:
+    model = preset(options.model).model
+    names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    sizes = {name: getattr(model, name) for name in names}
+    work = corpus_options(options) | {
+        "model": sizes | {"vocab_size": options.vocab_size},
+        "run": options.run and str(Path(options.run).absolute()),
+        "number": max(*options.batch_sizes, 64),
+    }
+    digest = hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
+    return make_file("decoding_work", FOLDER / ".cache" / f"decoding-{digest[:12]}", **work)
+
+
+def _cases(options: argparse.Namespace) -> dict[str, dict]:
+    """Arguments of `work` by title."""
+    cases = {}
+    for forced in [options.length] + [0] * bool(options.run):
+        for beam in options.beams:
+            for batch in options.batch_sizes:
+                lengths = f"{forced} tokens each" if forced else "natural lengths"
+                title = f"{f'beam {beam}' if beam > 1 else 'greedy'}, batch {batch}, {lengths}"
+                number = SINGLES if batch == 1 else 1
+                cases[title] = dict(batch=batch, beam=beam, forced=forced, batches=number)
+    return cases
+
+
+def _check(contenders: Sequence[Spec], options: argparse.Namespace) -> dict[str, float]:
+    """The share of sentences for which a contender finds what we find, by its name."""
+    work = {"batch": 16, "beam": max(options.beams), "forced": 0 if options.run else 12}
+    hypotheses = {}
+    for spec in contenders:
+        if spec.name not in (FLOOR, "KerasHub"):
+            say(f"checking {spec.name}")
+            with Contender(spec, options.threads, options.gpu) as contender:
+                contender.call("setup", **spec.options)
+                hypotheses[spec.name] = contender.call("check", **work).result["hypotheses"]
+    say("")
+    ours = [found for (found,) in hypotheses[OURS]]
+    return {
+        name: float(np.mean([one in theirs for one, theirs in zip(ours, found, strict=True)]))
+        for name, found in hypotheses.items()
+    }
+
+
+def _say(
+    title: str,
+    found: Mapping[str, Measured],
+    same: Mapping[str, float],
+    options: argparse.Namespace,
+) -> None:
+    rows = []
+    for name, each in found.items():
+        times = [t for answer in each.answers for t in answer.result.get("latencies", [])]
+        p50, p95 = (f"{1e3 * t:.0f} ms" for t in np.percentile(times or [0], [50, 95]))
+        rows.append(
+            [
+                name,
+                shown(each.rate("tokens")),
+                shown(times_as_fast(each, found[OURS]), 2),
+                shown(times_as_fast(each, found[OURS], cpu=True), 2),
+                *([p50, p95] if times else ["", ""]),
+                f"{each.peak_bytes() / 1e9:.2f} GB",
+                f"{same[name]:.0%}" if name in same else "",
+            ]
+        )
+    print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
+    print(table(HEADER, rows))
+    print(f"\n{say_versions(found)}")
+    if FLOOR in found:
+        print(_bounds(found))
+
+
+def _bounds(found: Mapping[str, Measured]) -> str:
+    ours = found[OURS].seconds().median
+    floor = found[FLOOR].answers
+    bounds = {
+        "reading_seconds": "reading the decoder's weights once a step",
+        "computing_seconds": "the FLOPs at the rate of the largest product",
+    }
+    said = []
+    for key, name in bounds.items():
+        bound = Spread.of(answer.result[key] for answer in floor).median
+        said.append(f"{ours / bound:.2f} x {name}")
+    return f"ours takes {' and '.join(said)}"
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,30 @@
+"""Batches from the file that `contenders/batches.py` makes; NumPy only."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Arrays(NamedTuple):
+    """int32 [B, L] each; 0 is padding."""
+
+    source: np.ndarray
+    target: np.ndarray
+    labels: np.ndarray
+
+
+def load_batches(path: str) -> list[Arrays]:
+    """The batches, shortest first."""
+    with np.load(path) as file:
+        number = len(file.files) // len(Arrays._fields)
+        return [
+            Arrays(*(file[f"{name}_{i}"] for name in Arrays._fields)) for i in range(number)
+        ]
+
+
+def real_tokens(batches: list[Arrays]) -> dict[str, int]:
+    """Target tokens without padding, and positions of both sides with it."""
+    return {
+        "tokens": int(sum(np.count_nonzero(batch.labels) for batch in batches)),
+        "positions": int(sum(batch.source.size + batch.target.size for batch in batches)),
+    }

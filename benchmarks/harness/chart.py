@@ -1,0 +1,127 @@
+"""Pictures of results: bars with their spread, and lines on logarithmic axes.
+
+Shades, hatches and markers tell the series apart without colour.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.rounds import Spread
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
+
+_SHADES = {"ours": "0.4", "peer": "0.8", "floor": "white"}
+_STYLES = ("o-", "s--", "^:", "D-.", "v-", "x--", "*:", "P-.")
+# Okabe and Ito's palette for colour-blind readers; markers and dashes say it without colour.
+_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "0.5")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar from 0 to the median, with a line from the lowest to the highest.
+
+    `kind` is "ours", "peer" or "floor".
+    """
+
+    label: str
+    spread: Spread
+    kind: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of points (x, y); `theory` has no markers and is thin."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    theory: bool = False
+
+
+def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> list[Path]:
+    """A panel of horizontal bars for each title.
+
+    Args:
+        panels: bars by title.
+        unit: of all panels.
+        stem: path without ".png" and ".svg".
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: if matplotlib is missing or a file cannot be written.
+    """
+    heights = [len(bars) + 1.2 for bars in panels.values()]
+    figure = _figure(7.5, 0.34 * sum(heights) + 0.4)
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for (title, bars), one in zip(panels.items(), axes, strict=True):
+        medians = [bar.spread.median for bar in bars]
+        below = [bar.spread.median - bar.spread.low for bar in bars]
+        above = [bar.spread.high - bar.spread.median for bar in bars]
+        one.barh(
+            range(len(bars)),
+            medians,
+            xerr=[below, above],
+            color=[_SHADES[bar.kind] for bar in bars],
+            edgecolor="black",
+            capsize=3,
+            error_kw={"ecolor": "black"},
+        )
+        one.set_yticks(range(len(bars)), [bar.label for bar in bars])
+        one.set_title(title, fontsize="medium")
+        one.invert_yaxis()
+        one.set_xlim(0, None)
+        one.grid(axis="x", alpha=0.3)
+        one.set_axisbelow(True)
+    axes[-1].set_xlabel(unit)
+    return _save(figure, stem)
+
+
+def draw_lines(
+    panels: Mapping[str, Sequence[Series]], x_label: str, y_labels: Sequence[str], stem: Path
+) -> list[Path]:
+    """Panels side by side, on logarithmic axes; else as `draw_bars`."""
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    figure = _figure(4.4 * columns, 3.8 * rows)
+    axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+    for one in axes[len(panels) :]:
+        one.axis("off")
+    for (title, series), one, label in zip(panels.items(), axes, y_labels, strict=False):
+        for number, line in enumerate(series):
+            _draw_line(one, line, number)
+        one.set(xscale="log", yscale="log", ylabel=label, xlabel=x_label)
+        ticks = sorted({x for line in series for x, _ in line.points})
+        one.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize="small")
+        one.minorticks_off()
+        one.set_title(title, fontsize="medium")
+        one.grid(alpha=0.3)
+        one.legend(fontsize="small")
+    return _save(figure, stem)
+
+
+def _draw_line(axes, line: Series, number: int) -> None:
+    colour = _COLOURS[number % len(_COLOURS)]
+    style = _STYLES[number % len(_STYLES)]
+    x, y = zip(*line.points, strict=True)
+    if line.theory:
+        axes.plot(x, y, color="0.6", linewidth=1, linestyle=style[1:] or "-", label=line.label)
+    else:
+        axes.plot(x, y, style, color=colour, markersize=4, linewidth=1.4, label=line.label)
+
+
+def _figure(width: float, height: float):
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("The pictures need matplotlib: pip install matplotlib.") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure, stem: Path) -> list[Path]:
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+    return paths

@@ -1,0 +1,78 @@
+"""The inside of a contender's process: lines of JSON in, lines of JSON out.
+
+Only the standard library, for it runs in the virtual environments of the peers too.
+"""
+
+import importlib.metadata
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def serve(setup: Callable[..., dict[str, Callable[..., dict]]]) -> None:
+    """Answers requests until stdin ends.
+
+    The first request is for `setup`, whose keyword arguments are the contender's options; the
+    functions that it returns can be called by name from then on. One named "memory", if there
+    is one, is asked for the peak memory in place of the system.
+
+    An answer has the function's `result`, its wall-clock `seconds`, the `cpu_seconds` of all
+    threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries may print what they like
+    functions: dict[str, Callable[..., dict]] = {"forget_peak": _forget_peak}
+
+    def set_up(**options) -> dict:
+        functions.update(setup(**options))
+        return {}
+
+    functions["setup"] = set_up
+    for line in sys.stdin:
+        answer = _answer(functions, json.loads(line))
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
+    try:
+        begun, used = time.perf_counter(), _cpu_seconds()
+        result = functions[request["call"]](**request["arguments"])
+        seconds, cpu_seconds = time.perf_counter() - begun, _cpu_seconds() - used
+        memory = functions.get("memory", _peak_memory)()
+    except Exception:
+        return {"error": traceback.format_exc()}
+    return {"result": result, "seconds": seconds, "cpu_seconds": cpu_seconds} | memory
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of Python and of some packages."""
+    found = {package: importlib.metadata.version(package) for package in packages}
+    return {"python": sys.version.partition(" ")[0], **found}
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _forget_peak() -> dict:
+    """Where the system can: elsewhere the peak is that of the whole life of the process."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return {}
+
+
+def _peak_memory() -> dict[str, int]:
+    """The largest resident set, in bytes."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return {"peak_bytes": 1024 * int(line.split()[1])}
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {"peak_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}

@@ -1,0 +1,137 @@
+"""A contender: a process that does a piece of work whenever it is asked to."""
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from harness.environments import FOLDER, python_of
+from tf_transformer.errors import UserError
+
+_TOLD_LINES = 12  # of what a contender wrote, when it fails
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to start.
+
+    Attributes:
+        name: in tables and pictures.
+        script: a file of contenders/, without ".py".
+        environment: "own", or a file of requirements in peers/, without ".txt".
+        options: keyword arguments of the script's `setup`.
+    """
+
+    name: str
+    script: str
+    environment: str = "own"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call returned and took.
+
+    Attributes:
+        result: of the function.
+        seconds: of wall-clock time.
+        cpu_seconds: of all its threads; above `seconds` where several compute.
+        peak_bytes: the largest memory since the first measured call.
+    """
+
+    result: dict[str, Any]
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+class Contender:
+    """A running process of a `Spec`; a context, at whose end it is gone.
+
+    Args:
+        spec: what to start.
+        threads: that its library computes with.
+        gpu: whether it may see the GPUs.
+    """
+
+    def __init__(self, spec: Spec, threads: int, gpu: bool = False) -> None:
+        self.spec = spec
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [python_of(spec.environment), str(FOLDER / "contenders" / f"{spec.script}.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=_environment(threads, gpu),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+    def call(self, name: str, **arguments) -> Answer:
+        """Calls a function of the contender.
+
+        Raises:
+            UserError: if it fails, with the end of what it wrote.
+        """
+        request = json.dumps({"call": name, "arguments": arguments})
+        try:
+            print(request, file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        answer = json.loads(line) if line else {"error": self._last_words()}
+        if "error" in answer:
+            raise UserError(f"{self.spec.name} failed at {name}:\n{answer['error']}")
+        return Answer(**answer)
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().splitlines()[-_TOLD_LINES:]
+        return "\n".join([f"it ended with status {status}", *lines])
+
+
+def _environment(threads: int, gpu: bool) -> dict[str, str]:
+    """The same threads and devices for every library, and the harness to import."""
+    path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
+    settings = {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "OMP_NUM_THREADS": str(threads),
+        "TF_NUM_INTRAOP_THREADS": str(threads),
+        "TF_NUM_INTEROP_THREADS": str(threads),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "KERAS_BACKEND": "tensorflow",
+    }
+    if not gpu:
+        settings["CUDA_VISIBLE_DEVICES"] = ""
+    return os.environ | settings
+
+
+def make_file(script: str, path: Path, **options) -> Path:
+    """A file that a contender's script makes by its function `write`, kept for the next time.
+
+    It is made in the environment of the benchmark itself, in a process of its own: the
+    benchmark then holds no TensorFlow in memory.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with Contender(Spec(script, script, options=options), threads=os.cpu_count()) as maker:
+            maker.call("setup", **options)
+            maker.call("write", path=str(path))
+    return path

@@ -1,0 +1,75 @@
+"""Options that all benchmarks have."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.environments import FOLDER
+from tf_transformer.errors import UserError
+
+
+def make_parser(description: str, rounds: int = 5) -> argparse.ArgumentParser:
+    """A parser with the common options; `description` is the benchmark's docstring."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=positive, default=rounds, help=f"A B A B so often; {rounds}"
+    )
+    parser.add_argument(
+        "--threads", type=positive, default=os.cpu_count(), help="of each contender"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=FOLDER / "results",
+        help="folder for the JSON and the pictures; benchmarks/results",
+    )
+    return parser
+
+
+def add_peers(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
+    """`--peers`: which of them to measure; all by default."""
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=[*peers, "none"],
+        default=list(peers),
+        metavar="PEER",
+        help=f"some of: {', '.join(peers)}; or none",
+    )
+
+
+def add_corpus(parser: argparse.ArgumentParser) -> None:
+    """`--corpus PREFIX --source LANG --target LANG`: where the lengths come from."""
+    parser.add_argument(
+        "--corpus", help="PREFIX of parallel text, as in train.py --train; the built-in corpus"
+    )
+    parser.add_argument("--source", default="en", metavar="LANG")
+    parser.add_argument("--target", default="de", metavar="LANG")
+
+
+def corpus_options(options: argparse.Namespace) -> dict[str, str | None]:
+    """What `contenders/batches.py` is told of the corpus."""
+    corpus = options.corpus and str(Path(options.corpus).absolute())
+    return {"corpus": corpus, "source": options.source, "target": options.target}
+
+
+def positive(text: str) -> int:
+    """An argument that is a number from 1 on."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, received {value}")
+    return value
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs a benchmark: a user's mistake is one line, as on the command line of the package."""
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

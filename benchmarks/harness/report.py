@@ -1,0 +1,133 @@
+"""What a benchmark leaves: a table on the console, a JSON with every round, and a machine."""
+
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.environments import FOLDER
+from harness.rounds import Measured, Spread
+from tf_transformer.files import write_text
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, whose columns are aligned for the console."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        padded = [first[0].ljust(first[1])]
+        padded += [cell.rjust(width) for cell, width in others]
+        return f"| {' | '.join(padded)} |"
+
+    rule = ["-" * width if not i else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    return "\n".join([line(header), line(rule), *map(line, rows)])
+
+
+def shown(spread: Spread, digits: int = 0) -> str:
+    """Such as "1,204 (1,100-1,250)": the median, the smallest and the largest."""
+    median, low, high = (f"{v:,.{digits}f}" for v in dataclasses.astuple(spread))
+    return f"{median} ({low}-{high})"
+
+
+def machine() -> dict[str, Any]:
+    """The hardware and system, and what else it was doing at this moment."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": _lines_of(
+            "nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"
+        ),
+        "system": platform.platform(),
+        "commit": " ".join(_lines_of("git", "describe", "--always", "--dirty")),
+        "load": os.getloadavg(),
+    }
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _lines_of(*command: str) -> list[str]:
+    """What a program prints; nothing if there is no such program."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=FOLDER)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return done.stdout.splitlines()
+
+
+@dataclasses.dataclass
+class Report:
+    """Gathers what a benchmark finds and writes it.
+
+    Args:
+        name: of the benchmark, and so of its files.
+        settings: its options.
+        folder: for the files.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    folder: Path
+    found: dict[str, Any] = dataclasses.field(default_factory=dict)
+    before: dict[str, Any] = dataclasses.field(default_factory=machine)
+
+    def add(self, part: str, what: Any) -> None:
+        """Keeps a part of the results: numbers, or `Measured` by name."""
+        self.found[part] = what
+
+    def write(self) -> Path:
+        """Writes the JSON.
+
+        Raises:
+            UserError: if the disk is full or the folder cannot be written.
+        """
+        path = self.folder / f"{self.name}.json"
+        whole = {
+            "benchmark": self.name,
+            "command": sys.argv,
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "settings": dict(self.settings),
+            "machine": self.before | {"load_at_end": os.getloadavg()},
+            "results": self.found,
+        }
+        write_text(path, json.dumps(whole, indent=1, default=_plain) + "\n")
+        return path
+
+    def say_machine(self) -> str:
+        """A line under the tables."""
+        load, end = self.before["load"][0], os.getloadavg()[0]
+        gpus = "".join(f", {gpu}" for gpu in self.before["gpus"])
+        return (
+            f"{self.before['processor']}, {self.before['cores']} cores{gpus}; load {load:.1f} "
+            f"before, {end:.1f} at the end; commit {self.before['commit'] or 'unknown'}"
+        )
+
+
+def say_versions(found: Mapping[str, Measured]) -> str:
+    """The versions of all contenders, each once."""
+    said: dict[str, list[str]] = {}
+    for measured in found.values():
+        for package, version in measured.versions.items():
+            if version not in said.setdefault(package, []):
+                said[package].append(version)
+    return ", ".join(f"{package} {' and '.join(each)}" for package, each in said.items())
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return dataclasses.asdict(value)
+    return str(value)

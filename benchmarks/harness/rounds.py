@@ -1,0 +1,131 @@
+"""Rounds A B A B: what was measured in turn is compared round by round."""
+
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.contender import Answer, Contender, Spec
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of some numbers, the smallest and the largest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        values = list(values)
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass
+class Measured:
+    """The rounds of one contender.
+
+    Attributes:
+        versions: of what it computes with.
+        warm_up: the first answer, with all that is slow only once.
+        answers: one a round.
+    """
+
+    versions: dict[str, str]
+    warm_up: Answer
+    answers: list[Answer] = field(default_factory=list)
+
+    def rate(self, amount: str) -> Spread:
+        """What `amount` of the results says, a second."""
+        return Spread.of(answer.result[amount] / answer.seconds for answer in self.answers)
+
+    def seconds(self) -> Spread:
+        return Spread.of(answer.seconds for answer in self.answers)
+
+    def cpu_seconds(self) -> Spread:
+        return Spread.of(answer.cpu_seconds for answer in self.answers)
+
+    def peak_bytes(self) -> int:
+        return self.answers[-1].peak_bytes
+
+
+def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
+    """How many times as fast `one` is as `other`, in the same rounds.
+
+    Args:
+        one, other: of the same rounds and the same work.
+        cpu: compare CPU time, of all threads, which other processes disturb less.
+    """
+    pairs = zip(one.answers, other.answers, strict=True)
+    if cpu:
+        return Spread.of(theirs.cpu_seconds / ours.cpu_seconds for ours, theirs in pairs)
+    return Spread.of(theirs.seconds / ours.seconds for ours, theirs in pairs)
+
+
+def measure(
+    specs: Sequence[Spec],
+    cases: Mapping[str, dict[str, Any]],
+    *,
+    rounds: int,
+    threads: int,
+    gpu: bool = False,
+) -> dict[str, dict[str, Measured]]:
+    """Starts all contenders and lets each work in turn, once before anything is measured.
+
+    A contender's functions are `versions()` and `work(**arguments)`.
+
+    Args:
+        specs: the contenders.
+        cases: arguments of `work` by title; one case is measured after the other.
+        rounds: in each, every contender works once.
+        threads: of each contender; only one computes at a time.
+        gpu: whether they may see the GPUs.
+
+    Returns:
+        By title and by the contender's name.
+
+    Raises:
+        UserError: if a contender fails.
+    """
+    with ExitStack() as stack:
+        running = [_start(stack, spec, threads, gpu) for spec in specs]
+        found = {
+            title: _measure_case(running, title, arguments, rounds)
+            for title, arguments in cases.items()
+        }
+        say("")
+    return found
+
+
+def _start(stack: ExitStack, spec: Spec, threads: int, gpu: bool) -> Contender:
+    say(f"starting {spec.name}")
+    contender = stack.enter_context(Contender(spec, threads, gpu))
+    contender.call("setup", **spec.options)
+    return contender
+
+
+def _measure_case(
+    running: Sequence[Contender], title: str, arguments: dict[str, Any], rounds: int
+) -> dict[str, Measured]:
+    found = {}
+    for contender in running:
+        say(f"{title}: warming up {contender.spec.name}")
+        warm_up = contender.call("work", **arguments)
+        versions = contender.call("versions").result
+        contender.call("forget_peak")
+        found[contender.spec.name] = Measured(versions, warm_up)
+    for number in range(rounds):
+        for contender in running:
+            say(f"{title}: round {number + 1} of {rounds}, {contender.spec.name}")
+            answer = contender.call("work", **arguments)
+            found[contender.spec.name].answers.append(answer)
+    return found
+
+
+def say(text: str) -> None:
+    """One line on a terminal, that the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

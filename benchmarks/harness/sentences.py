@@ -1,0 +1,62 @@
+"""The work of a decoding contender: sentences in batches, and what came of them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+Rows = list[list[int]]
+
+
+class Work:
+    """A folder that `contenders/decoding_work.py` has made.
+
+    Attributes:
+        folder: its path.
+        model: arguments of `Transformer`.
+        sentences: ids without EOS, shortest first.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self.model = self._read("model.json")
+        self.sentences = self._read("sentences.json")
+
+    def _read(self, name: str):
+        return json.loads((self.folder / name).read_text("utf-8"))
+
+    def pieces(self) -> list[str]:
+        """The pieces by id."""
+        return self._read("pieces.json")
+
+    def batches(self, batch: int, number: int) -> Iterator[Rows]:
+        """`number` batches of sentences of like length, evenly spaced over all."""
+        last = len(self.sentences) - batch
+        for i in range(number):
+            start = round(last * (i + 0.5) / number)
+            yield self.sentences[start : start + batch]
+
+
+def with_eos(rows: Sequence[Sequence[int]]) -> Rows:
+    """Ids [B, S] with EOS, padded."""
+    longest = max(map(len, rows)) + 1
+    return [[*row, EOS] + [PAD] * (longest - len(row) - 1) for row in rows]
+
+
+def decode(search: Callable[[Rows], Rows], batches: Sequence[Rows]) -> dict:
+    """What a round returns: tokens found, and the seconds of each batch."""
+    tokens, latencies = 0, []
+    for batch in batches:
+        begun = time.perf_counter()
+        found = search(batch)
+        latencies.append(time.perf_counter() - begun)
+        tokens += sum(map(len, found))
+    return {"tokens": tokens, "latencies": latencies}
+
+
+def up_to_eos(row: Sequence[int]) -> list[int]:
+    """The ids before EOS, or all."""
+    row = list(row)
+    return row[: row.index(EOS)] if EOS in row else row

@@ -1,0 +1,158 @@
+"""Training: tokens a second of tf_transformer and its peers, in turn, on the same batches.
+
+    python benchmarks/training_step.py --corpus PREFIX --source en --target de
+
+A round is one update on each of a few batches of real lengths. Every contender trains a
+Transformer of the same size with Adam, dropout 0.1 on the same places or more, and a
+label-smoothed loss. Tokens are those of the target, without padding. The floor is the matrix
+products of such an update and nothing else.
+"""
+
+import argparse
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from harness.arrays import load_batches
+from harness.chart import Bar, draw_bars
+from harness.contender import Spec, make_file
+from harness.environments import FOLDER
+from harness.options import add_corpus, add_peers, corpus_options, make_parser, positive, run
+from harness.report import Report, say_versions, shown, table
+from harness.rounds import Measured, measure, times_as_fast
+
+from tf_transformer.config import ModelConfig
+from tf_transformer.presets import preset
+from tf_transformer.training.cost import Lengths, training_flops
+
+PEERS = ("marian", "marian-compiled", "keras-hub", "keras-layers")
+PRECISIONS = ("float32", "bfloat16")
+OURS, FLOOR = "tf_transformer", "matrix products alone"
+HEADER = ("", "tokens/s", "times as fast", "by CPU time", "peak memory", "first round")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    batches = _batches(options)
+    report = Report("training_step", vars(options), options.output)
+    panels = {}
+    for name in options.models:
+        model = _model(name, options.vocab_size)
+        for precision in options.precisions:
+            title = f"{name}, {precision}"
+            found = measure(
+                specs(options, str(batches), model, precision),
+                {title: {}},
+                rounds=options.rounds,
+                threads=options.threads,
+                gpu=options.gpu,
+            )[title]
+            report.add(title, found)
+            _say(title, found, _flops(model, str(batches)), options)
+            panels[title] = [
+                Bar(each, found[each].rate("tokens"), _kind(each)) for each in found
+            ]
+    print(report.say_machine())
+    pictures = draw_bars(panels, "target tokens a second", options.output / report.name)
+    print("wrote", report.write(), *pictures)
+
+
+def specs(options: argparse.Namespace, batches: str, model: dict, precision: str) -> list[Spec]:
+    """The contenders in one precision."""
+    policy = precision if precision == "float32" else f"mixed_{precision}"
+    work = {"batches": batches, "model": model, "precision": policy}
+    found = [Spec(OURS, "training_ours", options=work)]
+    if options.xla:
+        found.append(
+            Spec(f"{OURS}, XLA", "training_ours", options=work | {"jit_compile": True})
+        )
+    peers = {
+        "marian": ("MarianMT", "marian", "torch", {"compiled": False}),
+        "marian-compiled": ("MarianMT, compiled", "marian", "torch", {"compiled": True}),
+        "keras-hub": ("KerasHub", "keras", "keras-hub", {"kind": "hub"}),
+        "keras-layers": ("keras.layers", "keras", "keras-hub", {"kind": "layers"}),
+    }
+    for peer in PEERS:
+        if peer in options.peers:
+            label, script, environment, own = peers[peer]
+            found.append(Spec(label, f"training_{script}", environment, work | own))
+    return [*found, Spec(FLOOR, "training_floor", options=work)]
+
+
+def _kind(name: str) -> str:
+    if name == FLOOR:
+        return "floor"
+    return "ours" if name.startswith(OURS) else "peer"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    add_peers(parser, PEERS)
+    add_corpus(parser)
+    parser.add_argument("--models", nargs="+", default=["base", "small"], help="presets")
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    parser.add_argument("--vocab-size", type=positive, default=32_000)
+    parser.add_argument("--batch-tokens", type=positive, default=2_048)
+    parser.add_argument("--batches", type=positive, default=4, help="in a round")
+    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
+    parser.add_argument("--xla", action="store_true", help="ours compiled by XLA as well")
+    parser.add_argument(
+        "--peak-tflops", type=float, help="of the device, for the utilisation by the model"
+    )
+    return parser.parse_args(arguments)
+
+
+def _batches(options: argparse.Namespace):
+    work = corpus_options(options)
+    work |= {"batch_tokens": options.batch_tokens, "number": options.batches}
+    digest = hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
+    path = FOLDER / ".cache" / f"batches-{digest[:12]}.npz"
+    return make_file("batches", path, **work)
+
+
+def _model(name: str, vocab_size: int) -> dict:
+    """The arguments of ModelConfig that all contenders understand."""
+    model = preset(name).model
+    names = ("num_layers", "d_model", "d_ff", "num_heads")
+    sizes = {each: getattr(model, each) for each in names}
+    return sizes | {"vocab_size": vocab_size, "dropout": 0.1}
+
+
+def _flops(model: dict, batches: str) -> int:
+    """Of the model's products on the real tokens of a round."""
+    lengths = [
+        np.concatenate(
+            [np.count_nonzero(getattr(b, side), axis=1) for b in load_batches(batches)]
+        )
+        for side in ("source", "labels")
+    ]
+    return training_flops(ModelConfig(**model), Lengths.of(*lengths))
+
+
+def _say(
+    title: str, found: Mapping[str, Measured], flops: int, options: argparse.Namespace
+) -> None:
+    header = [*HEADER, "TFLOP/s"] + ["utilisation"] * bool(options.peak_tflops)
+    rows = []
+    for name, each in found.items():
+        rate = flops / each.seconds().median / 1e12
+        row = [
+            name,
+            shown(each.rate("tokens")),
+            shown(times_as_fast(each, found[OURS]), 2),
+            shown(times_as_fast(each, found[OURS], cpu=True), 2),
+            f"{each.peak_bytes() / 1e9:.2f} GB",
+            f"{each.warm_up.seconds:.0f} s",
+            f"{rate:.3f}",
+        ]
+        if options.peak_tflops:
+            row.append(f"{rate / options.peak_tflops:.1%}")
+        rows.append(row)
+    print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
+    print(table(header, rows))
+    print(f"\n{say_versions(found)}", flush=True)
+
+
+if __name__ == "__main__":
+    run(main)
