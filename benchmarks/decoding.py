@@ -11,16 +11,13 @@ else.
 """
 
 import argparse
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from harness.chart import Bar, draw_bars
 from harness.contender import Contender, Spec, make_file
-from harness.environments import FOLDER
-from harness.options import add_corpus, add_peers, corpus_options, make_parser, positive, run
+from harness.options import add_corpus, add_peers, make_parser, positive, prepared_corpus, run
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, Spread, measure, say, times_as_fast
 
@@ -35,24 +32,19 @@ SINGLES = 8  # sentences in a round of batches of one
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
-    work = str(_work(options))
+    work = _work(options)
     report = Report("decoding", vars(options), options.output)
     same = _check(specs(options, work, natural=bool(options.run)), options)
     report.add("same output as ours", same)
-    cases = _cases(options)
     found = {}
-    for natural in (False, True):
-        chosen = {
-            title: case for title, case in cases.items() if natural != bool(case["forced"])
-        }
-        if chosen:
-            found |= measure(
-                specs(options, work, natural),
-                chosen,
-                rounds=options.rounds,
-                threads=options.threads,
-                gpu=options.gpu,
-            )
+    for natural in (False, True) if options.run else (False,):
+        found |= measure(
+            specs(options, work, natural),
+            _cases(options, natural),
+            rounds=options.rounds,
+            threads=options.threads,
+            gpu=options.gpu,
+        )
     panels = {}
     for title, measured in found.items():
         report.add(title, measured)
@@ -117,29 +109,29 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _work(options: argparse.Namespace) -> Path:
+def _work(options: argparse.Namespace) -> str:
     model = preset(options.model).model
     names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
     sizes = {name: getattr(model, name) for name in names}
-    work = corpus_options(options) | {
-        "model": sizes | {"vocab_size": options.vocab_size},
-        "run": options.run and str(Path(options.run).absolute()),
-        "number": max(*options.batch_sizes, 64),
-    }
-    digest = hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
-    return make_file("decoding_work", FOLDER / ".cache" / f"decoding-{digest[:12]}", **work)
+    return make_file(
+        "decoding_work",
+        corpus=prepared_corpus(options),
+        model=sizes | {"vocab_size": options.vocab_size},
+        run=options.run and str(Path(options.run).absolute()),
+        number=max(*options.batch_sizes, 64),
+    )
 
 
-def _cases(options: argparse.Namespace) -> dict[str, dict]:
+def _cases(options: argparse.Namespace, natural: bool) -> dict[str, dict]:
     """Arguments of `work` by title."""
+    forced = 0 if natural else options.length
+    lengths = f"{forced} tokens each" if forced else "natural lengths"
     cases = {}
-    for forced in [options.length] + [0] * bool(options.run):
-        for beam in options.beams:
-            for batch in options.batch_sizes:
-                lengths = f"{forced} tokens each" if forced else "natural lengths"
-                title = f"{f'beam {beam}' if beam > 1 else 'greedy'}, batch {batch}, {lengths}"
-                number = SINGLES if batch == 1 else 1
-                cases[title] = dict(batch=batch, beam=beam, forced=forced, batches=number)
+    for beam in options.beams:
+        for batch in options.batch_sizes:
+            title = f"{f'beam {beam}' if beam > 1 else 'greedy'}, batch {batch}, {lengths}"
+            number = SINGLES if batch == 1 else 1
+            cases[title] = dict(batch=batch, beam=beam, forced=forced, batches=number)
     return cases
 
 

@@ -9,16 +9,13 @@ products of such an update and nothing else.
 """
 
 import argparse
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from harness.arrays import load_batches
 from harness.chart import Bar, draw_bars
 from harness.contender import Spec, make_file
-from harness.environments import FOLDER
-from harness.options import add_corpus, add_peers, corpus_options, make_parser, positive, run
+from harness.options import add_corpus, add_peers, make_parser, positive, prepared_corpus, run
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, measure, times_as_fast
 
@@ -34,7 +31,8 @@ HEADER = ("", "tokens/s", "times as fast", "by CPU time", "peak memory", "first 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
-    batches = _batches(options)
+    given = {"batch_tokens": options.batch_tokens, "number": options.batches}
+    batches = make_file("batches", corpus=prepared_corpus(options), **given)
     report = Report("training_step", vars(options), options.output)
     panels = {}
     for name in options.models:
@@ -42,14 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for precision in options.precisions:
             title = f"{name}, {precision}"
             found = measure(
-                specs(options, str(batches), model, precision),
+                specs(options, batches, model, precision),
                 {title: {}},
                 rounds=options.rounds,
                 threads=options.threads,
                 gpu=options.gpu,
             )[title]
             report.add(title, found)
-            _say(title, found, _flops(model, str(batches)), options)
+            _say(title, found, _flops(model, batches), options)
             panels[title] = [
                 Bar(each, found[each].rate("tokens"), _kind(each)) for each in found
             ]
@@ -101,14 +99,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--peak-tflops", type=float, help="of the device, for the utilisation by the model"
     )
     return parser.parse_args(arguments)
-
-
-def _batches(options: argparse.Namespace):
-    work = corpus_options(options)
-    work |= {"batch_tokens": options.batch_tokens, "number": options.batches}
-    digest = hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
-    path = FOLDER / ".cache" / f"batches-{digest[:12]}.npz"
-    return make_file("batches", path, **work)
 
 
 def _model(name: str, vocab_size: int) -> dict:

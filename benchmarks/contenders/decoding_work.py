@@ -5,18 +5,18 @@ A folder of weights.npz (ours), marian.npz (named as Hugging Face's MarianMT has
 """
 
 import json
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
-from batches import encode, pairs_of
 from harness.child import serve
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
 from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.files import replacing_folder
 from tf_transformer.layers.embedding import sinusoidal_positions
@@ -28,33 +28,18 @@ from tf_transformer.training.checkpoints import load_weights, save_weights
 _NEVER = -1e4  # the logit of pad and BOS, which our search never chooses
 
 
-def setup(
-    model: dict,
-    run: str | None,
-    number: int,
-    corpus: str | None,
-    source: str,
-    target: str,
-) -> dict:
+def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
     """Args:
+    corpus: a folder that corpus.py has made.
     model: arguments of ModelConfig, for random weights.
-    run: a run directory, whose best weights are taken instead.
+    run: a run directory, whose best weights and tokenizer are taken instead.
     number: of sentences, at evenly spaced quantiles of the corpus's lengths.
-    corpus, source, target: as in batches.py.
     """
 
     def write(path: str) -> dict:
         transformer, tokenizer = _trained(run) if run else _random(model)
-        with tempfile.TemporaryDirectory() as temporary:
-            text = Path(temporary)
-            if run:
-                texts = [one for one, _ in pairs_of(text, corpus, source, target)]
-                ids = [np.array(row) for row in tokenizer.tokenize(texts).to_list()]
-            else:
-                encoded = encode(text, corpus, source, target)
-                ids = [encoded.source(index)[:-1] for index in range(len(encoded))]
-        ids = sorted((row for row in ids if len(row)), key=len)
-        chosen = [ids[int((i + 0.5) * len(ids) / number)].tolist() for i in range(number)]
+        ids = _sentences(Path(corpus), tokenizer if run else None)
+        chosen = [ids[int((i + 0.5) * len(ids) / number)] for i in range(number)]
         with replacing_folder(Path(path), replace=False) as folder:
             save_weights(folder / "weights.npz", transformer)
             np.savez(folder / "marian.npz", **marian_tensors(transformer))
@@ -66,6 +51,17 @@ def setup(
         return {}
 
     return {"write": write}
+
+
+def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
+    """All source sentences, shortest first, without EOS; by the corpus's own ids if None."""
+    if tokenizer is None:
+        encoded = EncodedCorpus.open(corpus / "encoded")
+        ids = [encoded.source(index)[:-1].tolist() for index in range(len(encoded))]
+    else:
+        lines = list(read_lines(corpus / "source.txt"))
+        ids = tokenizer.tokenize(tf.constant(lines)).to_list()
+    return sorted((row for row in ids if row), key=len)
 
 
 def _write(path: Path, what) -> None:

@@ -68,11 +68,23 @@ def _forget_peak() -> dict:
     return {}
 
 
-def _peak_memory() -> dict[str, int]:
-    """The largest resident set, in bytes."""
+def resident_bytes() -> int:
+    """The resident set of this process now; 0 where the system does not say."""
+    return _status("VmRSS:") or 0
+
+
+def _status(name: str) -> int | None:
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return {"peak_bytes": 1024 * int(line.split()[1])}
+            if line.startswith(name):
+                return 1024 * int(line.split()[1])
+    return None
+
+
+def _peak_memory() -> dict[str, int]:
+    """The largest resident set, in bytes."""
+    peak = _status("VmHWM:")
+    if peak is not None:
+        return {"peak_bytes": peak}
     unit = 1 if sys.platform == "darwin" else 1024
     return {"peak_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}

@@ -1,11 +1,11 @@
 """A contender: a process that does a piece of work whenever it is asked to."""
 
+import hashlib
 import json
 import os
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 from harness.environments import FOLDER, python_of
@@ -123,15 +123,24 @@ def _environment(threads: int, gpu: bool) -> dict[str, str]:
     return os.environ | settings
 
 
-def make_file(script: str, path: Path, **options) -> Path:
-    """A file that a contender's script makes by its function `write`, kept for the next time.
+def make_file(script: str, **options) -> str:
+    """The path of what a contender's function `write` makes, kept for the next time.
 
     It is made in the environment of the benchmark itself, in a process of its own: the
     benchmark then holds no TensorFlow in memory.
+
+    Args:
+        script: of contenders/, without ".py".
+        options: of its `setup`; others make another file or folder.
+
+    Raises:
+        UserError: if it fails.
     """
+    given = json.dumps(options, sort_keys=True).encode()
+    path = FOLDER / ".cache" / f"{script}-{hashlib.sha256(given).hexdigest()[:12]}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with Contender(Spec(script, script, options=options), threads=os.cpu_count()) as maker:
             maker.call("setup", **options)
             maker.call("write", path=str(path))
-    return path
+    return str(path)

@@ -38,10 +38,12 @@ def python_of(name: str) -> str:
 def _install(requirements: Path, folder: Path) -> None:
     print(f"installing {requirements.name} into {folder}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    python = str(folder / "bin" / "python")
+    own = [sys.executable, "-m"]
+    pip = [*own, "pip", "--python", python, "install", "--quiet", "--requirement"]
     try:
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([*pip, "--requirement", str(requirements)], check=True)
+        subprocess.run([*own, "venv", "--without-pip", str(folder)], check=True)
+        subprocess.run([*pip, str(requirements)], check=True)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if not isinstance(error, subprocess.CalledProcessError):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from harness.contender import make_file
 from harness.environments import FOLDER
 from tf_transformer.errors import UserError
 
@@ -49,12 +50,16 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--source", default="en", metavar="LANG")
     parser.add_argument("--target", default="de", metavar="LANG")
+    parser.add_argument(
+        "--pairs", type=positive, default=20_000, help="the most to take of the corpus; 20,000"
+    )
 
 
-def corpus_options(options: argparse.Namespace) -> dict[str, str | None]:
-    """What `contenders/batches.py` is told of the corpus."""
+def prepared_corpus(options: argparse.Namespace) -> str:
+    """The folder that `contenders/corpus.py` makes of the corpus; kept for the next time."""
     corpus = options.corpus and str(Path(options.corpus).absolute())
-    return {"corpus": corpus, "source": options.source, "target": options.target}
+    given = {"source": options.source, "target": options.target, "pairs": options.pairs}
+    return make_file("corpus", corpus=corpus, **given)
 
 
 def positive(text: str) -> int:

@@ -1,0 +1,52 @@
+"""Prepares the text that the benchmarks work on: a tokenizer, the ids and their lengths.
+
+A folder of source.txt and target.txt, tokenizer.model and encoded/, made by the package itself.
+"""
+
+import tempfile
+from pathlib import Path
+
+from harness.child import serve
+
+from tf_transformer.data import toy
+from tf_transformer.data.corpus import read_pairs, resolve_prefixes
+from tf_transformer.data.encoded import encode_corpus
+from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.files import replacing_folder
+
+LIMITS = {"max_length": 128, "max_ratio": 4.0}
+
+
+def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
+    """Args:
+    corpus: a prefix of parallel text, or None for the built-in corpus.
+    source, target: its languages.
+    pairs: the most to take, from the beginning.
+    """
+
+    def write(path: str) -> dict:
+        found = _pairs(corpus, source, target, pairs)
+        with replacing_folder(Path(path), replace=False) as folder:
+            for name, lines in zip(("source", "target"), zip(*found, strict=True), strict=True):
+                text = "".join(f"{line}\n" for line in lines)
+                (folder / f"{name}.txt").write_text(text, "utf-8")
+            model = folder / "tokenizer.model"
+            lines = (line for pair in found for line in pair)
+            train_tokenizer(lines, model, vocab_size=8_000 if corpus else 1_000, kind="bpe")
+            encode_corpus(found, Tokenizer(model), folder / "encoded", **LIMITS)
+        return {}
+
+    return {"write": write}
+
+
+def _pairs(corpus: str | None, source: str, target: str, most: int) -> list[tuple[str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        if corpus is None:
+            source, target = toy.LANGUAGES
+            corpus = str(toy.write_corpus(Path(folder))["train"])
+        files = [resolve_prefixes((corpus,), language) for language in (source, target)]
+        return [pair for pair, _ in zip(read_pairs(*files), range(most), strict=False)]
+
+
+if __name__ == "__main__":
+    serve(setup)

@@ -1,0 +1,64 @@
+"""Beam search of tf_transformer on work of any size; weights are random, lengths forced."""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+from harness.child import resident_bytes, serve, versions
+
+from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.decoding.forced import IDS
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.models.transformer import Transformer
+
+
+class Vocabulary:
+    """Of a tokenizer, all that a search on ids asks for."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+
+def setup() -> dict:
+    @functools.lru_cache(maxsize=1)
+    def model_of(vocabulary: int, width: int, layers: int) -> Transformer:
+        keras.utils.set_random_seed(0)
+        return Transformer(
+            vocab_size=vocabulary,
+            num_layers=layers,
+            d_model=width,
+            d_ff=4 * width,
+            num_heads=max(width // 64, 1),
+        )
+
+    @functools.lru_cache(maxsize=1)
+    def searcher(model: Transformer, beam: int, output: int):
+        limits = {"min_length": output, "max_length": output, "max_source_length": 2048}
+        decoding = DecodingConfig(beam_size=beam, max_extra_length=output, **limits)
+        translator = Translator(model, Vocabulary(model.vocab_size), decoding)
+        return tf.function(lambda ids: translator.search(ids), [IDS], autograph=False)
+
+    def work(
+        source: int,
+        output: int,
+        beam: int,
+        batch: int,
+        vocabulary: int,
+        width: int,
+        layers: int,
+    ) -> dict:
+        model = model_of(vocabulary, width, layers)
+        search = searcher(model, beam, output)
+        ids = np.random.default_rng(0).integers(EOS_ID + 1, vocabulary, (batch, source))
+        ids[:, -1] = EOS_ID
+        resident = resident_bytes()
+        search(ids.astype("int32")).tokens.numpy()
+        size = model.count_params()
+        return {"tokens": batch * output, "parameters": size, "resident_bytes": resident}
+
+    return {"work": work, "versions": lambda: versions(["tensorflow", "keras"])}
+
+
+if __name__ == "__main__":
+    serve(setup)

@@ -1,0 +1,15 @@
+"""How fast a cost grows: the slope on logarithmic axes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The power p of y ~ x^p, fitted to the upper half of the points (x, y).
+
+    What is the same for any x hides the growth where x is small.
+    """
+    upper = sorted(points)[min(len(points) // 2, len(points) - 2) :]
+    x, y = np.log(np.array(upper, float)).T
+    return float(np.polyfit(x, y, 1)[0])

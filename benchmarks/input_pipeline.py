@@ -1,0 +1,80 @@
+"""Input: what the data pipeline gives, alone and in front of a model that trains.
+
+    python benchmarks/input_pipeline.py --corpus PREFIX --source en --target de
+
+Text is tokenised once, into a corpus of ids on disk; every epoch is batched from that. Training
+from there is compared with training on the same batches that lie in memory as constants.
+"""
+
+from collections.abc import Sequence
+
+from harness.chart import Bar, draw_bars
+from harness.contender import Spec
+from harness.options import add_corpus, make_parser, positive, prepared_corpus, run
+from harness.report import Report, say_versions, shown, table
+from harness.rounds import measure, times_as_fast
+
+from tf_transformer.presets import preset
+
+KINDS = {
+    "text to ids, once": "encode",
+    "ids to batches": "batches",
+    "training from ids on disk": "train-disk",
+    "training from memory": "train-memory",
+}
+ON_DISK, IN_MEMORY = "training from ids on disk", "training from memory"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
+    add_corpus(parser)
+    parser.add_argument("--model", default="small", help="a preset")
+    parser.add_argument("--vocab-size", type=positive, default=8_000)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--batch-tokens", type=positive, default=2_048)
+    parser.add_argument("--steps", type=positive, default=8, help="batches in a round")
+    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
+    options = parser.parse_args(arguments)
+    model = preset(options.model).model
+    names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    work = {
+        "corpus": prepared_corpus(options),
+        "model": {name: getattr(model, name) for name in names}
+        | {"vocab_size": options.vocab_size},
+        "precision": options.precision,
+        "batch_tokens": options.batch_tokens,
+        "steps": options.steps,
+    }
+    specs = [Spec(name, "pipeline", options=work | {"kind": k}) for name, k in KINDS.items()]
+    title = f"{options.model}, batches of {options.batch_tokens} positions"
+    found = measure(
+        specs, {title: {}}, rounds=options.rounds, threads=options.threads, gpu=options.gpu
+    )[title]
+    report = Report("input_pipeline", vars(options), options.output)
+    report.add(title, found)
+    trained = found[IN_MEMORY].rate("tokens").median
+    rows = [
+        [
+            name,
+            shown(each.rate("tokens")),
+            f"{each.rate('tokens').median / trained:,.1f}",
+            f"{each.cpu_seconds().median / each.answers[0].result['tokens'] * 1e6:,.1f} us",
+        ]
+        for name, each in found.items()
+    ]
+    print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
+    print(table(("", "tokens/s", "times what trains", "CPU time a token"), rows))
+    ratio = times_as_fast(found[ON_DISK], found[IN_MEMORY])
+    print(f"\n{ON_DISK}, against {IN_MEMORY}: {shown(ratio, 3)} times as fast")
+    print(f"{say_versions(found)}\n{report.say_machine()}")
+    bars = [Bar(name, each.rate("tokens"), "ours") for name, each in found.items()]
+    pictures = draw_bars(
+        {"the pipeline alone": bars[:2], "training": bars[2:]},
+        "target tokens a second",
+        options.output / report.name,
+    )
+    print("wrote", report.write(), *pictures)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,109 @@
+"""Table 1 of the paper, measured: time and memory of layer types against sequence length n.
+
+    python benchmarks/layer_cost.py
+
+Each layer of the same width d computes its output and all gradients. Beside it, the growth that
+Table 1 gives: n^2 d for self-attention, n d^2 for a recurrent layer, k n d^2 for a convolution,
+r n d for restricted self-attention. The projections of attention, n d^2, are not in Table 1 but
+are measured; so a line bends to its theory only where n is large against d.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from harness.chart import Series, draw_lines
+from harness.contender import Spec
+from harness.options import make_parser, positive, run
+from harness.report import Report, say_versions, shown, table
+from harness.rounds import Measured, measure
+from harness.slopes import slope
+
+# The power of n in Table 1, by layer.
+LAYERS = {
+    "self-attention": 2,
+    "restricted self-attention": 1,
+    "convolution": 1,
+    "LSTM": 1,
+    "GRU": 1,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__, rounds=3)
+    lengths = [16, 64, 256, 1024, 2048]
+    parser.add_argument("--lengths", type=positive, nargs="+", default=lengths, help="n")
+    parser.add_argument("--d-model", type=positive, default=256)
+    parser.add_argument("--num-heads", type=positive, default=4)
+    parser.add_argument("--batch", type=positive, default=1)
+    parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
+    options = parser.parse_args(arguments)
+    work = {name: getattr(options, name) for name in ("d_model", "num_heads", "batch")}
+    specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
+    cases = {f"n = {n}": {"length": n} for n in options.lengths}
+    found = measure(specs, cases, rounds=options.rounds, threads=options.threads)
+    report = Report("layer_cost", vars(options), options.output)
+    for title, measured in found.items():
+        report.add(title, measured)
+    by_layer = {
+        kind: {n: found[f"n = {n}"][kind] for n in options.lengths} for kind in options.layers
+    }
+    rows = [_row(kind, measured) for kind, measured in by_layer.items()]
+    header = ["", *(f"{title}, ms" for title in cases), "power of n", "Table 1"]
+    print(f"\nd = {options.d_model}, {options.rounds} rounds, median (smallest-largest)\n")
+    print(table(header, rows))
+    print(f"\n{say_versions(next(iter(found.values())))}\n{report.say_machine()}")
+    print("wrote", report.write(), *_draw(by_layer, options.output / report.name))
+
+
+def _row(kind: str, measured: Mapping[int, Measured]) -> list[str]:
+    times = [_in_milliseconds(each) for each in measured.values()]
+    grown = slope(_times(measured))
+    return [kind, *times, f"{grown:.2f}", f"{LAYERS[kind]}"]
+
+
+def _in_milliseconds(measured: Measured) -> str:
+    spread = measured.seconds()
+    scaled = type(spread)(1e3 * spread.median, 1e3 * spread.low, 1e3 * spread.high)
+    return shown(scaled, 1)
+
+
+def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
+    return [(n, 1e3 * each.seconds().median) for n, each in measured.items()]
+
+
+def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
+    """The peak above what the process had before, in MB; only where it is seen."""
+    points = []
+    for n, each in measured.items():
+        before = min(answer.result["resident_bytes"] for answer in each.answers)
+        used = (each.peak_bytes() - before) / 1e6
+        if before and used > 0:
+            points.append((n, used))
+    return points
+
+
+def _draw(by_layer: Mapping[str, Mapping[int, Measured]], stem):
+    times, memory = [], []
+    for kind, measured in by_layer.items():
+        times.append(Series(kind, _times(measured)))
+        if points := _memory(measured):
+            memory.append(Series(kind, points))
+    panels = {"time, forward and backward": [*times, *_theory(by_layer)]}
+    if memory:
+        panels["peak memory above the start"] = memory
+    return draw_lines(panels, "sequence length n", ["milliseconds", "MB"], stem)
+
+
+def _theory(by_layer: Mapping[str, Mapping[int, Measured]]) -> list[Series]:
+    """Table 1's powers, each through the last point of its first layer."""
+    lines = {}
+    for kind, measured in by_layer.items():
+        power, points = LAYERS[kind], _times(measured)
+        last, seconds = points[-1]
+        scaled = [(n, seconds * (n / last) ** power) for n, _ in points]
+        name = f"n^{power}" if power > 1 else "n"
+        lines.setdefault(power, Series(f"Table 1: {name}", scaled, theory=True))
+    return list(lines.values())
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,103 @@
+"""Scaling: what a translation costs against each thing that it depends on.
+
+    python benchmarks/scaling.py
+
+One thing grows, the others stay. The power to which the time grows is fitted to the upper half
+of the points. Attention may cost the square of a length, a kernel the square of its width, and
+everything else its own measure at most: what grows faster is marked.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from harness.chart import Series, draw_lines
+from harness.contender import Spec
+from harness.options import make_parser, positive, run
+from harness.report import Report, say_versions, table
+from harness.rounds import Measured, measure
+from harness.slopes import slope
+
+START = {
+    "source": 32, "output": 32, "beam": 4, "batch": 8, "vocabulary": 32_000, "width": 256,
+    "layers": 4,
+}  # fmt: skip
+# What grows: its values, and the highest power that it may cost.
+AXES = {
+    "source": ([8, 32, 128, 512, 1024], 2),
+    "output": ([8, 32, 128, 512], 2),
+    "beam": ([1, 2, 4, 8, 16, 32], 1),
+    "batch": ([1, 4, 16, 64], 1),
+    "vocabulary": ([8_000, 16_000, 32_000, 64_000], 1),
+    "width": ([128, 256, 512, 1024], 2),
+    "layers": ([1, 2, 4, 8], 1),
+}
+LABELS = {
+    "source": "source length", "output": "output length", "beam": "beam", "batch": "batch",
+    "vocabulary": "vocabulary", "width": "d_model", "layers": "layers",
+}  # fmt: skip
+TOLERANCE = 0.1  # of a fitted power
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__, rounds=3)
+    parser.add_argument("--axes", nargs="+", choices=AXES, default=list(AXES), metavar="AXIS",
+                        help=f"some of: {', '.join(AXES)}")  # fmt: skip
+    parser.add_argument("--largest", type=positive, help="leave out larger values")
+    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
+    options = parser.parse_args(arguments)
+    report = Report("scaling", vars(options), options.output)
+    rows, times, memory = [], {}, {}
+    for axis in options.axes:
+        values, most = AXES[axis]
+        values = [v for v in values if not options.largest or v <= options.largest]
+        cases = {f"{LABELS[axis]} {value:,}": START | {axis: value} for value in values}
+        found = measure(
+            [Spec("tf_transformer", "scaling")],
+            cases,
+            rounds=options.rounds,
+            threads=options.threads,
+            gpu=options.gpu,
+        )
+        report.add(axis, found)
+        measured = {
+            v: found[title]["tf_transformer"] for v, title in zip(values, cases, strict=True)
+        }
+        times[LABELS[axis]] = _times(measured)
+        memory[LABELS[axis]] = _memory(measured)
+        rows.append(_row(axis, measured, most))
+        print(f"{LABELS[axis]}: {rows[-1][2]}", flush=True)
+    print(f"\n{options.rounds} rounds, medians; seconds a batch\n")
+    print(table(("", "seconds", "power", "at most", "peak memory"), rows))
+    print(f"\n{say_versions(next(iter(found.values())))}\n{report.say_machine()}")
+    panels = {name: [Series("time", points)] for name, points in times.items()}
+    pictures = draw_lines(panels, "", ["seconds"] * len(panels), options.output / report.name)
+    panels = {name: [Series("memory", points)] for name, points in memory.items() if points}
+    stem = options.output / f"{report.name}-memory"
+    pictures += draw_lines(panels, "", ["peak MB"] * len(panels), stem) if panels else []
+    print("wrote", report.write(), *pictures)
+
+
+def _row(axis: str, measured: Mapping[int, Measured], most: int) -> list[str]:
+    first, *_, last = measured
+    seconds = [measured[value].seconds().median for value in (first, last)]
+    power = slope(_times(measured))
+    mark = " faster than it must" if power > most + TOLERANCE else ""
+    peaks = [f"{measured[value].peak_bytes() / 1e9:.2f}" for value in (first, last)]
+    return [
+        f"{LABELS[axis]} {first:,} to {last:,}",
+        f"{seconds[0]:.3f} to {seconds[1]:.3f}",
+        f"{power:.2f}{mark}",
+        f"{most}",
+        f"{' to '.join(peaks)} GB",
+    ]
+
+
+def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
+    return [(value, each.seconds().median) for value, each in measured.items()]
+
+
+def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
+    return [(value, each.peak_bytes() / 1e6) for value, each in measured.items()]
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,106 @@
+"""Start-up: seconds from the shell to the first thing that a user sees.
+
+    python benchmarks/start_up.py --run RUN
+
+`import tf_transformer`, which must not import TensorFlow, `--help`, and the first translation
+of `tf-transformer translate`. Without --run, a tiny model is trained for a few steps first.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.chart import Bar, draw_bars
+from harness.environments import FOLDER
+from harness.options import make_parser, run
+from harness.report import Report, shown, table
+from harness.rounds import Spread
+
+from tf_transformer.errors import UserError
+
+COMMAND = [sys.executable, "-m", "tf_transformer.cli.main"]
+LIGHT = "import sys, tf_transformer; sys.exit('tensorflow' in sys.modules)"
+IMPORT, HELP, TRANSLATE = "import tf_transformer", "--help", "first translation"
+# Seconds; none is promised of the import.
+LIMITS = {HELP: 0.3, TRANSLATE: 6.0}
+SENTENCE = "The old man sees a red house.\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--run", help="of a small model")
+    options = parser.parse_args(arguments)
+    folder = options.run or str(_tiny_run())
+    commands = {
+        IMPORT: [sys.executable, "-c", LIGHT],
+        HELP: [*COMMAND, "--help"],
+        TRANSLATE: [*COMMAND, "translate", folder],
+    }
+    times = {name: [] for name in commands}
+    for number in range(options.rounds + 1):
+        for name, command in commands.items():
+            seconds = seconds_to_output(name, command, options.threads)
+            if number:  # the first reads the files from the disk
+                times[name].append(seconds)
+    report = Report("start_up", vars(options), options.output)
+    report.add("seconds", times)
+    found = {name: Spread.of(seconds) for name, seconds in times.items()}
+    rows = [
+        [name, shown(spread, 2), f"{LIMITS[name]:g}" if name in LIMITS else ""]
+        for name, spread in found.items()
+    ]
+    print(f"\n{options.rounds} rounds, median (smallest-largest)\n")
+    print(table(("", "seconds", "at most"), rows))
+    print(f"\n{report.say_machine()}")
+    panel = {"from the shell": [Bar(name, spread, "ours") for name, spread in found.items()]}
+    print("wrote", report.write(), *draw_bars(panel, "seconds", options.output / report.name))
+
+
+def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
+    """To the first line of output, or to the end of a command that prints none.
+
+    Raises:
+        UserError: if the command fails.
+    """
+    environment = os.environ | {"TF_NUM_INTRAOP_THREADS": str(threads)}
+    begun = time.perf_counter()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        if name == TRANSLATE:
+            process.stdin.write(SENTENCE)
+        process.stdin.close()
+        process.stdout.readline()
+        seconds = time.perf_counter() - begun
+        process.stdout.read()
+        stderr = process.stderr.read()
+    if process.returncode:
+        why = stderr.strip() or "it imports TensorFlow"
+        raise UserError(f"{name} ended with status {process.returncode}: {why}")
+    return seconds
+
+
+def _tiny_run() -> Path:
+    path = FOLDER / ".cache" / "tiny-run"
+    if not path.exists():
+        settings = [
+            "training.steps=20",
+            "training.evaluate_every=20",
+            "training.average_last=1",
+        ]
+        command = [*COMMAND, "train", "--output", str(path)]
+        command += [word for setting in settings for word in ("--set", setting)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,159 @@
+"""Contenders do the work that they are said to do: checked in this process, at tiny sizes."""
+
+from types import SimpleNamespace
+
+import batches
+import corpus
+import decoding_ours
+import decoding_work
+import layer
+import numpy as np
+import pytest
+import tensorflow as tf
+import training_floor
+import training_ours
+from harness.arrays import Arrays, load_batches, real_tokens
+from harness.sentences import Work, up_to_eos, with_eos
+
+from tf_transformer.config import BOS_ID, EOS_ID, ModelConfig
+from tf_transformer.conversion.marian_weights import assign_weights
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.training.cost import Lengths, training_flops
+
+MODEL = {
+    "vocab_size": 1000, "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2,
+    "dropout": 0.1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> str:
+    """The built-in corpus, a part of it."""
+    path = str(tmp_path_factory.mktemp("corpus") / "corpus")
+    corpus.setup(None, "en", "de", pairs=2000)["write"](path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def batch_file(prepared, tmp_path_factory) -> str:
+    path = str(tmp_path_factory.mktemp("batches") / "batches.npz")
+    batches.setup(prepared, batch_tokens=256, number=3)["write"](path)
+    return path
+
+
+def test_batches_are_those_of_training(batch_file):
+    found = load_batches(batch_file)
+    lengths = [batch.labels.shape[1] for batch in found]
+    assert len(found) == 3 and lengths == sorted(set(lengths))  # other quantiles, other lengths
+    for source, target, labels in found:
+        assert labels.size <= 256
+        assert np.all(target[:, 0][labels[:, 0] != 0] == BOS_ID)
+        assert np.all(np.sum(labels == EOS_ID, axis=1) == np.any(labels, axis=1))
+        assert np.any(source)
+
+
+def test_training_traces_once_for_all_lengths(batch_file):
+    functions = training_ours.setup(batch_file, MODEL, "float32")
+    rounds = [functions["work"]() for _ in range(3)]
+    assert len({batch.labels.shape for batch in load_batches(batch_file)}) > 1
+    assert rounds[-1]["traces"] == rounds[0]["traces"]
+    assert rounds[-1]["tokens"] == real_tokens(load_batches(batch_file))["tokens"]
+    assert 0 < rounds[-1]["loss"] < 8 and "tensorflow" in functions["versions"]()
+
+
+def test_floor_counts_the_products_of_a_training_step():
+    ids = np.ones((3, 8), "int32")
+    longer = np.ones((3, 12), "int32")
+    products = training_floor._products(Arrays(ids, longer, longer), MODEL)
+    flops = 0
+    for number, left, right in products:
+        *rows, inner = left
+        flops += number * 2 * 3 * int(np.prod(rows)) * inner * right[-1]
+    lengths = Lengths.of(np.full(3, 8), np.full(3, 12))
+    assert flops == training_flops(ModelConfig(**MODEL), lengths)
+
+
+@pytest.fixture(scope="module")
+def work(prepared, tmp_path_factory, trained_run) -> Work:
+    """The work of decoding with a trained model."""
+    pytest.importorskip("ctranslate2")
+    path = str(tmp_path_factory.mktemp("work") / "work")
+    decoding_work.setup(prepared, MODEL, str(trained_run.path), number=12)["write"](path)
+    return Work(path)
+
+
+def test_sentences_are_of_all_lengths(work):
+    lengths = [len(row) for row in work.sentences]
+    assert lengths == sorted(lengths) and lengths[0] < lengths[-1]
+    assert [len(rows) for rows in work.batches(4, 3)] == [4, 4, 4]
+    (whole,) = work.batches(12, 1)
+    assert whole == work.sentences
+
+
+def test_marians_tensors_are_our_weights(work):
+    """By the conversion in the other direction, of the package."""
+    model = Transformer(**work.model)
+    decoding_ours.load_weights(work.folder / "weights.npz", model)
+    both = work.model | {"attention_bias": True, "output_bias": True}
+    other = Transformer(**both)
+    with np.load(work.folder / "marian.npz") as file:
+        tensors = {name: file[name] for name in file.files}
+    size = work.model["vocab_size"]
+    rows = SimpleNamespace(rows=np.arange(size), inputs_only=np.zeros(size, bool))
+    assign_weights(other, tensors, rows)
+    source, target = np.array([[9, 8, 7, EOS_ID]]), np.array([[BOS_ID, 10, 11]])
+    ours, theirs = (m({"source": source, "target": target}).numpy() for m in (model, other))
+    possible = np.arange(size)[(np.arange(size) != BOS_ID) & (np.arange(size) != 0)]
+    np.testing.assert_allclose(ours[..., possible], theirs[..., possible], atol=1e-4)
+
+
+@pytest.mark.parametrize("forced", [0, 5])
+def test_ctranslate2_finds_what_we_find(work, forced, monkeypatch):
+    import decoding_ctranslate2
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    arguments = {"batch": 8, "beam": 3, "forced": forced}
+    ours = decoding_ours.setup(str(work.folder), "float32")
+    theirs = decoding_ctranslate2.setup(str(work.folder), "float32")
+    found = zip(
+        ours["check"](**arguments)["hypotheses"],
+        theirs["check"](**arguments)["hypotheses"],
+        strict=True,
+    )
+    same = [one in others for (one,), others in found]
+    assert np.mean(same) >= 7 / 8  # two hypotheses may be as good as equal
+    result = ours["work"](**arguments, batches=1)
+    if forced:
+        assert (
+            result["tokens"] == theirs["work"](**arguments, batches=1)["tokens"] == 8 * forced
+        )
+    assert len(result["latencies"]) == 1
+
+
+def test_sentences_get_an_end_and_lose_it():
+    assert with_eos([[5], [6, 7]]) == [[5, EOS_ID, 0], [6, 7, EOS_ID]]
+    assert up_to_eos([5, 6, EOS_ID, 0]) == [5, 6]
+    assert up_to_eos([5, 6]) == [5, 6]
+
+
+@pytest.mark.parametrize("kind", layer.LAYERS)
+def test_every_layer_has_all_gradients(kind):
+    functions = layer.setup(kind, d_model=8, num_heads=2, batch=2)
+    assert functions["work"](length=5)["gradients"] > 1
+
+
+@pytest.mark.parametrize("length", [7, 64, 100])
+def test_restricted_attention_is_attention_with_a_band(length):
+    restricted = layer.RestrictedSelfAttention(8, 2)
+    x = np.random.default_rng(0).normal(size=(2, length, 8)).astype("float32")
+    found = restricted(tf.constant(x)).numpy()
+    split = restricted.projection(x).numpy().reshape(2, length, 3, 2, 4)
+    query, key, value = (split[:, :, i] for i in range(3))
+    scores = np.einsum("bqhk,bmhk->bhqm", query, key) / 2
+    positions = np.arange(length)
+    far = np.abs(positions[:, None] - positions) > layer.NEIGHBOURHOOD // 2
+    weights = np.exp(np.where(far, -np.inf, scores))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    mixed = np.einsum("bhqm,bmhk->bqhk", weights, value).reshape(2, length, 8)
+    expected = restricted.output_projection(mixed).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -1,0 +1,125 @@
+"""What benchmarks make of their rounds: ratios, slopes, tables, files, pictures."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import training_step
+from harness.chart import Bar, Series, draw_bars, draw_lines
+from harness.contender import Answer
+from harness.report import Report, shown, table
+from harness.rounds import Measured, Spread, times_as_fast
+from harness.slopes import slope
+
+
+def measured(*seconds: float, tokens: int = 100) -> Measured:
+    answers = [Answer({"tokens": tokens}, s, 2 * s, 10**9) for s in seconds]
+    return Measured({"python": "3.11"}, answers[0], answers)
+
+
+def test_ratios_are_of_the_same_round():
+    # The machine is three times slower in the second round, and that changes nothing.
+    ours, theirs = measured(1, 3, 1), measured(2, 6, 2)
+    assert times_as_fast(ours, theirs) == Spread(2, 2, 2)
+    assert times_as_fast(theirs, ours, cpu=True) == Spread(0.5, 0.5, 0.5)
+
+
+def test_rates_are_a_second_of_their_round():
+    assert measured(1, 2, 4).rate("tokens") == Spread(50, 25, 100)
+
+
+@pytest.mark.parametrize("power", [0, 1, 1.5, 2])
+def test_slope_is_the_power(power):
+    points = [(x, 3.0 * x**power) for x in (1, 2, 8, 16, 64)]
+    assert slope(points) == pytest.approx(power, abs=1e-9)
+
+
+def test_slope_is_that_of_large_values():
+    points = [(x, 1000 + x**2) for x in (1, 2, 4, 500, 1000, 2000)]
+    assert slope(points) == pytest.approx(2, abs=0.05)
+
+
+def test_slope_of_two_points():
+    assert slope([(1, 1), (2, 8)]) == pytest.approx(3)
+
+
+def test_columns_are_aligned():
+    lines = table(("", "a long head"), [["x", "1"], ["a name", "22"]]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1] == "| ------ | ----------: |"
+    assert lines[3] == "| a name |          22 |"
+
+
+def test_spread_is_printed():
+    assert shown(Spread(1204.4, 1100, 1250)) == "1,204 (1,100-1,250)"
+    assert shown(Spread(1.5, 1.25, 2), 2) == "1.50 (1.25-2.00)"
+
+
+def test_json_has_every_round_and_the_machine(tmp_path):
+    report = Report("one", {"rounds": 2}, tmp_path)
+    report.add("base", {"ours": measured(1.0, 2.0)})
+    found = json.loads(report.write().read_text())
+    answers = found["results"]["base"]["ours"]["answers"]
+    assert [answer["seconds"] for answer in answers] == [1, 2]
+    assert found["settings"] == {"rounds": 2}
+    assert found["machine"]["cores"] >= 1 and len(found["machine"]["load_at_end"]) == 3
+
+
+def test_pictures_say_what_they_show(tmp_path):
+    bars = {"base": [Bar("ours", Spread(2, 1, 3), "ours"), Bar("it", Spread(1, 1, 1), "peer")]}
+    lines = {"time": [Series("layer", [(1, 2), (4, 9)]), Series("n", [(1, 2), (4, 8)], True)]}
+    files = draw_bars(bars, "tokens a second", tmp_path / "bars")
+    files += draw_lines(lines, "length", ["seconds"], tmp_path / "lines")
+    assert [file.name for file in files] == ["bars.png", "bars.svg", "lines.png", "lines.svg"]
+    assert all(file.read_bytes()[:4] == b"\x89PNG" for file in files[::2])
+    comments = [re.findall(r"<!-- (.*?) -->", file.read_text()) for file in files[1::2]]
+    assert {"base", "ours", "it", "tokens a second"} <= set(comments[0])
+    assert {"time", "layer", "n", "length", "seconds"} <= set(comments[1])
+
+
+def test_training_table_compares_with_ours(capsys):
+    found = {
+        training_step.OURS: measured(2.0, 2.0),
+        "MarianMT": measured(4.0, 4.0),
+        training_step.FLOOR: measured(1.0, 1.0),
+    }
+    options = training_step._parse(["--peak-tflops", "2", "--rounds", "2"])
+    training_step._say("base, float32", found, flops=int(1e12), options=options)
+    printed = [line for line in capsys.readouterr().out.splitlines() if line[:1] == "|"]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed]
+    ours, marian, floor = (dict(zip(rows[0], row, strict=True)) for row in rows[2:])
+    assert [row["times as fast"][:4] for row in (ours, marian, floor)] == [
+        "1.00",
+        "0.50",
+        "2.00",
+    ]
+    assert ours["tokens/s"] == "50 (50-50)"
+    assert (ours["TFLOP/s"], ours["utilisation"]) == ("0.500", "25.0%")
+
+
+def test_what_grows_faster_than_it_must_is_marked():
+    import scaling
+
+    rows = [
+        scaling._row("beam", {x: measured(x**power) for x in (1, 2, 4, 8)}, 1)
+        for power in (1.0, 1.5)
+    ]
+    assert [row[2] for row in rows] == ["1.00", "1.50 faster than it must"]
+
+
+def test_layer_cost_end_to_end(tmp_path, capsys, monkeypatch):
+    import layer_cost
+
+    monkeypatch.setattr("sys.argv", ["layer_cost.py"])
+    options = (
+        "--layers convolution --lengths 8 16 --rounds 2 --d-model 8 --num-heads 2 --output"
+    )
+    layer_cost.main([*options.split(), str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "tensorflow" in out and "n = 16, ms" in out
+    found = json.loads((tmp_path / "layer_cost.json").read_text())
+    answers = found["results"]["n = 8"]["convolution"]["answers"]
+    assert len(answers) == 2 and np.all([answer["seconds"] > 0 for answer in answers])
+    assert answers[0]["result"]["gradients"] == 3  # of the input, the kernel and the bias
+    assert (tmp_path / "layer_cost.png").stat().st_size > 0
