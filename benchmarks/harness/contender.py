@@ -82,7 +82,7 @@ class Contender:
         self._process.stdout.close()
         self._log.close()
 
-    def call(self, name: str, **arguments) -> Answer:
+    def call(self, name: str, /, **arguments) -> Answer:
         """Calls a function of the contender.
 
         Raises:
@@ -123,7 +123,7 @@ def _environment(threads: int, gpu: bool) -> dict[str, str]:
     return os.environ | settings
 
 
-def make_file(script: str, **options) -> str:
+def make_file(script: str, /, **options) -> str:
     """The path of what a contender's function `write` makes, kept for the next time.
 
     It is made in the environment of the benchmark itself, in a process of its own: the

@@ -11,7 +11,6 @@ from harness.rounds import measure
 
 from tf_transformer.errors import UserError
 
-
 HEAD = """
 import os, sys, time
 from harness.child import serve, versions
@@ -27,7 +26,7 @@ serve(setup)
 def contender(tmp_path):
     """Writes the script of a contender; its functions are given as source."""
 
-    def write(functions: str, name: str = "contender", **options) -> Spec:
+    def write(functions: str, name: str = "contender", /, **options) -> Spec:
         body = textwrap.indent(textwrap.dedent(functions), "    ")
         (tmp_path / f"{name}.py").write_text(HEAD + body + TAIL)
         return Spec(name, str(tmp_path / name), options=options)
@@ -80,7 +79,7 @@ def test_seconds_are_of_the_wall_and_cpu_seconds_of_the_processor(contender):
 def test_the_peak_is_since_it_was_last_forgotten(contender):
     spec = contender("""
         def work(size):
-            return {"length": len(bytes(size))}
+            return {"length": len(b"x" * size)}
     """)
     with Contender(spec, threads=1) as running:
         running.call("setup")
