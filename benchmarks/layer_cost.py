@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     work = {name: getattr(options, name) for name in ("d_model", "num_heads", "batch")}
     specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
+    options.lengths.sort()  # what a longer one needs, a shorter one has not kept
     cases = {f"n = {n}": {"length": n} for n in options.lengths}
     found = measure(specs, cases, rounds=options.rounds, threads=options.threads)
     report = Report("layer_cost", vars(options), options.output)
@@ -71,12 +72,12 @@ def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
 
 
 def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
-    """The peak above what the process had before, in MB; only where it is seen."""
+    """The peak above what the process had before it computed, in MB; from 1 MB on."""
     points = []
-    for n, each in measured.items():
-        before = min(answer.result["resident_bytes"] for answer in each.answers)
+    for n, each in sorted(measured.items()):
+        before = each.answers[0].result["resident_bytes"]
         used = (each.peak_bytes() - before) / 1e6
-        if before and used > 0:
+        if before and used >= 1:
             points.append((n, used))
     return points
 

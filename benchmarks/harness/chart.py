@@ -85,6 +85,8 @@ def draw_lines(
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure = _figure(4.4 * columns, 3.8 * rows)
+    from matplotlib.ticker import LogLocator  # it is there: `_figure` has looked
+
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for one in axes[len(panels) :]:
         one.axis("off")
@@ -95,6 +97,8 @@ def draw_lines(
         ticks = sorted({x for line in series for x, _ in line.points})
         one.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize="small")
         one.minorticks_off()
+        one.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        one.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
         one.set_title(title, fontsize="medium")
         one.grid(alpha=0.3)
         one.legend(fontsize="small")
