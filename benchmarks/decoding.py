@@ -25,7 +25,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.presets import preset
 
 PEERS = ("ctranslate2", "ctranslate2-int8", "marian", "keras-hub")
-OURS, FLOOR = "tf_transformer", "matrix products alone"
+OURS, FLOOR, HUB = "tf_transformer", "matrix products alone", "KerasHub"
 HEADER = ("", "tokens/s", "times as fast", "by CPU time", "p50", "p95", "peak memory", "same")
 SINGLES = 8  # sentences in a round of batches of one
 
@@ -36,20 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = Report("decoding", vars(options), options.output)
     same = _check(specs(options, work, natural=bool(options.run)), options)
     report.add("same output as ours", same)
-    found = {}
+    panels = {}
     for natural in (False, True) if options.run else (False,):
-        found |= measure(
+        for title, found in measure(
             specs(options, work, natural),
             _cases(options, natural),
             rounds=options.rounds,
             threads=options.threads,
             gpu=options.gpu,
-        )
-    panels = {}
-    for title, measured in found.items():
-        report.add(title, measured)
-        _say(title, measured, same, options)
-        panels[title] = [Bar(n, m.rate("tokens"), _kind(n)) for n, m in measured.items()]
+        ):
+            report.add(title, found)
+            report.write()
+            _say(title, found, same, options)
+            panels[title] = [Bar(n, m.rate("tokens"), _kind(n)) for n, m in found.items()]
     print(f"\n{report.say_machine()}")
     pictures = draw_bars(panels, "output tokens a second", options.output / report.name)
     print("wrote", report.write(), *pictures)
@@ -66,7 +65,7 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
         "ctranslate2": ("CTranslate2", "ctranslate2", "ctranslate2", "float32"),
         "ctranslate2-int8": ("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
         "marian": ("Hugging Face", "marian", "torch", "float32"),
-        "keras-hub": ("KerasHub", "keras_hub", "keras-hub", "float32"),
+        "keras-hub": (HUB, "keras_hub", "keras-hub", "float32"),
     }
     for peer in PEERS:
         if peer in options.peers and not (natural and peer == "keras-hub"):
@@ -140,7 +139,7 @@ def _check(contenders: Sequence[Spec], options: argparse.Namespace) -> dict[str,
     work = {"batch": 16, "beam": max(options.beams), "forced": 0 if options.run else 12}
     hypotheses = {}
     for spec in contenders:
-        if spec.name not in (FLOOR, "KerasHub"):
+        if spec.name not in (FLOOR, HUB):
             say(f"checking {spec.name}")
             with Contender(spec, options.threads, options.gpu) as contender:
                 contender.call("setup", **spec.options)
@@ -178,7 +177,7 @@ def _say(
     print(table(HEADER, rows))
     print(f"\n{say_versions(found)}")
     if FLOOR in found:
-        print(_bounds(found))
+        print(_bounds(found), flush=True)
 
 
 def _bounds(found: Mapping[str, Measured]) -> str:

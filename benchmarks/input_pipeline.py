@@ -47,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     specs = [Spec(name, "pipeline", options=work | {"kind": k}) for name, k in KINDS.items()]
     title = f"{options.model}, batches of {options.batch_tokens} positions"
-    found = measure(
+    ((_, found),) = measure(
         specs, {title: {}}, rounds=options.rounds, threads=options.threads, gpu=options.gpu
-    )[title]
+    )
     report = Report("input_pipeline", vars(options), options.output)
     report.add(title, found)
     trained = found[IN_MEMORY].rate("tokens").median

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
     options.lengths.sort()  # what a longer one needs, a shorter one has not kept
     cases = {f"n = {n}": {"length": n} for n in options.lengths}
-    found = measure(specs, cases, rounds=options.rounds, threads=options.threads)
+    found = dict(measure(specs, cases, rounds=options.rounds, threads=options.threads))
     report = Report("layer_cost", vars(options), options.output)
     for title, measured in found.items():
         report.add(title, measured)

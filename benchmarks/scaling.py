@@ -50,12 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         values, most = AXES[axis]
         values = [v for v in values if not options.largest or v <= options.largest]
         cases = {f"{LABELS[axis]} {value:,}": START | {axis: value} for value in values}
-        found = measure(
-            [Spec("tf_transformer", "scaling")],
-            cases,
-            rounds=options.rounds,
-            threads=options.threads,
-            gpu=options.gpu,
+        found = dict(
+            measure(
+                [Spec("tf_transformer", "scaling")],
+                cases,
+                rounds=options.rounds,
+                threads=options.threads,
+                gpu=options.gpu,
+            )
         )
         report.add(axis, found)
         measured = {

@@ -39,14 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = _model(name, options.vocab_size)
         for precision in options.precisions:
             title = f"{name}, {precision}"
-            found = measure(
+            ((_, found),) = measure(
                 specs(options, batches, model, precision),
                 {title: {}},
                 rounds=options.rounds,
                 threads=options.threads,
                 gpu=options.gpu,
-            )[title]
+            )
             report.add(title, found)
+            report.write()
             _say(title, found, _flops(model, batches), options)
             panels[title] = [
                 Bar(each, found[each].rate("tokens"), _kind(each)) for each in found

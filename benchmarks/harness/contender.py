@@ -142,5 +142,9 @@ def make_file(script: str, /, **options) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         with Contender(Spec(script, script, options=options), threads=os.cpu_count()) as maker:
             maker.call("setup", **options)
-            maker.call("write", path=str(path))
+            try:
+                maker.call("write", path=str(path))
+            except UserError:
+                if not path.exists():  # another benchmark has made it meanwhile
+                    raise
     return str(path)

@@ -2,7 +2,7 @@
 
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +72,7 @@ def measure(
     rounds: int,
     threads: int,
     gpu: bool = False,
-) -> dict[str, dict[str, Measured]]:
+) -> Iterator[tuple[str, dict[str, Measured]]]:
     """Starts all contenders and lets each work in turn, once before anything is measured.
 
     A contender's functions are `versions()` and `work(**arguments)`.
@@ -84,20 +84,18 @@ def measure(
         threads: of each contender; only one computes at a time.
         gpu: whether they may see the GPUs.
 
-    Returns:
-        By title and by the contender's name.
+    Yields:
+        The title of a case and what was measured, by the contender's name.
 
     Raises:
         UserError: if a contender fails.
     """
     with ExitStack() as stack:
         running = [_start(stack, spec, threads, gpu) for spec in specs]
-        found = {
-            title: _measure_case(running, title, arguments, rounds)
-            for title, arguments in cases.items()
-        }
-        say("")
-    return found
+        for title, arguments in cases.items():
+            found = _measure_case(running, title, arguments, rounds)
+            say("")
+            yield title, found
 
 
 def _start(stack: ExitStack, spec: Spec, threads: int, gpu: bool) -> Contender:

@@ -49,7 +49,8 @@ RECORDED = """
 def test_contenders_work_in_turn(contender, tmp_path):
     log = tmp_path / "log"
     specs = [contender(RECORDED, name, log=str(log), name=name) for name in "AB"]
-    found = measure(specs, {"one": {"text": "1"}, "two": {"text": "2"}}, rounds=2, threads=1)
+    cases = {"one": {"text": "1"}, "two": {"text": "2"}}
+    found = dict(measure(specs, cases, rounds=2, threads=1))
     warm_up_and_rounds = 3
     expected = ["A1 B1 "] * warm_up_and_rounds + ["A2 B2 "] * warm_up_and_rounds
     assert log.read_text() == "".join(expected)
