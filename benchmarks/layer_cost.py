@@ -15,7 +15,7 @@ from harness.contender import Spec
 from harness.options import make_parser, positive, run
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, measure
-from harness.slopes import slope
+from harness.slopes import grown, slope
 
 # The power of n in Table 1, by layer.
 LAYERS = {
@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _row(kind: str, measured: Mapping[int, Measured]) -> list[str]:
     times = [_in_milliseconds(each) for each in measured.values()]
-    grown = slope(_times(measured))
-    return [kind, *times, f"{grown:.2f}", f"{LAYERS[kind]}"]
+    power = slope(_times(measured))
+    return [kind, *times, f"{power:.2f}", f"{LAYERS[kind]}"]
 
 
 def _in_milliseconds(measured: Measured) -> str:
@@ -99,10 +99,8 @@ def _theory(by_layer: Mapping[str, Mapping[int, Measured]]) -> list[Series]:
     lines = {}
     for kind, measured in by_layer.items():
         power, points = LAYERS[kind], _times(measured)
-        last, seconds = points[-1]
-        scaled = [(n, seconds * (n / last) ** power) for n, _ in points]
         name = f"n^{power}" if power > 1 else "n"
-        lines.setdefault(power, Series(f"Table 1: {name}", scaled, theory=True))
+        lines.setdefault(power, Series(f"Table 1: {name}", grown(points, power), theory=True))
     return list(lines.values())
 
 

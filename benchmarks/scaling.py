@@ -14,7 +14,9 @@ from harness.contender import Spec
 from harness.options import make_parser, positive, run
 from harness.report import Report, say_versions, table
 from harness.rounds import Measured, measure
-from harness.slopes import slope
+from harness.slopes import grown, slope
+
+from tf_transformer.errors import UserError
 
 START = {
     "source": 32, "output": 32, "beam": 4, "batch": 8, "vocabulary": 32_000, "width": 256,
@@ -44,11 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--largest", type=positive, help="leave out larger values")
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
+    for axis in options.axes:
+        if len(_values(axis, options.largest)) < 2:
+            raise UserError(
+                f"--largest must leave two values of {axis}: {AXES[axis][0]}. "
+                f"Received: {options.largest}."
+            )
     report = Report("scaling", vars(options), options.output)
     rows, times, memory = [], {}, {}
     for axis in options.axes:
-        values, most = AXES[axis]
-        values = [v for v in values if not options.largest or v <= options.largest]
+        values, most = _values(axis, options.largest), AXES[axis][1]
         cases = {f"{LABELS[axis]} {value:,}": START | {axis: value} for value in values}
         found = dict(
             measure(
@@ -63,19 +70,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measured = {
             v: found[title]["tf_transformer"] for v, title in zip(values, cases, strict=True)
         }
-        times[LABELS[axis]] = _times(measured)
-        memory[LABELS[axis]] = _memory(measured)
+        times[LABELS[axis]] = _lines(_times(measured), most)
+        memory[LABELS[axis]] = [Series("", _memory(measured))]
         rows.append(_row(axis, measured, most))
         print(f"{LABELS[axis]}: {rows[-1][2]}", flush=True)
     print(f"\n{options.rounds} rounds, medians; seconds a batch\n")
     print(table(("", "seconds", "power", "at most", "peak memory"), rows))
     print(f"\n{say_versions(next(iter(found.values())))}\n{report.say_machine()}")
-    panels = {name: [Series("time", points)] for name, points in times.items()}
-    pictures = draw_lines(panels, "", ["seconds"] * len(panels), options.output / report.name)
-    panels = {name: [Series("memory", points)] for name, points in memory.items() if points}
+    stem = options.output / report.name
+    pictures = draw_lines(times, "", ["seconds"] * len(times), stem)
     stem = options.output / f"{report.name}-memory"
-    pictures += draw_lines(panels, "", ["peak MB"] * len(panels), stem) if panels else []
+    pictures += draw_lines(memory, "", ["peak MB"] * len(memory), stem)
     print("wrote", report.write(), *pictures)
+
+
+def _values(axis: str, largest: int | None) -> list[int]:
+    return [value for value in AXES[axis][0] if not largest or value <= largest]
 
 
 def _row(axis: str, measured: Mapping[int, Measured], most: int) -> list[str]:
@@ -90,6 +100,14 @@ def _row(axis: str, measured: Mapping[int, Measured], most: int) -> list[str]:
         f"{power:.2f}{mark}",
         f"{most}",
         f"{' to '.join(peaks)} GB",
+    ]
+
+
+def _lines(points: list[tuple[float, float]], most: int) -> list[Series]:
+    """The time, and the fastest growth that is no defect, through its last point."""
+    return [
+        Series(f"measured: power {slope(points):.2f}", points),
+        Series(f"at most: power {most}", grown(points, most), theory=True),
     ]
 
 

@@ -72,6 +72,7 @@ def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> lis
         one.set_title(title, fontsize="medium")
         one.invert_yaxis()
         one.set_xlim(0, None)
+        one.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
         one.grid(axis="x", alpha=0.3)
         one.set_axisbelow(True)
     axes[-1].set_xlabel(unit)
@@ -98,10 +99,11 @@ def draw_lines(
         one.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize="small")
         one.minorticks_off()
         one.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        one.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+        one.yaxis.set_major_formatter(lambda y, _: f"{y:,.10g}")
         one.set_title(title, fontsize="medium")
         one.grid(alpha=0.3)
-        one.legend(fontsize="small")
+        if any(line.label for line in series):
+            one.legend(fontsize="small")
     return _save(figure, stem)
 
 

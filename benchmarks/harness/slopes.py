@@ -13,3 +13,9 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     upper = sorted(points)[min(len(points) // 2, len(points) - 2) :]
     x, y = np.log(np.array(upper, float)).T
     return float(np.polyfit(x, y, 1)[0])
+
+
+def grown(points: Sequence[tuple[float, float]], power: float) -> list[tuple[float, float]]:
+    """y ~ x^power through the last of the points, at the x of all."""
+    last, y = points[-1]
+    return [(x, y * (x / last) ** power) for x, _ in points]

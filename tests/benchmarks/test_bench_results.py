@@ -12,6 +12,8 @@ from harness.report import Report, shown, table
 from harness.rounds import Measured, Spread, times_as_fast
 from harness.slopes import slope
 
+from tf_transformer.errors import UserError
+
 
 def measured(*seconds: float, tokens: int = 100) -> Measured:
     answers = [Answer({"tokens": tokens}, s, 2 * s, 10**9) for s in seconds]
@@ -106,6 +108,13 @@ def test_what_grows_faster_than_it_must_is_marked():
         for power in (1.0, 1.5)
     ]
     assert [row[2] for row in rows] == ["1.00", "1.50 faster than it must"]
+
+
+def test_scaling_needs_two_values():
+    import scaling
+
+    with pytest.raises(UserError, match="must leave two values of vocabulary.*Received: 100"):
+        scaling.main(["--axes", "beam", "vocabulary", "--largest", "100"])
 
 
 def test_layer_cost_end_to_end(tmp_path, capsys, monkeypatch):
