@@ -152,7 +152,10 @@ def test_curves_draws_a_picture_of_every_run(trained_run, copied, tmp_path, caps
         picture = tmp_path / "new" / f"curves{suffix}"
         assert main(["curves", *runs, "--output", str(picture)]) == 0
         assert picture.read_bytes().startswith(beginning)
-        assert capsys.readouterr().out == f"{picture}\n"
+        *lines, last = capsys.readouterr().out.splitlines()
+        assert last == str(picture)
+        assert [line.partition("  dev BLEU  ")[0] for line in lines] == runs
+        assert all(re.search(r"[▁-█]{3}  last \S+, highest \S+ at step \d+$", x) for x in lines)
     legend = (tmp_path / "new" / "curves.svg").read_text("utf-8")
     assert all(f"{run}, dev" in legend for run in runs)
 

@@ -1,9 +1,10 @@
-"""`tf-transformer curves RUN...`: the learning curves of one or more runs as a picture."""
+"""`tf-transformer curves RUN...`: learning curves of runs, as a line each and as a picture."""
 
 import argparse
 import logging
 
 from tf_transformer.cli.options import picture
+from tf_transformer.cli.sparkline import sparkline
 from tf_transformer.errors import UserError
 from tf_transformer.plots.curves import LearningCurve, draw_curves
 from tf_transformer.run import Run
@@ -11,22 +12,38 @@ from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = "Draws perplexity and dev score against the step, from metrics.jsonl."
+DESCRIPTION = (
+    "Prints the dev scores of runs, a line each, and with --output draws perplexity and dev "
+    "score against the step."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg")
+    parser.add_argument("--output", metavar="FILE", help="a .png or .svg to draw")
 
 
 def command(options: argparse.Namespace) -> None:
-    output = picture(options.output)
+    output = picture(options.output) if options.output else None
     runs = [Run.open(path) for path in options.runs]
     for run in runs:
         if not run.history():
             raise UserError(f"The run {run.path} has no evaluations yet.")
-    draw_curves([_curve(run) for run in runs], output)
-    logger.info("%s", output)
+    curves = [_curve(run) for run in runs]
+    if output:
+        draw_curves(curves, output)
+    for curve in curves:
+        logger.info("%s", _line(curve))
+    if output:
+        logger.info("%s", output)
+
+
+def _line(curve: LearningCurve) -> str:
+    highest, step = max(zip(curve.scores, curve.steps, strict=True))
+    return (
+        f"{curve.label}  dev {curve.score_name}  {sparkline(curve.scores)}  "
+        f"last {curve.scores[-1]:.4g}, highest {highest:.4g} at step {step:,}"
+    )
 
 
 def _curve(run: Run) -> LearningCurve:
