@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint notebooks clean
 
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
@@ -12,6 +12,9 @@ test: $(VENV)/ready  ## all tests, two files at a time: what a file's tests shar
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+notebooks: $(VENV)/ready  ## execute the notebooks anew, from their text sources
+	$(VENV)/bin/python notebooks/execute.py
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
