@@ -1,7 +1,9 @@
 """What a user can do wrong: one line that says so, status 1, and nothing of theirs is lost."""
 
+import io
 import os
 import shutil
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -269,3 +271,11 @@ def test_a_wrong_command_line_shows_the_usage(workplace, capsys, line):
     assert stopped.value.code == 2
     assert capsys.readouterr().err.startswith("usage: tf-transformer")
     assert os.listdir() == os.listdir(workplace)
+
+
+def test_a_command_runs_in_a_notebook_whose_streams_have_no_encoding(workplace):
+    """`main` is called there, on streams that are not files."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        assert main(["curves", "nowhere", "--output", "curves.png"]) == 1
+    assert (out.getvalue(), err.getvalue()[:7]) == ("", "error: ")

@@ -43,7 +43,8 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     A UserError is one line and status 1.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8")  # text files are, whatever the locale
+        if hasattr(stream, "reconfigure"):  # those of a notebook take any text as it is
+            stream.reconfigure(encoding="utf-8")  # text files are, whatever the locale
     _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
         status = module.command(options)
