@@ -594,7 +594,7 @@ print(f"\n{right.mean():.0%} of {len(unseen)} unseen sentences without an error"
 assert right.mean() > 0.7
 
 # %% [markdown]
-# Articles, endings and word order are right, in sentences that the model has never seen.
+# Articles, endings and word order come out right in sentences that the model has never seen.
 #
 # How does it know where to look? The decoder's attention to the encoder shows it. Below is its
 # second layer, the mean of the heads; each row is a German piece at the moment when it is
@@ -683,3 +683,6 @@ assert [text.decode() for text in answer] == translations[:20]
 # The command `python export.py RUN` writes such a model for TF Serving, with more signatures
 # (n-best lists, options, scores, attention), warm-up requests and a self-test before it is
 # published: see [serving](../docs/serving.md).
+#
+# Next: [attention and heads](2-attention-and-heads.ipynb) of a trained model, and [your own
+# data](3-your-own-data.ipynb).

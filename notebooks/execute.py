@@ -77,6 +77,7 @@ def _kernel_manager(folder: Path) -> AsyncKernelManager:
                 [str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
             ),
             "IPYTHONDIR": str(folder / "ipython"),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "TF_CPP_MIN_LOG_LEVEL": "3",
         },
     }

@@ -47,6 +47,11 @@ def assert_clean(notebook: nbformat.NotebookNode) -> None:
     assert "\x1b" not in text, "colours of a terminal"
 
 
+def test_there_are_three():
+    names = [source.stem for source in EXECUTE.SOURCES]
+    assert names == ["1-walkthrough", "2-attention-and-heads", "3-your-own-data"]
+
+
 @EACH
 def test_the_executed_notebook_is_of_its_source(source):
     """Else `make notebooks` was forgotten."""

@@ -1,0 +1,240 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Attention and heads
+#
+# What does a trained Transformer look at, and which of its heads does it need? We train a small
+# one, look into it, then take its heads away one by one.
+
+# %%
+import json
+import os
+import re
+import shlex
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import Image
+
+from tf_transformer.cli.main import main
+from tf_transformer.data import toy
+from tf_transformer.heads.masks import HeadMasks
+from tf_transformer.run import Run
+from tf_transformer.tasks.sequences import load_translator
+
+os.chdir(tempfile.mkdtemp())  # nothing is left where you started
+plt.rcParams["figure.dpi"] = 80
+
+
+def tf_transformer(arguments):
+    """`tf-transformer ARGUMENTS`, as in a terminal."""
+    assert main(shlex.split(arguments)) == 0
+
+
+# %% [markdown]
+# ## A model to look into
+#
+# Two layers with four heads each, trained on English sentences about dates and times and their
+# German translations, from the package's built-in corpus. [Your own
+# data](3-your-own-data.ipynb) explains the commands.
+
+# %%
+times = re.compile(r"^Today is|\bbegin|\bbegan|\bend")
+pairs = [pair for pair in toy.generate(20_000) if times.search(pair[0])]
+pairs = [pair for pair in pairs if len(pair[0].split()) <= 8]
+splits = {"train": pairs[:-100], "dev": pairs[-100:]}
+for split, part in splits.items():
+    for language, lines in zip(("en", "de"), zip(*part, strict=True), strict=True):
+        Path(f"{split}.{language}").write_text("\n".join(lines) + "\n", "utf-8")
+
+tf_transformer(
+    "train --output run --train train --valid dev --source en --target de "
+    "--set model.vocab_size=700 --set model.num_layers=2 --set model.d_model=64 "
+    "--set model.d_ff=128 --set model.norm_first=true --set training.batch_tokens=1024 "
+    "--set training.steps=220 --set training.warmup_steps=70 --set training.evaluate_every=220 "
+    "--set training.average_last=1"
+)
+
+# %% [markdown]
+# ## One sentence
+#
+# The model is forced to a translation of a sentence, and all attention weights of that pass
+# come back: of the encoder, of the decoder to itself, and of the decoder to the encoder
+# ("cross"). N layers, H heads; a row for each position that attends, a column for each that is
+# attended to.
+
+# %%
+run = Run.open("run")
+translator = load_translator(run, "best", run.config.decoding)
+
+english, german = "The film began on Tuesday.", "Der Film hat am Dienstag begonnen."
+[weights] = translator.attention([english], [german])
+for kind in ("encoder", "decoder", "cross"):
+    print(f"{kind:8} {getattr(weights, kind).shape}")
+
+# %% [markdown]
+# Two laws hold for every head. The weights of a row sum to 1, because they come from a softmax.
+# And the decoder never looks ahead: above the diagonal all is 0.
+
+# %%
+for kind in ("encoder", "decoder", "cross"):
+    assert np.allclose(getattr(weights, kind).sum(axis=-1), 1, atol=1e-5)
+assert not np.triu(weights.decoder, k=1).any()
+
+# And heads of a layer differ: somewhere one looks closely at what another ignores.
+assert np.ptp(weights.cross[-1], axis=0).max() > 0.5
+
+# %% [markdown]
+# ## Cross-attention: who translates whom
+#
+# The same as a picture, by the command `attention`: all heads of the last layer. Rows are
+# German pieces at the moment when each is predicted, columns the English pieces. `▁` marks the
+# beginning of a word.
+
+# %%
+sentence = f"--sentence '{english}' --target '{german}'"
+tf_transformer(f"attention run {sentence} --kind cross --layer 2 --output cross.png")
+Image("cross.png")
+
+# %% [markdown]
+# The heads differ: what one looks at another ignores. Their mean is a word alignment, with the
+# pairs of words in boxes. Follow the time and the participle: both stand elsewhere than in
+# English.
+
+# %%
+tf_transformer(f"attention run {sentence} --output alignment.png")
+Image("alignment.png")
+
+# %%
+[links] = translator.align([english], [german])
+for source, target in links:
+    print(f"{english.split()[source]:8} - {german.split()[target]}")
+assert (4, 4) in links  # Tuesday, Dienstag
+
+# %% [markdown]
+# An alignment of attention is a good guess, not a proof: a position also holds what the encoder
+# brought there from its neighbours. And if an article looks at its noun rather than at "the",
+# that is no mistake: it takes its gender from there.
+#
+# ## Encoder: heads that look at neighbours
+#
+# One sentence shows anecdotes. So the mean over many: how much weight does a head give to the
+# piece d places to the right (to the left, where d is negative)? A peak at 0 is a head that
+# looks at the piece itself, one at -1 a head that looks at the piece before.
+
+# %%
+distances = range(-3, 4)
+sums, counts = np.zeros((2, 4, len(distances))), np.zeros(len(distances))
+for found in translator.attention(*map(list, zip(*splits["dev"], strict=True))):
+    for place, distance in enumerate(distances):
+        diagonal = np.diagonal(found.encoder, distance, axis1=-2, axis2=-1)  # [N, H, ...]
+        sums[..., place] += diagonal.sum(axis=-1)
+        counts[place] += diagonal.shape[-1]
+profile = sums / counts  # [N, H, distances]
+
+figure, panels = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+for layer, axes in enumerate(panels):
+    for head, style in enumerate(("ko-", "k^--", "ks:", "kD-.")):
+        axes.plot(
+            distances, profile[layer, head], style, label=f"head {head + 1}", markersize=5
+        )
+    axes.set(title=f"encoder, layer {layer + 1}", xlabel="distance (pieces)")
+    axes.grid(alpha=0.3)
+panels[0].set(ylabel="mean attention weight", ylim=(0, None))
+panels[1].legend()
+plt.show()
+
+# %% [markdown]
+# A head without a preference for places would be a flat line. The cell below says how far each
+# is from that.
+
+# %%
+for layer, head in np.ndindex(2, 4):
+    best = distances[profile[layer, head].argmax()]
+    ratio = profile[layer, head].max() / profile[layer, head].mean()
+    print(f"layer {layer + 1} head {head + 1}: most at {best:+d}, {ratio:.1f} times its mean")
+assert profile.max() > 1.5 * profile.mean()
+
+# %% [markdown]
+# ## Masking a head
+#
+# Multi-head attention is a sum over heads: the concatenated heads times $W^O$ is each head
+# times its own rows of $W^O$. So zeros in these rows take one head out and change nothing else.
+# `HeadMasks` does that to a whole model; afterwards the model is as it was.
+
+# %%
+masks = HeadMasks(translator.model)
+print(len(masks.heads), "heads:", ", ".join(map(str, masks.heads[:5])), "...")
+
+
+def loss():
+    """Mean negative log-probability of a German piece of the dev set, in nats."""
+    scored = translator.score(*map(list, zip(*splits["dev"], strict=True)))
+    return -sum(one.log_prob for one in scored) / sum(one.num_tokens for one in scored)
+
+
+whole = loss()
+cross = [head for head in masks.heads if head.kind == "cross"]
+masks.apply(cross)
+blind = loss()
+masks.apply([])
+print(f"all heads {whole:.2f}, without cross-attention {blind:.2f} nats a piece")
+assert loss() == whole < blind
+
+# %% [markdown]
+# Without cross-attention the decoder does not see the source and can only write German of its
+# own. That is what these heads are worth together. And each alone?
+#
+# ## Which heads the model needs
+#
+# The command `heads` masks one head at a time and measures the loss (and BLEU, unless
+# `--no-bleu`), then prunes: the least important first, until none is left. Michel et al. (2019,
+# [arXiv 1905.10650](https://arxiv.org/abs/1905.10650)) found so that many heads of trained
+# models can go.
+
+# %%
+tf_transformer("heads run --source dev.en --reference dev.de --no-bleu --output heads")
+
+# %% [markdown]
+# As pictures. First what each head alone is worth: black is the head whose loss hurts most.
+
+# %%
+Image("heads/importance.png", width=800)
+
+# %% [markdown]
+# Then pruning. Read it from right, all heads, to left, none: while the curve is flat, heads go
+# for nothing.
+
+# %%
+Image("heads/pruning.png", width=480)
+
+# %% [markdown]
+# So single heads are worth little, since others do the same work, and all of them together are
+# worth nearly everything. The cell holds it: what each head is worth alone, added up, is less
+# than what all are worth together, and the less important half is worth less than a tenth of
+# that.
+
+# %%
+found = json.loads(Path("heads/heads.json").read_text("utf-8"))
+alone = sum(head["loss_change"] for head in found["importance"])
+together = found["curve"][-1]["loss"] - found["curve"][0]["loss"]
+half = found["curve"][12]["loss"] - found["curve"][0]["loss"]
+print(f"each head alone, added up: {alone:.2f} nats a piece")
+print(f"half of the heads together: {half:.2f}, all of them: {together:.2f}")
+assert [found["curve"][point]["kept"] for point in (0, 12, 24)] == [24, 12, 0]
+assert alone < together and half < together / 10
+
+# %% [markdown]
+# More on the commands: [attention](../docs/attention.md), [heads](../docs/heads.md).
