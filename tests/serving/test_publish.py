@@ -11,6 +11,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.serving import publish
 from tf_transformer.serving.publish import CARD, export
 from tf_transformer.serving.warmup import FILE
 from tf_transformer.tasks.sequences import load_translator
@@ -69,7 +70,14 @@ def test_weights_are_stored_once(translator, exported):
 # --- Publishing --------------------------------------------------------------------------
 
 
-def test_versions_count_up_and_are_never_replaced(translator, exported, tmp_path):
+@pytest.fixture
+def untested(monkeypatch):
+    """For tests of files alone: nothing is replayed, and the self-test finds no fault."""
+    monkeypatch.setattr(publish, "requests", lambda translator: [])
+    monkeypatch.setattr(publish, "self_test", lambda session, translator: None)
+
+
+def test_versions_count_up_and_are_never_replaced(translator, untested, tmp_path):
     (tmp_path / "7").mkdir()
     (tmp_path / "notes").mkdir()
     (tmp_path / "7" / "saved_model.pb").write_bytes(b"in service")
@@ -104,7 +112,8 @@ class Drifting(Translator):
         return super().translate(texts, progress)
 
 
-def test_a_model_that_translates_otherwise_is_not_published(trained_run, tmp_path):
+def test_a_model_that_translates_otherwise_is_not_published(trained_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "requests", lambda translator: [])
     good = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
     drifting = Drifting(good.model, good.tokenizer, good.decoding)
     with pytest.raises(UserError, match="failed its self-test.* Nothing was published"):
