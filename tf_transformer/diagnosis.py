@@ -117,7 +117,7 @@ def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding
     """The checks that need the tokenizer and the tokenised corpora as well."""
     return [
         *vocabulary_checks.check_size(task.tokenizer, task.run.config.model.vocab_size),
-        *vocabulary_checks.check_unknown(task.tokenizer, surveys),
+        *vocabulary_checks.check_unknown(task.tokenizer, surveys, task.train.text_sides),
         *vocabulary_checks.check_unused(task.tokenizer, task.train),
         *vocabulary_checks.check_filters({"train": task.train, "dev": task.valid}),
     ]

@@ -130,6 +130,13 @@ class Run:
                 f"{self.label_file} is damaged: {error}. Expected a JSON list of labels."
             ) from None
 
+    def require_labels(self) -> list[str]:
+        """What its classes are called; UserError if it has none."""
+        labels = self.labels()
+        if not labels:
+            raise UserError(f"{self.path} has no labels in {self.label_file.name}.")
+        return labels
+
     def write_labels(self, labels: list[str]) -> None:
         """Keeps the names of the classes: of a run with weights they may not change.
 

@@ -165,3 +165,26 @@ def test_an_encoder_that_does_not_fit_is_refused(
     Path("begun/config.json").write_text((trained_run.path / "config.json").read_text())
     source = ["--encoder-from", str(trained_run.path)]
     assert_refused(capsys, ["train", *DATA, *source, "--output", "x", *changes], expected)
+
+
+def test_labels_are_no_text_that_the_tokenizer_should_know(tmp_path, monkeypatch, capsys):
+    """Theirs are characters that no sentence has, and no warning."""
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        f"{label}\tthe {word} of it .\n" for label, word in (("Zß:é", "cat"), ("Qx", "red"))
+    ]
+    Path("train.tsv").write_text("".join(lines * 40), "utf-8")
+    Path("dev.tsv").write_text("".join(lines), "utf-8")
+    command = ["train", "--model", "classification-small", "--output", "run"]
+    command += ["--train", "train.tsv", "--valid", "dev.tsv", "--stop-after", "1 steps"]
+    for setting in ("model.vocab_size=280", "model.num_layers=1", "model.d_model=16"):
+        command += ["--set", setting]
+    assert main(command) == 0
+    assert "does not know" not in capsys.readouterr().out
+    assert main(["doctor", "run"]) == 0
+    assert "does not know" not in capsys.readouterr().out
+
+
+def test_a_run_without_its_labels_is_refused(classifier, capsys):
+    Path("run/labels.json").unlink()
+    assert_refused(capsys, ["classify", "run"], "run has no labels in labels.json")

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     _check(options)
     run = open_run(options.run, "classification")
-    most = len(run.labels())
+    most = len(run.require_labels())
     if options.n_best is not None and not 1 <= options.n_best <= most:
         raise UserError(
             f"--n-best must be between 1 and {most}, the labels of {run.path}. "

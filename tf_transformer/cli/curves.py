@@ -39,7 +39,8 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _line(curve: LearningCurve) -> str:
-    highest, step = max(zip(curve.scores, curve.steps, strict=True))
+    highest = max(curve.scores)
+    step = curve.steps[curve.scores.index(highest)]  # the first, as training chooses
     return (
         f"{curve.label}  dev {curve.score_name}  {sparkline(curve.scores)}  "
         f"last {curve.scores[-1]:.4g}, highest {highest:.4g} at step {step:,}"

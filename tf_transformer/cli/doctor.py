@@ -67,7 +67,7 @@ def _examine(run: Run, options: argparse.Namespace) -> list[Finding]:
     elif data.tokenizer:
         tokenizer = Tokenizer(Path(data.tokenizer))
         config = config.replace({"model.vocab_size": tokenizer.vocab_size})
-        findings += check_unknown(tokenizer, surveys)
+        findings += check_unknown(tokenizer, surveys, record.text_sides)
     shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
     replicas, classes = _replicas(options.devices), len(run.labels())
     return [*findings, diagnosis.memory_finding(config, shapes, replicas, classes)]

@@ -20,7 +20,7 @@ COMMANDS = {
     "serve": "serve a run or a SavedModel over HTTP",
     "client": "translate stdin to stdout by a served model",
     "convert": "convert to CTranslate2, or from Marian",
-    "curves": "draw the learning curves of runs",
+    "curves": "print or draw the learning curves of runs",
     "draw": "draw a parse below the right tree",
     "attention": "draw what a run attends to",
     "heads": "measure which heads a run needs, and prune the others",

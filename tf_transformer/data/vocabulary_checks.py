@@ -41,14 +41,22 @@ def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
     return [Finding(check, text, warning=True)]
 
 
-def check_unknown(tokenizer: Tokenizer, surveys: Sequence[Survey]) -> list[Finding]:
-    """Lines with characters that the tokenizer spells as <unk>, or byte by byte."""
+def check_unknown(
+    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
+) -> list[Finding]:
+    """Lines with characters that the tokenizer spells as <unk>, or byte by byte.
+
+    Args:
+        tokenizer: of the run.
+        surveys: of its text.
+        sides: those that the tokenizer is for; the labels of sentences are no text.
+    """
     unknown = _spelling_ids(tokenizer)
     counts, characters = [], set()
     for survey in surveys:
         sample = survey.sample[:: max(1, len(survey.sample) // LINES)]
-        for number, side in enumerate(SIDES):
-            lines = [pair[number] for pair in sample]
+        for side in sides:
+            lines = [pair[SIDES.index(side)] for pair in sample]
             bad = np.flatnonzero(_has_unknown(tokenizer, lines, unknown))
             first = survey.place(sample[bad[0]].index, side) if len(bad) else ""
             unit = f"{side} lines of {survey.name}"

@@ -31,7 +31,7 @@ class LearningCurve:
 
 
 def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
-    """Draws perplexity, on a logarithmic axis, beside the dev score.
+    """Draws perplexity, on a logarithmic axis, beside the dev score: each kind on its axes.
 
     Args:
         curves: one a run, at least one.
@@ -40,8 +40,10 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
     """
-    figure = new_figure(10, 4)
-    perplexity, score = figure.subplots(1, 2)
+    names = list(dict.fromkeys(curve.score_name for curve in curves))
+    figure = new_figure(5 * (1 + len(names)), 4)
+    perplexity, *others = figure.subplots(1, 1 + len(names))
+    scores = dict(zip(names, others, strict=True))
     for index, curve in enumerate(curves):
         style = STYLES[index % len(STYLES)]
         style = style | {"markevery": max(1, len(curve.steps) // _MARKERS), "markersize": 4}
@@ -50,12 +52,12 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
         perplexity.plot(curve.steps, curve.train, label=label, **faint)
         perplexity.plot(curve.steps, curve.dev, label=f"{curve.label}, dev", **style)
         label = f"{curve.label}, highest {max(curve.scores):.4g}"
-        score.plot(curve.steps, curve.scores, label=label, **style)
-    names = dict.fromkeys(curve.score_name for curve in curves)
-    perplexity.set(xlabel="step", ylabel="perplexity per token", yscale="log")
-    score.set(xlabel="step", ylabel=f"dev {' or '.join(names)}")
+        scores[curve.score_name].plot(curve.steps, curve.scores, label=label, **style)
+    perplexity.set(xlabel="step", ylabel="perplexity", yscale="log")
+    for name, axes in scores.items():
+        axes.set(xlabel="step", ylabel=f"dev {name}")
     _number_plainly(perplexity.yaxis)
-    for axes in (perplexity, score):
+    for axes in (perplexity, *others):
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     save(figure, path)

@@ -173,7 +173,7 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     settings = {name: value for name, value in settings.items() if name not in _OF_DECODER}
     return Classifier(
         **settings,
-        num_classes=len(run.labels()),
+        num_classes=len(run.require_labels()),
         dtype=precision or config.training.precision,
         name="classifier",
     )
@@ -210,4 +210,5 @@ TASK = TaskRecord(
     effective_data=effective_data,
     prose=False,
     exports=False,
+    text_sides=LabelledCorpus.text_sides,
 )

@@ -29,6 +29,7 @@ class TaskRecord:
             (`training.task.Task`), with its data in the run.
         effective_data: the run's data as parallel text, for `doctor`.
         prose: whether both sides of that text are sentences of a language.
+        text_sides: the sides of it that the tokenizer is for.
         exports: whether `export.py` takes its runs.
     """
 
@@ -37,3 +38,4 @@ class TaskRecord:
     effective_data: Callable[[Run], DataConfig]
     prose: bool
     exports: bool
+    text_sides: tuple[str, ...] = ("source", "target")

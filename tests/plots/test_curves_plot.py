@@ -1,0 +1,19 @@
+"""Learning curves: each kind of score on axes of its own."""
+
+import pytest
+
+from tf_transformer.plots.curves import LearningCurve, draw_curves
+
+pytest.importorskip("matplotlib")
+
+
+def curve(label: str, score_name: str) -> LearningCurve:
+    return LearningCurve(label, [10, 20], [9.0, 8.0], [7.0, 6.0], [0.5, 0.5], score_name)
+
+
+def test_scores_of_different_kinds_have_different_axes(tmp_path):
+    curves = [curve("one", "BLEU"), curve("two", "accuracy"), curve("three", "BLEU")]
+    draw_curves(curves, tmp_path / "curves.svg")
+    text = (tmp_path / "curves.svg").read_text("utf-8")
+    assert text.count("<!-- dev BLEU -->") == text.count("<!-- dev accuracy -->") == 1
+    assert all(f"<!-- {each.label}, highest 0.5 -->" in text for each in curves)
