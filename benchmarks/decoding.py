@@ -112,11 +112,14 @@ def _work(options: argparse.Namespace) -> str:
     model = preset(options.model).model
     names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
     sizes = {name: getattr(model, name) for name in names}
+    run = options.run and Path(options.run).absolute()
+    parts = ("config.json", "tokenizer.model", "checkpoints/best.npz")
     return make_file(
         "decoding_work",
+        [run / part for part in parts] if run else [],
         corpus=prepared_corpus(options),
         model=sizes | {"vocab_size": options.vocab_size},
-        run=options.run and str(Path(options.run).absolute()),
+        run=run and str(run),
         number=max(*options.batch_sizes, 64),
     )
 

@@ -17,7 +17,7 @@ from harness.chart import Bar, draw_bars
 from harness.environments import FOLDER
 from harness.options import make_parser, run
 from harness.report import Report, shown, table
-from harness.rounds import Spread
+from harness.rounds import Spread, say
 
 from tf_transformer.errors import UserError
 
@@ -89,8 +89,13 @@ def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
 
 
 def _tiny_run() -> Path:
+    """A run of few steps, trained at the first use; one that was interrupted is resumed.
+
+    Raises:
+        UserError: if the training fails.
+    """
     path = FOLDER / ".cache" / "tiny-run"
-    if not path.exists():
+    if not (path / "checkpoints" / "best.npz").exists():
         settings = [
             "training.steps=20",
             "training.evaluate_every=20",
@@ -98,7 +103,15 @@ def _tiny_run() -> Path:
         ]
         command = [*COMMAND, "train", "--output", str(path)]
         command += [word for setting in settings for word in ("--set", setting)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        say("training a tiny model")
+        done = subprocess.run(command, capture_output=True, text=True)
+        say("")
+        if done.returncode:
+            last = done.stderr.strip().rpartition("\n")[2].removeprefix("error: ")
+            raise UserError(
+                f"The tiny run could not be trained (status {done.returncode}): {last} "
+                f"Delete {path} or give a run of your own: --run RUN."
+            )
     return path
 
 

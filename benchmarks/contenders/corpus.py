@@ -3,7 +3,9 @@
 A folder of source.txt and target.txt, tokenizer.model and encoded/, made by the package itself.
 """
 
+import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.child import serve
@@ -12,6 +14,7 @@ from tf_transformer.data import toy
 from tf_transformer.data.corpus import read_pairs, resolve_prefixes
 from tf_transformer.data.encoded import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder
 
 LIMITS = {"max_length": 128, "max_ratio": 4.0}
@@ -31,12 +34,25 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
                 text = "".join(f"{line}\n" for line in lines)
                 (folder / f"{name}.txt").write_text(text, "utf-8")
             model = folder / "tokenizer.model"
-            lines = (line for pair in found for line in pair)
-            train_tokenizer(lines, model, vocab_size=8_000 if corpus else 1_000, kind="bpe")
+            lines = [line for pair in found for line in pair]
+            note = _train_tokenizer(lines, model, 8_000 if corpus else 1_000)
             encode_corpus(found, Tokenizer(model), folder / "encoded", **LIMITS)
-        return {}
+        return note
 
     return {"write": write}
+
+
+def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict[str, str]:
+    """With the nearest number of pieces that the text allows; a note if it is another."""
+    try:
+        train_tokenizer(lines, model, vocab_size=vocab_size, kind="bpe")
+    except UserError as error:
+        bound = re.search(r"must be at (?:most|least) (\d+)", str(error))
+        if not bound:
+            raise
+        train_tokenizer(lines, model, vocab_size=int(bound[1]), kind="bpe")
+        return {"note": f"the corpus gets {bound[1]} pieces: its text allows no {vocab_size}"}
+    return {}
 
 
 def _pairs(corpus: str | None, source: str, target: str, most: int) -> list[tuple[str, str]]:

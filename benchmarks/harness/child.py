@@ -23,7 +23,8 @@ def serve(setup: Callable[..., dict[str, Callable[..., dict]]]) -> None:
     is one, is asked for the peak memory in place of the system.
 
     An answer has the function's `result`, its wall-clock `seconds`, the `cpu_seconds` of all
-    threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`.
+    threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`, or a
+    `user_error`, the one line of the package's exception for a user's mistake.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries may print what they like
@@ -45,9 +46,17 @@ def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
         result = functions[request["call"]](**request["arguments"])
         seconds, cpu_seconds = time.perf_counter() - begun, _cpu_seconds() - used
         memory = functions.get("memory", _peak_memory)()
-    except Exception:
+    except Exception as error:
+        if _is_users(error):
+            return {"user_error": str(error)}
         return {"error": traceback.format_exc()}
     return {"result": result, "seconds": seconds, "cpu_seconds": cpu_seconds} | memory
+
+
+def _is_users(error: Exception) -> bool:
+    """Whether it is the package's UserError, which a peer's environment does not have."""
+    errors = sys.modules.get("tf_transformer.errors")
+    return errors is not None and isinstance(error, errors.UserError)
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

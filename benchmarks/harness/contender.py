@@ -4,8 +4,11 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from harness.environments import FOLDER, python_of
@@ -61,7 +64,7 @@ class Contender:
         self.spec = spec
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [python_of(spec.environment), str(FOLDER / "contenders" / f"{spec.script}.py")],
+            [python_of(spec.environment), str(_source(spec.script))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -86,7 +89,8 @@ class Contender:
         """Calls a function of the contender.
 
         Raises:
-            UserError: if it fails, with the end of what it wrote.
+            UserError: if it fails, with the end of what it wrote; if the package inside it
+                refuses something, with that line alone.
         """
         request = json.dumps({"call": name, "arguments": arguments})
         try:
@@ -95,6 +99,8 @@ class Contender:
         except BrokenPipeError:
             line = ""
         answer = json.loads(line) if line else {"error": self._last_words()}
+        if "user_error" in answer:
+            raise UserError(answer["user_error"])
         if "error" in answer:
             raise UserError(f"{self.spec.name} failed at {name}:\n{answer['error']}")
         return Answer(**answer)
@@ -104,6 +110,10 @@ class Contender:
         self._log.seek(0)
         lines = self._log.read().splitlines()[-_TOLD_LINES:]
         return "\n".join([f"it ended with status {status}", *lines])
+
+
+def _source(script: str) -> Path:
+    return FOLDER / "contenders" / f"{script}.py"
 
 
 def _environment(threads: int, gpu: bool) -> dict[str, str]:
@@ -123,28 +133,47 @@ def _environment(threads: int, gpu: bool) -> dict[str, str]:
     return os.environ | settings
 
 
-def make_file(script: str, /, **options) -> str:
+def make_file(script: str, files: Iterable[Path] = (), /, **options) -> str:
     """The path of what a contender's function `write` makes, kept for the next time.
 
     It is made in the environment of the benchmark itself, in a process of its own: the
-    benchmark then holds no TensorFlow in memory.
+    benchmark then holds no TensorFlow in memory. What `write` returns as "note" is printed.
 
     Args:
-        script: of contenders/, without ".py".
+        script: of contenders/, without ".py"; when it changes, the file is made anew.
+        files: that it reads; when the size or the time of one changes, likewise.
         options: of its `setup`; others make another file or folder.
 
     Raises:
         UserError: if it fails.
     """
-    given = json.dumps(options, sort_keys=True).encode()
-    path = FOLDER / ".cache" / f"{script}-{hashlib.sha256(given).hexdigest()[:12]}"
+    path = FOLDER / ".cache" / f"{script}-{_key(script, files, options)}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with Contender(Spec(script, script, options=options), threads=os.cpu_count()) as maker:
             maker.call("setup", **options)
             try:
-                maker.call("write", path=str(path))
+                made = maker.call("write", path=str(path)).result
             except UserError:
                 if not path.exists():  # another benchmark has made it meanwhile
                     raise
+            else:
+                if "note" in made:
+                    print(made["note"], file=sys.stderr, flush=True)
     return str(path)
+
+
+def _key(script: str, files: Iterable[Path], options: dict[str, Any]) -> str:
+    source = hashlib.sha256(_source(script).read_bytes()).hexdigest()
+    stamps = [_stamp(file) for file in files]
+    given = json.dumps([source, stamps, options], sort_keys=True)
+    return hashlib.sha256(given.encode()).hexdigest()[:12]
+
+
+def _stamp(file: Path) -> tuple[str, int, int] | None:
+    """None of a file that is not there: the contender says what it misses."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return str(file), found.st_size, found.st_mtime_ns

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.contender import make_file
 from harness.environments import FOLDER
+from tf_transformer.data.corpus import resolve_prefixes
 from tf_transformer.errors import UserError
 
 
@@ -56,10 +57,18 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
 
 
 def prepared_corpus(options: argparse.Namespace) -> str:
-    """The folder that `contenders/corpus.py` makes of the corpus; kept for the next time."""
-    corpus = options.corpus and str(Path(options.corpus).absolute())
+    """The folder that `contenders/corpus.py` makes of the corpus; kept for the next time.
+
+    Raises:
+        UserError: if there is no such corpus, or its files are no parallel text.
+    """
+    corpus, files = None, []
+    if options.corpus:
+        corpus = str(Path(options.corpus).absolute())
+        for language in (options.source, options.target):
+            files += resolve_prefixes((corpus,), language)
     given = {"source": options.source, "target": options.target, "pairs": options.pairs}
-    return make_file("corpus", corpus=corpus, **given)
+    return make_file("corpus", files, corpus=corpus, **given)
 
 
 def positive(text: str) -> int:

@@ -17,6 +17,7 @@ from harness.sentences import Work, up_to_eos, with_eos
 
 from tf_transformer.config import BOS_ID, EOS_ID, ModelConfig
 from tf_transformer.conversion.marian_weights import assign_weights
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.training.cost import Lengths, training_flops
 
@@ -32,6 +33,16 @@ def prepared(tmp_path_factory) -> str:
     path = str(tmp_path_factory.mktemp("corpus") / "corpus")
     corpus.setup(None, "en", "de", pairs=2000)["write"](path)
     return path
+
+
+@pytest.mark.parametrize(("wanted", "change"), [(1000, "fewer"), (260, "more")])
+def test_a_small_corpus_gets_the_pieces_that_its_text_allows(wanted, change, tmp_path):
+    model = tmp_path / "tokenizer.model"
+    made = corpus._train_tokenizer(["a man sees a house", "ein Mann"], model, wanted)
+    size = Tokenizer(model).vocab_size
+    assert size < wanted if change == "fewer" else size > wanted
+    assert made == {"note": f"the corpus gets {size} pieces: its text allows no {wanted}"}
+    assert corpus._train_tokenizer(["a man sees a house", "ein Mann"], model, size) == {}
 
 
 @pytest.fixture(scope="module")

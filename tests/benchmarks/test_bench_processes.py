@@ -1,14 +1,18 @@
 """Contenders as processes: called in turn, measured inside, their failures told."""
 
+import json
 import os
 import sys
 import textwrap
 import time
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import start_up
 from harness import environments
-from harness.contender import Contender, Spec
+from harness.contender import Contender, Spec, make_file
+from harness.options import prepared_corpus
 from harness.rounds import measure
 
 from tf_transformer.errors import UserError
@@ -121,6 +125,54 @@ def test_a_failure_is_told_with_its_cause(contender, functions, expected):
     assert expected in str(e.value)
 
 
+def test_a_users_mistake_is_told_in_one_line(contender):
+    spec = contender("""
+        def work():
+            from tf_transformer.errors import UserError
+            raise UserError("There is no such file.")
+    """)
+    with Contender(spec, threads=1) as running, pytest.raises(UserError) as e:
+        running.call("setup")
+        running.call("work")
+    assert str(e.value) == "There is no such file."
+
+
+MAKER = """
+    def write(path):
+        with open(options["read"]) as read, open(path, "w") as made:
+            made.write(read.read())
+        return {"note": "made of a text"}
+"""
+
+
+def test_a_file_is_made_anew_when_what_it_is_made_of_changes(contender, tmp_path, capsys):
+    script = contender(MAKER).script  # absolute, so the file lies beside it
+    text = tmp_path / "text"
+
+    def make(said: str) -> str:
+        path = make_file(script, [text], read=str(text))
+        assert capsys.readouterr().err == said
+        return Path(path).read_text()
+
+    text.write_text("old")
+    note = "made of a text\n"
+    assert make(note) == make("") == "old"
+    text.write_text("new")
+    os.utime(text, ns=(0, 0))  # of the same size: only the time tells
+    assert make(note) == make("") == "new"
+    text.write_text("longer")
+    os.utime(text, ns=(0, 0))
+    assert make(note) == "longer"
+    contender(MAKER.replace("read.read()", "read.read().upper()"))
+    assert make(note) == "LONGER"
+
+
+def test_a_corpus_that_is_not_there_is_missed_at_once(tmp_path):
+    given = Namespace(corpus=str(tmp_path / "none"), source="en", target="de", pairs=9)
+    with pytest.raises(UserError, match=r"There is no .*none\.en and no .*none\.en\.gz"):
+        prepared_corpus(given)
+
+
 @pytest.fixture
 def peers(tmp_path, monkeypatch):
     """A folder of requirements and one of environments, both empty."""
@@ -170,3 +222,30 @@ def test_the_package_alone_imports_no_tensorflow():
     )
     with pytest.raises(UserError, match="it imports TensorFlow"):
         start_up.seconds_to_output(start_up.IMPORT, [sys.executable, "-c", heavy], threads=1)
+
+
+TRAIN = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
+folder.joinpath("checkpoints").mkdir(parents=True)
+folder.joinpath("checkpoints", "best.npz").write_text(json.dumps(sys.argv[1:]))
+"""
+
+
+def test_a_tiny_run_whose_training_was_interrupted_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(start_up, "FOLDER", tmp_path)
+    monkeypatch.setattr(start_up, "COMMAND", [sys.executable, "-c", TRAIN])
+    (tmp_path / ".cache" / "tiny-run").mkdir(parents=True)
+    run = start_up._tiny_run()
+    arguments = json.loads((run / "checkpoints" / "best.npz").read_text())
+    assert arguments[0] == "train" and "training.steps=20" in arguments
+    assert start_up._tiny_run() == run  # and only once: mkdir would fail
+
+
+def test_a_tiny_run_that_cannot_be_trained_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(start_up, "FOLDER", tmp_path)
+    code = "import sys; sys.exit('a warning\\nerror: No space is left.')"
+    monkeypatch.setattr(start_up, "COMMAND", [sys.executable, "-c", code])
+    with pytest.raises(UserError, match=r"\(status 1\): No space is left\. .* --run RUN") as e:
+        start_up._tiny_run()
+    assert "\n" not in str(e.value)
