@@ -6,13 +6,14 @@ Text is tokenised once, into a corpus of ids on disk; every epoch is batched fro
 from there is compared with training on the same batches that lie in memory as constants.
 """
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Mapping, Sequence
 
 from harness.chart import Bar, draw_bars
 from harness.contender import Spec
 from harness.options import add_corpus, make_parser, positive, prepared_corpus, run
 from harness.report import Report, say_versions, shown, table
-from harness.rounds import measure, times_as_fast
+from harness.rounds import Measured, measure, times_as_fast
 
 from tf_transformer.presets import preset
 
@@ -26,6 +27,30 @@ ON_DISK, IN_MEMORY = "training from ids on disk", "training from memory"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    report = Report("input_pipeline", vars(options), options.output)
+    title = f"{options.model}, batches of {options.batch_tokens} positions"
+    ((_, found),) = measure(
+        _specs(options),
+        {title: {}},
+        rounds=options.rounds,
+        threads=options.threads,
+        gpu=options.gpu,
+    )
+    report.add(title, found)
+    print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
+    _say(found)
+    print(report.say_machine())
+    bars = [Bar(name, each.rate("tokens"), "ours") for name, each in found.items()]
+    pictures = draw_bars(
+        {"the pipeline alone": bars[:2], "training": bars[2:]},
+        "target tokens a second",
+        options.output / report.name,
+    )
+    print("wrote", report.write(), *pictures)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_corpus(parser)
     parser.add_argument("--model", default="small", help="a preset")
@@ -34,24 +59,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch-tokens", type=positive, default=2_048)
     parser.add_argument("--steps", type=positive, default=8, help="batches in a round")
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def _specs(options: argparse.Namespace) -> list[Spec]:
     model = preset(options.model).model
     names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    sizes = {name: getattr(model, name) for name in names}
     work = {
         "corpus": prepared_corpus(options),
-        "model": {name: getattr(model, name) for name in names}
-        | {"vocab_size": options.vocab_size},
+        "model": sizes | {"vocab_size": options.vocab_size},
         "precision": options.precision,
         "batch_tokens": options.batch_tokens,
         "steps": options.steps,
     }
-    specs = [Spec(name, "pipeline", options=work | {"kind": k}) for name, k in KINDS.items()]
-    title = f"{options.model}, batches of {options.batch_tokens} positions"
-    ((_, found),) = measure(
-        specs, {title: {}}, rounds=options.rounds, threads=options.threads, gpu=options.gpu
-    )
-    report = Report("input_pipeline", vars(options), options.output)
-    report.add(title, found)
+    return [Spec(name, "pipeline", options=work | {"kind": k}) for name, k in KINDS.items()]
+
+
+def _say(found: Mapping[str, Measured]) -> None:
     trained = found[IN_MEMORY].rate("tokens").median
     rows = [
         [
@@ -62,18 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         for name, each in found.items()
     ]
-    print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
     print(table(("", "tokens/s", "times what trains", "CPU time a token"), rows))
     ratio = times_as_fast(found[ON_DISK], found[IN_MEMORY])
     print(f"\n{ON_DISK}, against {IN_MEMORY}: {shown(ratio, 3)} times as fast")
-    print(f"{say_versions(found)}\n{report.say_machine()}")
-    bars = [Bar(name, each.rate("tokens"), "ours") for name, each in found.items()]
-    pictures = draw_bars(
-        {"the pipeline alone": bars[:2], "training": bars[2:]},
-        "target tokens a second",
-        options.output / report.name,
-    )
-    print("wrote", report.write(), *pictures)
+    print(say_versions(found))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ of the points. Attention may cost the square of a length, a kernel the square of
 everything else its own measure at most: what grows faster is marked.
 """
 
+import argparse
 from collections.abc import Mapping, Sequence
 
 from harness.chart import Series, draw_lines
@@ -36,10 +37,34 @@ LABELS = {
     "source": "source length", "output": "output length", "beam": "beam", "batch": "batch",
     "vocabulary": "vocabulary", "width": "d_model", "layers": "layers",
 }  # fmt: skip
+OURS = "tf_transformer"
 TOLERANCE = 0.1  # of a fitted power
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    report = Report("scaling", vars(options), options.output)
+    rows, times, memory = [], {}, {}
+    for axis in options.axes:
+        most = AXES[axis][1]
+        measured = _measure(axis, options)
+        report.add(axis, {_title(axis, value): by_name for value, by_name in measured.items()})
+        ours = {value: by_name[OURS] for value, by_name in measured.items()}
+        times[LABELS[axis]] = _lines(_times(ours), most)
+        memory[LABELS[axis]] = [Series("", _memory(ours))]
+        rows.append(_row(axis, ours, most))
+        print(f"{LABELS[axis]}: {rows[-1][2]}", flush=True)
+    print(f"\n{options.rounds} rounds, medians; seconds a batch\n")
+    print(table(("", "seconds", "power", "at most", "peak memory"), rows))
+    print(f"\n{say_versions(next(iter(measured.values())))}\n{report.say_machine()}")
+    stem = options.output / report.name
+    pictures = draw_lines(times, "", ["seconds"] * len(times), stem)
+    stem = options.output / f"{report.name}-memory"
+    pictures += draw_lines(memory, "", ["peak MB"] * len(memory), stem)
+    print("wrote", report.write(), *pictures)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--axes", nargs="+", choices=AXES, default=list(AXES), metavar="AXIS",
                         help=f"some of: {', '.join(AXES)}")  # fmt: skip
@@ -52,36 +77,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"--largest must leave two values of {axis}: {AXES[axis][0]}. "
                 f"Received: {options.largest}."
             )
-    report = Report("scaling", vars(options), options.output)
-    rows, times, memory = [], {}, {}
-    for axis in options.axes:
-        values, most = _values(axis, options.largest), AXES[axis][1]
-        cases = {f"{LABELS[axis]} {value:,}": START | {axis: value} for value in values}
-        found = dict(
-            measure(
-                [Spec("tf_transformer", "scaling")],
-                cases,
-                rounds=options.rounds,
-                threads=options.threads,
-                gpu=options.gpu,
-            )
-        )
-        report.add(axis, found)
-        measured = {
-            v: found[title]["tf_transformer"] for v, title in zip(values, cases, strict=True)
-        }
-        times[LABELS[axis]] = _lines(_times(measured), most)
-        memory[LABELS[axis]] = [Series("", _memory(measured))]
-        rows.append(_row(axis, measured, most))
-        print(f"{LABELS[axis]}: {rows[-1][2]}", flush=True)
-    print(f"\n{options.rounds} rounds, medians; seconds a batch\n")
-    print(table(("", "seconds", "power", "at most", "peak memory"), rows))
-    print(f"\n{say_versions(next(iter(found.values())))}\n{report.say_machine()}")
-    stem = options.output / report.name
-    pictures = draw_lines(times, "", ["seconds"] * len(times), stem)
-    stem = options.output / f"{report.name}-memory"
-    pictures += draw_lines(memory, "", ["peak MB"] * len(memory), stem)
-    print("wrote", report.write(), *pictures)
+    return options
+
+
+def _measure(axis: str, options: argparse.Namespace) -> dict[int, dict[str, Measured]]:
+    """What was measured by value of the axis and name of the contender."""
+    values = _values(axis, options.largest)
+    cases = {_title(axis, value): START | {axis: value} for value in values}
+    found = measure(
+        [Spec(OURS, "scaling")],
+        cases,
+        rounds=options.rounds,
+        threads=options.threads,
+        gpu=options.gpu,
+    )
+    return {value: by_name for value, (_, by_name) in zip(values, found, strict=True)}
+
+
+def _title(axis: str, value: int) -> str:
+    return f"{LABELS[axis]} {value:,}"
 
 
 def _values(axis: str, largest: int | None) -> list[int]:

@@ -39,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         HELP: [*COMMAND, "--help"],
         TRANSLATE: [*COMMAND, "translate", folder],
     }
+    report = Report("start_up", vars(options), options.output)
     times = {name: [] for name in commands}
     for number in range(options.rounds + 1):
         for name, command in commands.items():
             seconds = seconds_to_output(name, command, options.threads)
             if number:  # the first reads the files from the disk
                 times[name].append(seconds)
-    report = Report("start_up", vars(options), options.output)
     report.add("seconds", times)
     found = {name: Spread.of(seconds) for name, seconds in times.items()}
     rows = [

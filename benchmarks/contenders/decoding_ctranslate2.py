@@ -24,16 +24,9 @@ def setup(work: str, precision: str) -> dict:
 
     def hypotheses(rows, beam: int, forced: int, **options) -> list:
         """The ids of each sentence's hypotheses, without EOS."""
-        limits = {"max_decoding_length": max(map(len, rows)) + 1 + 50}
-        if forced:
-            limits = {"min_decoding_length": forced, "max_decoding_length": forced}
-        found = translator.translate_batch(
-            [[pieces[index] for index in row] for row in rows],
-            beam_size=beam,
-            max_batch_size=0,
-            **limits,
-            **options,
-        )
+        tokens = [[pieces[index] for index in row] for row in rows]
+        options |= _limits(rows, forced) | {"beam_size": beam, "max_batch_size": 0}
+        found = translator.translate_batch(tokens, **options)
         return [[[ids[piece] for piece in each] for each in one.hypotheses] for one in found]
 
     def search(rows, beam: int, forced: int):
@@ -53,6 +46,13 @@ def setup(work: str, precision: str) -> dict:
         return {"hypotheses": hypotheses(rows, beam, length, **options)}
 
     return {"work": measured, "check": check, "versions": lambda: versions(["ctranslate2"])}
+
+
+def _limits(rows, forced: int) -> dict[str, int]:
+    """Of the output's length: those of our search, or exactly `forced`."""
+    if forced:
+        return {"min_decoding_length": forced, "max_decoding_length": forced}
+    return {"max_decoding_length": max(map(len, rows)) + 1 + 50}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Every step reads all weights of the decoder, as a search must; the encoder's com
 
 import functools
 import time
+from collections.abc import Callable
 
 import tensorflow as tf
 from harness.child import serve, versions
@@ -24,16 +25,7 @@ def setup(work: str, precision: str) -> dict:
     weights = sum(w.shape.num_elements() * dtype.size for w in decoder)
     bandwidth = _bandwidth()
 
-    @tf.function(autograph=False)
-    def products(positions: tf.Tensor, beams: tf.Tensor, steps: tf.Tensor):
-        for group in (encoder, memory):
-            _chain(positions, group, dtype)
-
-        def step(index, total):
-            return index + 1, total + _chain(beams, decoder, dtype)
-
-        start = (tf.constant(0), tf.zeros([], dtype))
-        return tf.while_loop(lambda i, _: i < steps, step, start)[1]
+    products = _search(encoder, decoder, memory)
 
     @functools.cache
     def rate(rows: int) -> float:
@@ -57,6 +49,24 @@ def setup(work: str, precision: str) -> dict:
         }
 
     return {"work": measured, "versions": lambda: versions(["tensorflow"])}
+
+
+def _search(encoder: list, decoder: list, memory: list) -> Callable[..., tf.Tensor]:
+    """A graph of (positions, beams, steps): a batch's encoder, then steps of the decoder."""
+    dtype = decoder[0].dtype
+
+    @tf.function(autograph=False)
+    def products(positions: tf.Tensor, beams: tf.Tensor, steps: tf.Tensor):
+        for group in (encoder, memory):
+            _chain(positions, group, dtype)
+
+        def step(index, total):
+            return index + 1, total + _chain(beams, decoder, dtype)
+
+        start = (tf.constant(0), tf.zeros([], dtype))
+        return tf.while_loop(lambda i, _: i < steps, step, start)[1]
+
+    return products
 
 
 def _weights(model: dict, dtype: tf.DType) -> tuple[list, list, list]:

@@ -1,5 +1,7 @@
 """Hugging Face's `generate` on MarianMT in PyTorch, with the same weights."""
 
+import functools
+
 import numpy as np
 import torch
 import transformers
@@ -19,28 +21,7 @@ def setup(work: str, precision: str) -> dict:
     _load(marian, given)
     marian = marian.to(device, getattr(torch, precision)).eval()
 
-    @torch.inference_mode()
-    def hypotheses(rows, beam: int, forced: int, number: int = 1, penalty: float = 0.6):
-        """The ids of each sentence's hypotheses, without BOS and EOS."""
-        source = torch.tensor(with_eos(rows), device=device)
-        limits = {"max_new_tokens": source.shape[1] + 50}
-        if forced:
-            limits = {"min_new_tokens": forced, "max_new_tokens": forced}
-        settings = transformers.GenerationConfig(
-            num_beams=beam,
-            num_return_sequences=number,
-            length_penalty=penalty,
-            early_stopping="never" if beam > 1 else False,
-            do_sample=False,
-            decoder_start_token_id=BOS,
-            pad_token_id=PAD,
-            eos_token_id=EOS,
-            **limits,
-        )
-        mask = (source != PAD).long()
-        found = marian.generate(source, attention_mask=mask, generation_config=settings)
-        flat = [up_to_eos(row) for row in found[:, 1:].tolist()]
-        return [flat[i : i + number] for i in range(0, len(flat), number)]
+    hypotheses = functools.partial(_hypotheses, marian)
 
     def search(rows, beam: int, forced: int):
         found = hypotheses(rows, beam, forced)
@@ -59,6 +40,30 @@ def setup(work: str, precision: str) -> dict:
     found = {"work": measured, "check": check}
     found["versions"] = lambda: versions(["torch", "transformers"])
     return found | gpu_memory(device)
+
+
+@torch.inference_mode()
+def _hypotheses(marian, rows, beam: int, forced: int, number: int = 1, penalty: float = 0.6):
+    """The ids of each sentence's `number` best hypotheses, without BOS and EOS."""
+    source = torch.tensor(with_eos(rows), device=marian.device)
+    limits = {"max_new_tokens": source.shape[1] + 50}
+    if forced:
+        limits = {"min_new_tokens": forced, "max_new_tokens": forced}
+    settings = transformers.GenerationConfig(
+        num_beams=beam,
+        num_return_sequences=number,
+        length_penalty=penalty,
+        early_stopping="never" if beam > 1 else False,
+        do_sample=False,
+        decoder_start_token_id=BOS,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        **limits,
+    )
+    mask = (source != PAD).long()
+    found = marian.generate(source, attention_mask=mask, generation_config=settings)
+    flat = [up_to_eos(row) for row in found[:, 1:].tolist()]
+    return [flat[i : i + number] for i in range(0, len(flat), number)]
 
 
 def _load(marian: transformers.MarianMTModel, given: Work) -> None:

@@ -1,5 +1,7 @@
 """A training step of Hugging Face's MarianMT in PyTorch, in the paper's recipe."""
 
+from collections.abc import Callable
+
 import torch
 import transformers
 from harness.arrays import load_batches, real_tokens
@@ -53,18 +55,7 @@ def setup(batches: str, model: dict, precision: str, compiled: bool) -> dict:
         marian.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
     )
 
-    def loss_of(source, target, labels):
-        logits = marian(
-            input_ids=source,
-            attention_mask=(source != PAD).long(),
-            decoder_input_ids=target,
-            use_cache=False,
-        ).logits
-        return torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), ignore_index=PAD, label_smoothing=0.1
-        )
-
-    compute = torch.compile(loss_of) if compiled else loss_of
+    compute = torch.compile(_loss_of(marian)) if compiled else _loss_of(marian)
 
     def work() -> dict:
         losses = []
@@ -79,6 +70,23 @@ def setup(batches: str, model: dict, precision: str, compiled: bool) -> dict:
 
     found = {"work": work, "versions": lambda: versions(["torch", "transformers"])}
     return found | gpu_memory(device)
+
+
+def _loss_of(marian: transformers.MarianMTModel) -> Callable[..., torch.Tensor]:
+    """The loss of (source, target, labels), each [B, S or T]."""
+
+    def loss_of(source, target, labels):
+        logits = marian(
+            input_ids=source,
+            attention_mask=(source != PAD).long(),
+            decoder_input_ids=target,
+            use_cache=False,
+        ).logits
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=PAD, label_smoothing=0.1
+        )
+
+    return loss_of
 
 
 def gpu_memory(device: str) -> dict:

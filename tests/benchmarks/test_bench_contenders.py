@@ -141,6 +141,17 @@ def test_ctranslate2_finds_what_we_find(work, forced, monkeypatch):
     assert len(result["latencies"]) == 1
 
 
+def test_floor_of_decoding_computes_as_many_tokens(work, monkeypatch):
+    import decoding_floor
+
+    monkeypatch.setattr(decoding_floor, "_BYTES", 2**20)
+    found = decoding_floor.setup(str(work.folder), "float32")["work"]
+    short, long = (found(batch=2, beam=3, forced=n, batches=2) for n in (4, 8))
+    assert (short["tokens"], long["tokens"]) == (16, 32)
+    for bound in ("reading_seconds", "computing_seconds"):
+        assert long[bound] == pytest.approx(2 * short[bound]) and short[bound] > 0
+
+
 def test_sentences_get_an_end_and_lose_it():
     assert with_eos([[5], [6, 7]]) == [[5, EOS_ID, 0], [6, 7, EOS_ID]]
     assert up_to_eos([5, 6, EOS_ID, 0]) == [5, 6]

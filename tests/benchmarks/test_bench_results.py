@@ -117,6 +117,44 @@ def test_scaling_needs_two_values():
         scaling.main(["--axes", "beam", "vocabulary", "--largest", "100"])
 
 
+def test_scaling_keeps_every_point_by_its_title(tmp_path, capsys, monkeypatch):
+    import scaling
+
+    def canned(specs, cases, **_):
+        for title, case in cases.items():
+            yield title, {specs[0].name: measured(case["beam"] ** 1.5)}
+
+    monkeypatch.setattr(scaling, "measure", canned)
+    monkeypatch.setattr("sys.argv", ["scaling.py"])
+    scaling.main(["--axes", "beam", "--largest", "4", "--output", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "beam: 1.50 faster than it must" in out and "python 3.11" in out
+    found = json.loads((tmp_path / "scaling.json").read_text())["results"]["beam"]
+    assert list(found) == ["beam 1", "beam 2", "beam 4"]
+    assert found["beam 4"]["tf_transformer"]["answers"][0]["seconds"] == 8
+    assert (tmp_path / "scaling-memory.png").stat().st_size > 0
+
+
+def test_input_pipeline_compares_all_with_what_trains(tmp_path, capsys, monkeypatch):
+    import input_pipeline
+
+    def canned(specs, cases, **_):
+        kinds = {"encode": 0.25, "batches": 0.01, "train-disk": 2, "train-memory": 1}
+        for title in cases:
+            yield title, {each.name: measured(kinds[each.options["kind"]]) for each in specs}
+
+    monkeypatch.setattr(input_pipeline, "measure", canned)
+    monkeypatch.setattr(input_pipeline, "prepared_corpus", lambda options: "corpus")
+    monkeypatch.setattr("sys.argv", ["input_pipeline.py"])
+    input_pipeline.main(["--model", "tiny", "--output", str(tmp_path)])
+    out = capsys.readouterr().out
+    rows = [line.split("|") for line in out.splitlines() if line.startswith("|")]
+    assert [row[3].strip() for row in rows[2:]] == ["4.0", "100.0", "0.5", "1.0"]
+    assert "0.500 (0.500-0.500) times as fast" in out
+    found = json.loads((tmp_path / "input_pipeline.json").read_text())["results"]
+    assert list(found) == ["tiny, batches of 2048 positions"]
+
+
 def test_layer_cost_end_to_end(tmp_path, capsys, monkeypatch):
     import layer_cost
 
