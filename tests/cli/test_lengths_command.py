@@ -1,6 +1,7 @@
 """`lengths` on trained runs: what it prints, draws and writes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from tf_transformer.cli.main import main
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.run import Run
 
 pytest.importorskip("matplotlib")
 
@@ -64,13 +64,16 @@ def test_lengths_are_pieces_with_their_end(place):
     assert run["longest_in_training"] == corpus.source_lengths.max()
 
 
-def test_without_the_tokenised_corpus_the_allowed_length_is_told(place):
+def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, capsys):
     for file in Path("run/data/train").iterdir():
         file.unlink()
     assert main([*COMMAND, "--data", "a.json", "--output", "new/a.svg"]) == 0
     [run] = json.loads(Path("a.json").read_text("utf-8"))["runs"]
-    assert run["longest_in_training"] == Run.open("run").config.data.max_length
-    assert Path("new/a.svg").read_text("utf-8").startswith("<?xml")
+    assert run["longest_in_training"] is None
+    assert "run: trained up to an unknown length, cuts at 1,024" in capsys.readouterr().out
+    svg = Path("new/a.svg").read_text("utf-8")
+    assert svg.startswith("<?xml")
+    assert "longest in training" not in svg
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,11 @@ def test_without_the_tokenised_corpus_the_allowed_length_is_told(place):
         ("--checkpoint 5", "no checkpoint '5'"),
         ("--reference uneven.de", "same number of lines. Received: test.en with 18"),
         ("--source empty.en --reference empty.de", "must have a sentence. Received: none"),
+        ("--source blank.en --reference blank.de", "blank.de:1: a reference must have a word"),
+        ("--data thesis", "--data must not be a folder that exists. Received: thesis"),
+        ("--data test.en/a.json", "--data must be where files can be written"),
+        ("--output test.en/new/a.png", "--output must be where files can be written"),
+        ("--beam 0", "`decoding.beam_size` must be at least 1"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(place, capsys, options, expected):
@@ -91,3 +99,16 @@ def test_what_cannot_be_measured_is_refused(place, capsys, options, expected):
 def test_every_run_is_looked_at_before_the_first_is_used(place, capsys):
     runs = ["lengths", "run", "thesis"]
     assert_refused(capsys, [*runs, *COMMAND[2:]], "thesis is not a run directory")
+
+
+def test_the_search_of_every_run_is_looked_at_before_the_first_is_used(
+    place, capsys, monkeypatch
+):
+    """A shortest output that one run allows, another with a limit of its own does not."""
+    shutil.copytree("run", "short")
+    config = json.loads(Path("short/config.json").read_text("utf-8"))
+    config["decoding"]["max_length"] = 5
+    Path("short/config.json").write_text(json.dumps(config), "utf-8")
+    monkeypatch.setattr("tf_transformer.cli.lengths.load_translator", None)
+    runs = ["lengths", "run", "short", *COMMAND[2:], "--min-length", "9"]
+    assert_refused(capsys, runs, "`decoding.max_length` must be 0 or at least min_length")

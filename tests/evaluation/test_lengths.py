@@ -57,6 +57,11 @@ def test_short_translations_are_seen():
     assert bleu_interval(half, REFERENCES).length_ratio == pytest.approx(4 / 9)
 
 
+def test_blank_references_have_no_interval():
+    with pytest.raises(ValueError, match="`references` must have a token"):
+        bleu_interval(["a", "b"], ["", " "])
+
+
 def test_a_bucket_is_scored_by_its_own_sentences():
     groups = buckets([3] * 20 + [12] * 20, 8, 1)
     hypotheses = REFERENCES[:20] + ["falsch"] * 20

@@ -3,11 +3,14 @@
 import argparse
 import json
 import logging
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from tf_transformer.cli.options import (
     add_decoding_options,
+    decoding_config,
     load_translator,
     open_run,
     picture,
@@ -77,12 +80,30 @@ def _check(options: argparse.Namespace) -> tuple[Path, list[tuple[str, str]]]:
     for name in ("width", "least"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} must be at least 1. Received: {getattr(options, name)}.")
-    for run in options.runs:
-        open_run(run).checkpoints.find(options.checkpoint)
+    for name in options.runs:
+        run = open_run(name)
+        run.checkpoints.find(options.checkpoint)
+        decoding_config(options, run)
+    for name, file in (("--output", path), ("--data", options.data)):
+        if file:
+            require_writable(name, Path(file))
     pairs = list(read_pairs([Path(options.source)], [Path(options.reference)]))
     if not pairs:
         raise UserError(f"{options.source} must have a sentence. Received: none.")
+    for number, (_, reference) in enumerate(pairs, start=1):
+        if not reference.strip():
+            place = f"{options.reference}:{number}"
+            raise UserError(f"{place}: a reference must have a word. Received: a blank line.")
     return path, pairs
+
+
+def require_writable(name: str, path: Path) -> None:
+    """Refuses a file or folder to write, given by option `name`, if it cannot be written."""
+    if path.is_dir():
+        raise UserError(f"{name} must not be a folder that exists. Received: {path}.")
+    nearest = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise UserError(f"{name} must be where files can be written. Received: {path}.")
 
 
 def _buckets(options: argparse.Namespace, sources: Sequence[str]) -> list:
@@ -116,21 +137,22 @@ def _curve(options, name: str, sources: list[str], references: list[str], groups
     return LengthCurve(name, intervals, _longest_in_training(run), translator.source_limit)
 
 
-def _longest_in_training(run) -> int:
-    """Pieces of the longest source; what was allowed, if the tokenised corpus is gone."""
+def _longest_in_training(run) -> float:
+    """Pieces of the longest source; NaN if the tokenised corpus is not there to tell."""
     from tf_transformer.data.encoded import EncodedCorpus
 
     try:
         return int(EncodedCorpus.open(run.data / "train").source_lengths.max())
     except UserError:
-        return run.config.data.max_length
+        return math.nan
 
 
 def _table(groups: Sequence, curves: Sequence) -> str:
     """A line for each bucket, a column for each run."""
     lines = []
     for curve in curves:
-        limits = f"trained up to {curve.longest}, cuts at {curve.limit:,}"
+        longest = "an unknown length" if math.isnan(curve.longest) else curve.longest
+        limits = f"trained up to {longest}, cuts at {curve.limit:,}"
         lines.append(f"{curve.label}: {limits} pieces")
     lines.append(f"{'pieces':>9}{'sentences':>11}   BLEU [95 % interval], output / reference")
     for number, group in enumerate(groups):
@@ -153,7 +175,7 @@ def _json(options: argparse.Namespace, groups: list, curves: list) -> str:
         "runs": [
             {
                 "run": curve.label,
-                "longest_in_training": curve.longest,
+                "longest_in_training": None if math.isnan(curve.longest) else curve.longest,
                 "cut_at": curve.limit,
                 "buckets": [
                     {

@@ -73,11 +73,13 @@ def bleu_interval(
         samples: drawn with replacement, by sacreBLEU and with its seed (SACREBLEU_SEED).
 
     Raises:
-        ValueError: if the numbers of sentences differ.
+        ValueError: if the numbers of sentences differ, or no reference has a token.
     """
     _check_lengths(hypotheses, [references])
     metric = BLEU(force=True)
     found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
+    if not found.ref_len:
+        raise ValueError("`references` must have a token. Received: only blank ones.")
     middle, half = found._mean, found._ci  # sacreBLEU has no other name for them
     return Interval(
         value=found.score,
