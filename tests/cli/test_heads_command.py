@@ -90,6 +90,9 @@ def test_pairs_that_are_too_long_are_left_out(place, capsys):
         ("--write new", "--write and --keep go together"),
         ("--write new --keep 99", r"--keep must be in 0 to \d+. Received: 99"),
         ("--write thesis --keep 3", "thesis exists already. Give --write a new folder"),
+        ("--write new --keep 3 --output new", "--write must not be the folder of --output"),
+        ("--write new --keep 3 --output new/heads", "--write must not be the folder of --out"),
+        ("--write dev.en/new --keep 3", "--write must be where files can be written"),
         ("--limit 0", "--limit must be at least 1. Received: 0"),
         ("--output thesis", "thesis exists and is not of heads. Give --output a new folder"),
         ("--reference uneven.de", "same number of lines. Received: dev.en with 8"),
@@ -102,9 +105,10 @@ def test_what_cannot_be_done_is_refused(place, capsys, options, expected):
 
 
 def test_measurements_of_another_search_are_refused(place, capsys):
-    assert main([*COMMAND, "--no-bleu"]) == 0
-    assert main([*COMMAND, "--no-bleu", "--batch-tokens", "999"]) == 0  # which changes nothing
+    assert main([*COMMAND, "--limit", "2", "--no-bleu"]) == 0
+    one_best = [*COMMAND, "--limit", "2", "--beam", "1"]
+    assert main(one_best) == 0  # no loss depends on the search
+    assert found()["settings"]["decoding"]["beam_size"] == 1
+    assert main([*one_best, "--batch-tokens", "999"]) == 0  # which changes nothing
     capsys.readouterr()
-    assert_refused(
-        capsys, [*COMMAND, "--no-bleu", "--beam", "1"], "of other settings: decoding"
-    )
+    assert_refused(capsys, [*COMMAND, "--limit", "2"], "of other settings: decoding")

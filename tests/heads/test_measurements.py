@@ -99,6 +99,19 @@ def test_measurements_of_other_settings_are_not_mixed(tmp_path, count):
     assert path.read_bytes() == before
 
 
+def test_losses_are_kept_when_only_settings_of_bleu_change(tmp_path, count):
+    calls, functions = count
+    path = tmp_path / "measurements.jsonl"
+    Measurements(path, {"text": "a", "decoding": 4}, functions).loss(HEADS)
+    other = {"text": "a", "decoding": 1}
+    again = Measurements(path, other, functions)
+    assert (again.loss(HEADS), again.bleu(HEADS)) == (2.2, 97.9)
+    assert set(calls.values()) == {1}
+    assert json.loads(path.read_text("utf-8").splitlines()[0]) == {"settings": other}
+    with pytest.raises(UserError, match="of other settings: decoding changed"):
+        Measurements(path, {"text": "a", "decoding": 4}, functions)
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]\n", '{"settings": {}}\n{"masked": ["cross"], "loss": 1}\n', "{}\n"]
 )

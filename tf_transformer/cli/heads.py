@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tf_transformer.cli.lengths import require_writable
 from tf_transformer.cli.options import (
     add_decoding_options,
     add_run_options,
@@ -66,8 +67,8 @@ def _check(options: argparse.Namespace, run, output: Path) -> list[tuple[str, st
     number = 3 * model.num_layers * model.num_heads
     if options.keep is not None and not 0 <= options.keep <= number:
         raise UserError(f"--keep must be in 0 to {number}. Received: {options.keep}.")
-    if options.write and Path(options.write).exists():
-        raise UserError(f"{options.write} exists already. Give --write a new folder.")
+    if options.write:
+        _check_write(Path(options.write), output)
     if options.limit is not None and options.limit < 1:
         raise UserError(f"--limit must be at least 1. Received: {options.limit}.")
     if not (output / MEASUREMENTS).exists() and holds_other_files(output):
@@ -77,6 +78,17 @@ def _check(options: argparse.Namespace, run, output: Path) -> list[tuple[str, st
     if not pairs:
         raise UserError(f"{options.source} must have a sentence. Received: none.")
     return pairs[: options.limit]
+
+
+def _check_write(path: Path, output: Path) -> None:
+    """Refuses a folder that could not become the pruned run at the end."""
+    if path.exists():
+        raise UserError(f"{path} exists already. Give --write a new folder.")
+    if path.resolve() in (output.resolve(), *output.resolve().parents):
+        raise UserError(
+            f"--write must not be the folder of --output or hold it. Received: {path}."
+        )
+    require_writable("--write", path)
 
 
 def _that_fit(pairs: Sequence[tuple[str, str]], translator) -> list[tuple[str, str]]:

@@ -14,6 +14,9 @@ from tf_transformer.heads.masks import Head, HeadMasks
 Measure = Callable[[Collection[Head]], float]
 _Known = dict[frozenset[Head], dict[str, float]]
 
+# Settings on which BLEU depends and the loss does not.
+BLEU_SETTINGS = ("decoding", "signature")
+
 
 def measures(
     translator: Translator,
@@ -55,7 +58,8 @@ class Measurements:
 
     Args:
         path: the file, which may be there.
-        settings: all that the figures depend on.
+        settings: all that the figures depend on; those of BLEU_SETTINGS may differ from the
+            file's, and replace them, as long as it has only losses.
         measures: as `measures` returns.
 
     Raises:
@@ -103,18 +107,18 @@ def _read(path: Path, settings: dict[str, Any]) -> _Known:
     try:
         first, *records = map(json.loads, path.read_text("utf-8").splitlines())
         stored = first["settings"]
-        changed = sorted(
-            name for name in stored | settings if stored.get(name) != settings.get(name)
-        )
+        changed = {name for name in stored | settings if stored.get(name) != settings.get(name)}
         known = {frozenset(map(Head.parse, record.pop("masked"))): record for record in records}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} cannot be read as measurements: {error}. Delete it to measure anew, or "
             "give another --output."
         ) from None
+    if not any("bleu" in figures for figures in known.values()):
+        changed -= {*BLEU_SETTINGS}
     if changed:
         raise UserError(
-            f"{path} has measurements of other settings: {', '.join(changed)} changed. Give "
-            "the same to go on, or another --output."
+            f"{path} has measurements of other settings: {', '.join(sorted(changed))} changed. "
+            "Give the same to go on, or another --output."
         )
     return known
