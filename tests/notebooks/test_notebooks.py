@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-import nbformat
 import pytest
 
+nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
 pytest.importorskip("jupytext")
 pytest.importorskip("ipykernel")
@@ -28,15 +28,15 @@ EXECUTE = executor()
 EACH = pytest.mark.parametrize("source", EXECUTE.SOURCES, ids=lambda source: source.stem)
 
 
-def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def code_cells(notebook) -> list:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def outputs_of(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def outputs_of(notebook) -> list:
     return [output for cell in code_cells(notebook) for output in cell.outputs]
 
 
-def assert_clean(notebook: nbformat.NotebookNode) -> None:
+def assert_clean(notebook) -> None:
     """No errors, and nothing but what a cell means to show."""
     assert [each for each in outputs_of(notebook) if each.output_type == "error"] == []
     streams = [each for each in outputs_of(notebook) if each.output_type == "stream"]

@@ -3,7 +3,6 @@
 import argparse
 import json
 import logging
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,22 +136,21 @@ def _curve(options, name: str, sources: list[str], references: list[str], groups
     return LengthCurve(name, intervals, _longest_in_training(run), translator.source_limit)
 
 
-def _longest_in_training(run) -> float:
-    """Pieces of the longest source; NaN if the tokenised corpus is not there to tell."""
+def _longest_in_training(run) -> int | None:
+    """Pieces of the longest source; None if the tokenised corpus is not there to tell."""
     from tf_transformer.data.encoded import EncodedCorpus
 
     try:
         return int(EncodedCorpus.open(run.data / "train").source_lengths.max())
     except UserError:
-        return math.nan
+        return None
 
 
 def _table(groups: Sequence, curves: Sequence) -> str:
     """A line for each bucket, a column for each run."""
     lines = []
     for curve in curves:
-        longest = "an unknown length" if math.isnan(curve.longest) else curve.longest
-        limits = f"trained up to {longest}, cuts at {curve.limit:,}"
+        limits = f"trained up to {curve.reach}, cuts at {curve.limit:,}"
         lines.append(f"{curve.label}: {limits} pieces")
     lines.append(f"{'pieces':>9}{'sentences':>11}   BLEU [95 % interval], output / reference")
     for number, group in enumerate(groups):
@@ -175,7 +173,7 @@ def _json(options: argparse.Namespace, groups: list, curves: list) -> str:
         "runs": [
             {
                 "run": curve.label,
-                "longest_in_training": None if math.isnan(curve.longest) else curve.longest,
+                "longest_in_training": curve.longest,
                 "cut_at": curve.limit,
                 "buckets": [
                     {

@@ -17,14 +17,19 @@ class LengthCurve:
     Attributes:
         label: of the run.
         intervals: of each bucket.
-        longest: pieces of the longest source in its training.
+        longest: pieces of the longest source in its training; None if that is unknown.
         limit: pieces beyond which it cuts a source.
     """
 
     label: str
     intervals: Sequence[Interval]
-    longest: int
+    longest: int | None
     limit: int
+
+    @property
+    def reach(self) -> str:
+        """`longest` for the reader."""
+        return "an unknown length" if self.longest is None else str(self.longest)
 
 
 def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
@@ -73,7 +78,7 @@ def _draw_curve(above, below, places, curve: LengthCurve, style: dict) -> None:
         [max(0.0, each.value - each.low) for each in curve.intervals],
         [max(0.0, each.high - each.value) for each in curve.intervals],
     ]
-    label = f"{curve.label}, trained up to {curve.longest}"
+    label = f"{curve.label}, trained up to {curve.reach}"
     above.errorbar(places, values, yerr=errors, capsize=3, label=label, **style)
     ratios = [each.length_ratio for each in curve.intervals]
     below.plot(places, ratios, **style)
@@ -82,5 +87,6 @@ def _draw_curve(above, below, places, curve: LengthCurve, style: dict) -> None:
 def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
     """Lines to draw within the picture; the legend tells whose they are."""
     cuts = {curve.limit: "sources are cut" for curve in curves}
-    marks = cuts | {curve.longest: "longest in training" for curve in curves}
+    known = [curve.longest for curve in curves if curve.longest is not None]
+    marks = cuts | dict.fromkeys(known, "longest in training")
     return {length: name for length, name in marks.items() if length <= last}
