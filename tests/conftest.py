@@ -4,6 +4,7 @@ import logging
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -26,6 +27,15 @@ def logging_as_imported() -> None:
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)
     logger.propagate = True
+
+
+def _train(folder: Path, options: list[str], settings: tuple[str, ...]) -> TrainedRun:
+    """What train.py makes of the data in a folder."""
+    options = options + [word for setting in settings for word in ("--set", setting)]
+    done = run_command(train_command(options, folder / "run"))
+    stdout, stderr = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 0, stderr
+    return TrainedRun(folder / "run", folder, options, stdout, stderr)
 
 
 # Enough to translate most of its training sentences without an error.
@@ -58,11 +68,7 @@ def trained_run(tmp_path_factory) -> TrainedRun:
             (folder / f"{split}.{language}").write_text(text, "utf-8")
     options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
     options += ["--source", "en", "--target", "de"]
-    options += [word for setting in _SETTINGS for word in ("--set", setting)]
-    done = run_command(train_command(options, folder / "run"))
-    stdout, stderr = done.stdout.decode(), done.stderr.decode()
-    assert done.returncode == 0, stderr
-    return TrainedRun(folder / "run", folder, options, stdout, stderr)
+    return _train(folder, options, _SETTINGS)
 
 
 # Enough to get most brackets of its grammar right, and not all.
@@ -95,11 +101,7 @@ def parsing_run(tmp_path_factory) -> TrainedRun:
         (folder / f"{split}.ptb").write_text(text, "utf-8")
     options = ["--task", "parsing"]
     options += ["--train", str(folder / "train.ptb"), "--valid", str(folder / "dev.ptb")]
-    options += [word for setting in _PARSER_SETTINGS for word in ("--set", setting)]
-    done = run_command(train_command(options, folder / "run"))
-    stdout, stderr = done.stdout.decode(), done.stderr.decode()
-    assert done.returncode == 0, stderr
-    return TrainedRun(folder / "run", folder, options, stdout, stderr)
+    return _train(folder, options, _PARSER_SETTINGS)
 
 
 @pytest.fixture
@@ -146,8 +148,4 @@ def classification_run(tmp_path_factory) -> TrainedRun:
         (folder / f"{split}.tsv").write_text(text, "utf-8")
     options = ["--task", "classification"]
     options += ["--train", str(folder / "train.tsv"), "--valid", str(folder / "dev.tsv")]
-    options += [word for setting in _CLASSIFIER_SETTINGS for word in ("--set", setting)]
-    done = run_command(train_command(options, folder / "run"))
-    stdout, stderr = done.stdout.decode(), done.stderr.decode()
-    assert done.returncode == 0, stderr
-    return TrainedRun(folder / "run", folder, options, stdout, stderr)
+    return _train(folder, options, _CLASSIFIER_SETTINGS)

@@ -95,24 +95,16 @@ def differences(rows: Sequence[Compared]) -> dict[str, list[Difference]]:
     if base is None or not others:
         return {}
     return {
-        "perplexity": [
+        title: [
             Difference(
                 row.row,
-                row.perplexity.mean - base.perplexity.mean,
-                row.printed.perplexity - base.printed.perplexity,
-                row.perplexity.deviation,
+                getattr(row, name).mean - getattr(base, name).mean,
+                getattr(row.printed, name) - getattr(base.printed, name),
+                getattr(row, name).deviation,
             )
             for row in others
-        ],
-        "BLEU": [
-            Difference(
-                row.row,
-                row.bleu.mean - base.bleu.mean,
-                row.printed.bleu - base.printed.bleu,
-                row.bleu.deviation,
-            )
-            for row in others
-        ],
+        ]
+        for title, name in (("perplexity", "perplexity"), ("BLEU", "bleu"))
     }
 
 
