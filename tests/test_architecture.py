@@ -56,8 +56,8 @@ MAY_IMPORT = {
     ],
     "decoding.translator": [
         "config", "data.tokenizer", "decoding.batches", "decoding.beam_search",
-        "decoding.ensemble", "decoding.forced", "decoding.sampling", "decoding.search",
-        "models",
+        "decoding.ensemble", "decoding.forced", "decoding.rules", "decoding.sampling",
+        "decoding.search", "models",
     ],
     "training": ["config", "errors", "files", "layers", "run"],
     "training.losses": ["layers"],

@@ -148,7 +148,7 @@ PRESETS = {
     "parsing-small": Config(
         task="parsing",
         model=ModelConfig(
-            vocab_size=2_000,
+            vocab_size=4_000,
             num_layers=3,
             d_model=128,
             d_ff=512,

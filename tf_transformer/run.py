@@ -49,6 +49,7 @@ class Run:
         self.config = config
         self.tokenizer = path / "tokenizer.model"
         self.label_file = path / "labels.json"
+        self.lexicon = path / "lexicon.json"
         self.data = path / "data"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"

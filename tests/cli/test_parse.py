@@ -64,6 +64,19 @@ def test_parse_evaluate_draw(parser, capfd):
     assert Path("first.svg").stat().st_size > 0
 
 
+def test_an_unconstrained_search_needs_no_lexicon_and_is_mended(parser, capfd):
+    Path("in").write_text("the the the the the the the\n")
+    (parser / "run" / "lexicon.json").unlink()
+    with stdin_of(Path("in")):
+        assert main(["parse", "run"]) == 1
+    assert "lexicon.json cannot be read: No such file" in capfd.readouterr().err
+    with stdin_of(Path("in")):
+        assert main(["parse", "run", "--unconstrained"]) == 0
+    captured = capfd.readouterr()
+    assert read_line(captured.out)[0].words() == ["the"] * 7
+    assert re.search(r"1 sentences; .* repaired: 1, by [1-9]", captured.err)
+
+
 def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
     files = ["--hypothesis", "dev.ptb", "--reference", "dev.ptb"]
     assert main(["evaluate", "--brackets", *files]) == 0

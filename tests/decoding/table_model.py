@@ -38,6 +38,7 @@ OPTION_SPECS = {
     "alpha": tf.TensorSpec([None], tf.float32),
     "prefix": tf.TensorSpec([None, None], tf.int32),
     "min_lengths": tf.TensorSpec([None], tf.int32),
+    "words": tf.TensorSpec([None, None], tf.int32),
     "seed": tf.TensorSpec([None], tf.int32),
 }
 
@@ -131,6 +132,7 @@ class Rules:
     min_length: int = 1
     prefix: tuple[int, ...] = ()
     no_repeat: int = 0
+    banned: tuple[int, ...] = ()  # what the grammar forbids, step by step
 
     def allows(self, tokens: tuple[int, ...]) -> bool:
         """Whether the last of the tokens may follow the others."""
@@ -140,6 +142,8 @@ class Rules:
         if length >= max(self.limit, len(self.prefix) + 1):
             return token == EOS_ID
         if token in (PAD_ID, BOS_ID) or (token == EOS_ID and length < self.min_length):
+            return False
+        if token in self.banned[length - 1 : length]:
             return False
         size = self.no_repeat
         grams = [tokens[i : i + size] for i in range(length - size + 1)] if size else []

@@ -17,7 +17,7 @@ from tf_transformer.tasks.treebank import (
 )
 
 WE_WON = "(ROOT (S (NP-SBJ-1 (PRP We)) (VP (VBD won) (NP (-NONE- *))) (. .)))"
-WE_WON_SEQUENCE = "(S (NP XX )NP (VP XX )VP . )S"
+WE_WON_SEQUENCE = "(S (NP PRP )NP (VP VBD )VP . )S"
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_files_become_parallel_text_each_line_in_its_place(treebank, tmp_path):
     assert read(text.train[0], "words") == "We won .\n"
     assert read(text.train[0], "sequences") == f"{WE_WON_SEQUENCE}\n"
     assert read(text.train[1], "words") == read(text.valid[0], "words") == "Yes\nYes\n"
-    assert read(text.train[1], "sequences") == "(S XX )S\n" * 2
+    assert read(text.train[1], "sequences") == "(S UH )S\n" * 2
     assert (text.source, text.target) == ("words", "sequences")
 
 

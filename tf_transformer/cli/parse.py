@@ -16,6 +16,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.translate import CHUNK
 from tf_transformer.data.corpus import read_lines
+from tf_transformer.run import Run
 from tf_transformer.tasks.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ensemble_option(parser)
     add_decoding_options(parser)
     parser.add_argument(
+        "--unconstrained",
+        action="store_true",
+        help="let the search write anything, and mend what is no tree over the words",
+    )
+    parser.add_argument(
         "--words-of",
         metavar="FILE",
         help="parse the words of the trees in FILE, plain or .gz, instead of stdin",
@@ -43,8 +49,11 @@ def command(options: argparse.Namespace) -> None:
     translator = load_translator(options, task="parsing")
 
     from tf_transformer.tasks.parser import Counts, Parser
+    from tf_transformer.tasks.tree_grammar import load_grammar
 
-    parser, total, done = Parser(translator), Counts(), 0
+    run = Run.open(options.run)
+    grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)
+    parser, total, done = Parser(translator, grammar), Counts(), 0
     with Progress() as progress:
         while sentences := list(itertools.islice(lines, CHUNK)):
             parses = parser.parse(sentences, lambda n, done=done: progress("parsed", done + n))

@@ -5,7 +5,7 @@ from numbers import Real
 import tensorflow as tf
 
 from tf_transformer.decoding.candidates import Candidates, best_candidates
-from tf_transformer.decoding.rules import make_rules, next_token
+from tf_transformer.decoding.rules import Grammar, make_rules, next_token
 from tf_transformer.decoding.search import (
     Cache,
     Hypotheses,
@@ -31,6 +31,8 @@ def beam_search(
     prefix: tf.Tensor | None = None,
     min_lengths: tf.Tensor | None = None,
     no_repeat_ngram: int = 0,
+    grammar: Grammar | None = None,
+    words: tf.Tensor | None = None,
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
 
@@ -65,18 +67,20 @@ def beam_search(
         min_lengths: int32 [B], the fewest tokens of each sentence, EOS counted. None: 1.
         no_repeat_ngram: no hypothesis holds the same n tokens in a row twice, unless in its
             prefix; 0 allows all.
+        grammar: what each token must be of to follow those before it. None: all may.
+        words: [B, ...], what the grammar knows of each source: its `words`.
 
     Raises:
         ValueError: If `beam_size`, `num_hypotheses`, `alpha` or `no_repeat_ngram` is out of
             range.
     """
     _check_arguments(beam_size, num_hypotheses, alpha, no_repeat_ngram)
-    rules = make_rules(max_lengths, min_lengths, prefix)
+    rules = make_rules(max_lengths, min_lengths, prefix, words)
     if not isinstance(alpha, Real):
         rules["alpha"] = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
 
     def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
-        allowed = next_token(state.rules, state.tokens, index, no_repeat_ngram)
+        allowed = next_token(state.rules, state.tokens, index, no_repeat_ngram, grammar)
         return best_candidates(logits, state.log_probs, allowed)
 
     # All beams start equal, so only the first may be extended.

@@ -87,6 +87,8 @@ def _best_tokens(
     allowed = logits
     if next_token.forbidden is not None:
         allowed = without(logits, next_token.forbidden)
+    if next_token.allowed is not None:
+        allowed = tf.where(next_token.allowed, allowed, -float("inf"))
     best_logits, tokens = blocked_top_k(allowed, k)
     banned = tf.reduce_any(tokens[..., tf.newaxis] == BANNED_IDS, axis=-1)
     log_probs = tf.where(banned, -float("inf"), best_logits - normaliser)

@@ -1,11 +1,13 @@
-"""Rules for the next token: length limits, a forced beginning, no repeated n-gram.
+"""Rules for the next token: length limits, a forced beginning, no repeated n-gram, a grammar.
 
 B batch, W beam width, V vocabulary, P longest prefix, t steps taken so far, R tokens that are
 forbidden. A rule that is off has no entry, and adds no operation to the search.
 """
 
-from typing import NamedTuple, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import NamedTuple, NotRequired, Protocol, TypedDict
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
@@ -18,6 +20,7 @@ class Rules(TypedDict):
     min_lengths: NotRequired[tf.Tensor]  # int32 [B], the fewest tokens, EOS counted
     prefix: NotRequired[tf.Tensor]  # int32 [B, P + 1], the first tokens, PAD after them
     alpha: NotRequired[tf.Tensor]  # float32 [B], exponents of the length penalty
+    words: NotRequired[tf.Tensor]  # [B, ...], what a grammar knows of the source
     keys: NotRequired[tf.Tensor]  # int32 [B, 2], of the random numbers of each sentence
 
 
@@ -27,12 +30,27 @@ class NextToken(NamedTuple):
     must_end: tf.Tensor  # bool [B], whether it is EOS
     forced: tf.Tensor | None = None  # int32 [B], what it is, PAD where it is free
     forbidden: tf.Tensor | None = None  # int32 [B, W, R], what it is not, or PAD
+    allowed: tf.Tensor | None = None  # bool [B, W, V], what a grammar lets it be
+
+
+class Grammar(Protocol):
+    """What keeps a search to sequences that are well-formed for their source."""
+
+    def words(self, sentences: Sequence[str]) -> np.ndarray:
+        """What it has to know of the sentences of a batch: bool [B, N, G], any N and G."""
+
+    def __call__(self, tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+        """What may follow `tokens`, int32 [B, W, t], given `words`: bool [B, W, V].
+
+        At least one token that is neither PAD nor BOS, unless the beam is impossible.
+        """
 
 
 def make_rules(
     max_lengths: tf.Tensor,
     min_lengths: tf.Tensor | None = None,
     prefix: tf.Tensor | None = None,
+    words: tf.Tensor | None = None,
 ) -> Rules:
     """The rules of a search; a limit too short for a prefix and EOS is raised to hold them."""
     tf.debugging.assert_greater_equal(max_lengths, 1, "`max_lengths` must be at least 1.")
@@ -45,15 +63,22 @@ def make_rules(
         rules["max_lengths"] = tf.maximum(max_lengths, lengths + 1)
         # After the longest prefix comes a column of pads: from there on all are free.
         rules["prefix"] = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
+    if words is not None:
+        rules["words"] = tf.convert_to_tensor(words)
     return rules
 
 
 def next_token(
-    rules: Rules, tokens: tf.Tensor, index: tf.Tensor, no_repeat_ngram: int = 0
+    rules: Rules,
+    tokens: tf.Tensor,
+    index: tf.Tensor,
+    no_repeat_ngram: int = 0,
+    grammar: Grammar | None = None,
 ) -> NextToken:
     """What may follow the beams `tokens`, int32 [B, W, t], at t = `index`.
 
-    A forced token stands above all else, EOS at the length limit above a minimum length.
+    A forced token stands above all else, EOS at the length limit above a minimum length and a
+    grammar.
     """
     forced, forbidden = None, []
     if "prefix" in rules:
@@ -68,6 +93,7 @@ def next_token(
         must_end=rules["max_lengths"] <= index + 1,
         forced=forced,
         forbidden=tf.concat(forbidden, axis=-1) if forbidden else None,
+        allowed=grammar(tokens, rules["words"]) if grammar else None,
     )
 
 

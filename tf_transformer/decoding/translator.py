@@ -22,6 +22,7 @@ from tf_transformer.decoding.forced import (
     Ids,
     Progress,
 )
+from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.search import Hypotheses
 from tf_transformer.models.transformer import Transformer
@@ -63,6 +64,7 @@ class Translator(ForcedDecoder):
         *,
         prefixes: Sequence[str] | None = None,
         sampling: SamplingConfig | None = None,
+        grammar: Grammar | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each text, best first; a blank text gives blank ones.
 
@@ -73,6 +75,7 @@ class Translator(ForcedDecoder):
                 follows may go on with the last word.
             sampling: draw the hypotheses instead; the most probable is first, and scores are
                 log-probabilities. The same seed and text draw the same, in any company.
+            grammar: what keeps a beam search to well-formed hypotheses.
 
         Raises:
             ValueError: if there are not as many prefixes as texts.
@@ -88,12 +91,14 @@ class Translator(ForcedDecoder):
         sources = self._ids(texts, self.source_limit, "texts")
         begun = None if prefixes is None else self._prefix_ids(prefixes)
         unseeded = sampling and dataclasses.replace(sampling, seed=0)  # a seed is data
-        find = self._finder(unseeded, begun is not None)
+        find = self._finder(unseeded, begun is not None, grammar)
         width = self.num_hypotheses if sampling else self.decoding.beam_size
         positions = self.decoding.batch_tokens // width
         for rows in by_length([len(source) for source in sources], positions):
             batch = [sources[row] for row in rows]
             options = {} if begun is None else {"prefix": padded([begun[row] for row in rows])}
+            if grammar:
+                options["words"] = grammar.words([texts[row] for row in rows])
             if sampling:
                 options["seed"] = _seeds(batch, sampling.seed)
             found = self._hypotheses(find(padded(batch), options))
@@ -112,6 +117,8 @@ class Translator(ForcedDecoder):
         prefix: tf.Tensor | None = None,
         alpha: tf.Tensor | None = None,
         max_lengths: tf.Tensor | None = None,
+        grammar: Grammar | None = None,
+        words: tf.Tensor | None = None,
     ) -> Hypotheses:
         """Beam search in the graph.
 
@@ -120,6 +127,7 @@ class Translator(ForcedDecoder):
             prefix: int32 [B, P], see `beam_search`.
             alpha: float32 [B], instead of the configured one; below 0 counts as 0.
             max_lengths: int32 [B], at most so many tokens, within the configured limits.
+            grammar, words: see `beam_search`.
         """
         if alpha is not None:
             alpha = tf.where(alpha > 0, alpha, 0.0)  # and NaN is not
@@ -131,6 +139,8 @@ class Translator(ForcedDecoder):
             num_hypotheses=self.num_hypotheses,
             alpha=self.decoding.alpha if alpha is None else alpha,
             prefix=prefix,
+            grammar=grammar,
+            words=words,
             **self._rules(source),
         )
 
@@ -180,16 +190,20 @@ class Translator(ForcedDecoder):
             rules["min_lengths"] = tf.fill([tf.shape(source)[0]], self.decoding.min_length)
         return rules
 
-    def _compile_finder(self, sampling: SamplingConfig | None, prefixed: bool) -> Callable:
+    def _compile_finder(
+        self, sampling: SamplingConfig | None, prefixed: bool, grammar: Grammar | None
+    ) -> Callable:
         """`find(source, options) -> Hypotheses` as a graph, for any batch."""
         specs = {"prefix": IDS} if prefixed else {}
+        if grammar:
+            specs["words"] = tf.TensorSpec([None, None, None], tf.bool)
         if sampling:
             specs["seed"] = tf.TensorSpec([None], tf.int32)
 
         def find(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
             if sampling:
                 return self.sample(source, sampling, **options)
-            return self.search(source, **options)
+            return self.search(source, grammar=grammar, **options)
 
         return tf.function(find, [IDS, specs], autograph=False)
 

@@ -9,8 +9,8 @@ from tf_transformer.evaluation.trees import MAX_DEPTH, Tree
 # What treebanks and parsers call the root; it is not in the sequence.
 ROOTS = frozenset(("", "TOP", "ROOT", "S1"))
 ROOT = "TOP"
-WORD = "XX"  # stands for a word, whatever its part of speech
-PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # stand for themselves: see `leaf_tag`
+UNKNOWN = "XX"  # the tag of a word that has no usable one
+PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # tags that count: see `leaf_tag`
 TRACE = "-NONE-"
 
 # Words of which practically all occurrences in GUM and CRAFT have one of those tags, and which.
@@ -24,19 +24,23 @@ def strip_label(label: str) -> str:
 
 
 def leaf_tag(word: str, tag: str) -> str:
-    """The tag a word keeps: that of punctuation, and XX for everything else.
+    """The tag that stands for a word: its part of speech, but for punctuation.
 
-    Vinyals et al. write XX for all tags, since they do not count in the F1 score and the
-    parser did better without. The five of punctuation do count by Collins's rules: a word under
-    one of them is taken out before trees are compared, and in the output it must be the same
-    words as in the gold tree, or the sentence is an error. Where the word itself says what it
-    is, the tag follows the word; else one of the five is kept on what has no letter or digit.
+    Words are not copied. Vinyals et al. write XX for them all, since tags do not count in the
+    F1 score. Here the tag is written: it ties each leaf to its word, so that the search can
+    tell when the model has lost one (`tree_grammar`). The five tags of punctuation do count by
+    Collins's rules: a word under one of them is taken out before trees are compared, and in
+    the output it must be the same words as in the gold tree, or the sentence is an error.
+    Where the word itself says what it is, the tag follows the word; else one of the five is
+    kept on what has no letter or digit.
     """
     if word in _TAG_OF:
         return _TAG_OF[word]
     if tag in PUNCTUATION and not any(map(str.isalnum, word)):
         return tag
-    return "''" if word == '"' else WORD
+    if word == '"':
+        return "''"
+    return UNKNOWN if tag in PUNCTUATION else tag
 
 
 def normalise(tree: Tree) -> Tree:
@@ -64,10 +68,15 @@ def _parts(tree: Tree) -> list[Tree]:
     return parts if label in ROOTS or not parts else [Tree(label, tuple(parts))]
 
 
+def is_bracket(token: str) -> bool:
+    """Whether a token of a sequence opens or closes a constituent; else it is a word's tag."""
+    return token[:1] in ("(", ")")
+
+
 def linearise(tree: Tree) -> list[str]:
     """The tokens of a normalised tree: (NP and )NP for brackets, a tag for each word.
 
-    (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) is (S (NP XX )NP (VP XX )VP . )S.
+    (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) is (S (NP PRP )NP (VP VBD )VP . )S.
 
     Raises:
         ValueError: if the tree has no words.
@@ -95,10 +104,11 @@ def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
 
     Of tokens that are no tree, these are mended, each counting as one repair: a closing bracket
     closes what was opened inside its own constituent, or the innermost one if its label is
-    open nowhere; one that closes nothing is dropped, and so are words beyond the last, tokens
-    that are neither bracket nor tag, and constituents without words; missing words go to the
-    end of the outermost constituent that is open or was the last; what is open at the end is
-    closed. Nesting beyond MAX_DEPTH is dropped.
+    open nowhere; one that closes nothing is dropped, and so are words beyond the last, brackets
+    without a label and constituents without words; missing words go to the end of the outermost
+    constituent that is open or was the last, as XX; what is open at the end is closed. Nesting
+    beyond MAX_DEPTH is dropped. A tag that the word cannot have (`leaf_tag`) is changed without
+    being counted, as no bracket depends on it.
 
     Args:
         tokens: as `linearise` gives them, or any others.
@@ -133,14 +143,14 @@ class _Builder:
         self._stack = [_Node(ROOT)]
 
     def add(self, token: str) -> None:
-        if token == WORD or token in PUNCTUATION:
-            self._word(token)
-        elif token[:1] == "(" and token[1:]:
+        if token in ("", "(", ")"):
+            self._repairs += 1
+        elif token[0] == "(":
             self._open(token[1:])
-        elif token[:1] == ")" and token[1:]:
+        elif token[0] == ")":
             self._close_by(token[1:])
         else:
-            self._repairs += 1
+            self._word(token)
 
     def finish(self) -> Parse:
         open_ = len(self._stack) - 1
@@ -149,7 +159,7 @@ class _Builder:
         if missing:
             self._reopen_outermost()
         for _ in range(missing):
-            self._append_word(WORD)
+            self._append_word(UNKNOWN)
         while len(self._stack) > 1:
             self._close()
         return Parse(Tree(ROOT, tuple(self._stack[0].children)), self._repairs)

@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.evaluation.trees import Tree
 from tf_transformer.tasks.linearisation import delinearise
+from tf_transformer.tasks.tree_grammar import TreeGrammar
 from tf_transformer.tasks.treebank import words_of
 
 
@@ -51,10 +52,16 @@ class Parses:
 
 
 class Parser:
-    """Parses with a translator from sentences to linearised trees."""
+    """Parses with a translator from sentences to linearised trees.
 
-    def __init__(self, translator: Translator) -> None:
+    Args:
+        translator: the trained model.
+        grammar: what keeps its search to trees over the words; None leaves it free.
+    """
+
+    def __init__(self, translator: Translator, grammar: TreeGrammar | None = None) -> None:
         self._translator = translator
+        self._grammar = grammar
 
     def parse(
         self, sentences: Sequence[str], progress: Callable[[int], None] | None = None
@@ -70,7 +77,8 @@ class Parser:
         """
         words = [words_of(sentence) for sentence in sentences]
         texts = [" ".join(one) for one in words]
-        best = [found[0] for found in self._translator.translate(texts, progress)]
+        found = self._translator.translate(texts, progress, grammar=self._grammar)
+        best = [hypotheses[0] for hypotheses in found]
         parses = [
             delinearise(one.text.split(), own) if own else None
             for one, own in zip(best, words, strict=True)

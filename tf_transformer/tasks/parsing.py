@@ -7,17 +7,19 @@ from pathlib import Path
 import keras
 
 from tf_transformer.config import Config, DataConfig
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.corpus import read_lines, read_pairs
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.evaluation.bracket_rules import COLLINS
 from tf_transformer.evaluation.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.evaluation.trees import Tree
 from tf_transformer.run import Run
+from tf_transformer.tasks.lexicon import Lexicon
 from tf_transformer.tasks.linearisation import normalise
 from tf_transformer.tasks.parallel_text import require_files
 from tf_transformer.tasks.parser import Parser, Parses
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask, check_positions, resolve_files
+from tf_transformer.tasks.tree_grammar import TreeGrammar
 from tf_transformer.tasks.treebank import as_parallel_text, check_treebank, read_treebank
 
 SAMPLES = 3
@@ -87,6 +89,7 @@ class ParsingTask(SequenceTask):
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
         trees = (read_treebank(Path(name)) for name in run.config.data.valid)
         self._gold = [tree for each in trees for tree in each]
+        self._grammar = TreeGrammar(self.tokenizer, self._lexicon())
 
     def _vocabulary_text(self) -> Iterator[str]:
         """The sentences alone: brackets and tags are pieces of their own."""
@@ -98,9 +101,18 @@ class ParsingTask(SequenceTask):
         files = resolve_files(self.data.train, self.data)[1]
         return {token for file in files for line in read_lines(file) for token in line.split()}
 
+    def _lexicon(self) -> Lexicon:
+        """That of the training trees, which stays with the run."""
+        files = resolve_files(self.data.train, self.data)
+        lexicon = Lexicon.of_sequences(read_pairs(*files))
+        if self.may_encode:
+            lexicon.save(self.run.lexicon)
+        return lexicon
+
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that parses the dev set with the model's current weights."""
-        parser = Parser(Translator(model, self.tokenizer, self.run.config.decoding))
+        translator = Translator(model, self.tokenizer, self.run.config.decoding)
+        parser = Parser(translator, self._grammar)
         sentences = [
             line
             for file in resolve_files(self.data.valid, self.data)[0]

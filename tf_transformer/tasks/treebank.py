@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 _BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
-_FORMAT = "1"  # another number makes the text of older runs again
+_FORMAT = "2"  # another number makes the text of older runs again
 
 
 def words_of(sentence: str) -> list[str]:
