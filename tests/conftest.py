@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from command_line import TrainedRun, run_command, train_command
+from made_once import made_once
 from toy_labels import toy_labels
 from toy_trees import toy_trees
 
@@ -60,15 +61,19 @@ def trained_run(tmp_path_factory) -> TrainedRun:
 
     Shared by all tests: copy it to change it.
     """
-    folder = tmp_path_factory.mktemp("trained")
-    pairs = toy.generate(300)
-    for split, size in (("train", 300), ("dev", 40)):
-        for language, lines in zip(toy.LANGUAGES, zip(*pairs[:size], strict=True), strict=True):
-            text = "".join(f"{line}\n" for line in lines)
-            (folder / f"{split}.{language}").write_text(text, "utf-8")
-    options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
-    options += ["--source", "en", "--target", "de"]
-    return _train(folder, options, _SETTINGS)
+
+    def make(folder: Path) -> TrainedRun:
+        pairs = toy.generate(300)
+        for split, size in (("train", 300), ("dev", 40)):
+            sides = zip(*pairs[:size], strict=True)
+            for language, lines in zip(toy.LANGUAGES, sides, strict=True):
+                text = "".join(f"{line}\n" for line in lines)
+                (folder / f"{split}.{language}").write_text(text, "utf-8")
+        options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
+        options += ["--source", "en", "--target", "de"]
+        return _train(folder, options, _SETTINGS)
+
+    return made_once(tmp_path_factory, "trained", make)
 
 
 # Enough to get most brackets of its grammar right, and not all.
@@ -95,13 +100,16 @@ def parsing_run(tmp_path_factory) -> TrainedRun:
 
     Shared by all tests: copy it to change it. `corpus` has train.ptb and dev.ptb.
     """
-    folder = tmp_path_factory.mktemp("parsing")
-    for split, size, seed in (("train", 300, 1), ("dev", 30, 2)):
-        text = "".join(f"{tree}\n" for tree in toy_trees(size, seed))
-        (folder / f"{split}.ptb").write_text(text, "utf-8")
-    options = ["--task", "parsing"]
-    options += ["--train", str(folder / "train.ptb"), "--valid", str(folder / "dev.ptb")]
-    return _train(folder, options, _PARSER_SETTINGS)
+
+    def make(folder: Path) -> TrainedRun:
+        for split, size, seed in (("train", 300, 1), ("dev", 30, 2)):
+            text = "".join(f"{tree}\n" for tree in toy_trees(size, seed))
+            (folder / f"{split}.ptb").write_text(text, "utf-8")
+        options = ["--task", "parsing"]
+        options += ["--train", str(folder / "train.ptb"), "--valid", str(folder / "dev.ptb")]
+        return _train(folder, options, _PARSER_SETTINGS)
+
+    return made_once(tmp_path_factory, "parsing", make)
 
 
 @pytest.fixture
@@ -142,10 +150,13 @@ def classification_run(tmp_path_factory) -> TrainedRun:
 
     Shared by all tests: copy it to change it. `corpus` has train.tsv and dev.tsv.
     """
-    folder = tmp_path_factory.mktemp("classification")
-    for split, size, seed in (("train", 300, 1), ("dev", 40, 2)):
-        text = "".join(f"{line}\n" for line in toy_labels(size, seed))
-        (folder / f"{split}.tsv").write_text(text, "utf-8")
-    options = ["--task", "classification"]
-    options += ["--train", str(folder / "train.tsv"), "--valid", str(folder / "dev.tsv")]
-    return _train(folder, options, _CLASSIFIER_SETTINGS)
+
+    def make(folder: Path) -> TrainedRun:
+        for split, size, seed in (("train", 300, 1), ("dev", 40, 2)):
+            text = "".join(f"{line}\n" for line in toy_labels(size, seed))
+            (folder / f"{split}.tsv").write_text(text, "utf-8")
+        options = ["--task", "classification"]
+        options += ["--train", str(folder / "train.tsv"), "--valid", str(folder / "dev.tsv")]
+        return _train(folder, options, _CLASSIFIER_SETTINGS)
+
+    return made_once(tmp_path_factory, "classification", make)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_once import made_once
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
@@ -27,8 +28,10 @@ def n_best_translator(translator) -> Translator:
 
 @pytest.fixture(scope="session")
 def exported(translator, tmp_path_factory) -> Path:
-    card = {"description": "a small model"}
-    return export(translator, tmp_path_factory.mktemp("models") / "small", card=card)
+    def make(folder: Path) -> Path:
+        return export(translator, folder / "small", card={"description": "a small model"})
+
+    return made_once(tmp_path_factory, "export", make)
 
 
 @pytest.fixture(scope="session")

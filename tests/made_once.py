@@ -1,0 +1,30 @@
+"""What takes long to make and is only read: made by one test process, for all of them."""
+
+import fcntl
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+Made = TypeVar("Made")
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+    """What `make(folder)` returns in the first process that asks for `name`.
+
+    Another process waits for it and gets a copy of the object; the files are the same.
+    """
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # that of all workers of this session
+    folder = base / f"made-{name}"
+    folder.mkdir(exist_ok=True)
+    with (base / f"made-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = folder / "made.pickle"
+        if not made.exists():
+            made.write_bytes(pickle.dumps(make(folder)))
+        return pickle.loads(made.read_bytes())
