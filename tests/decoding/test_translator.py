@@ -38,6 +38,23 @@ def test_the_size_of_batches_does_not_change_translations(
     assert_same(other.translate(texts), expected)
 
 
+class Counting(Translator):
+    """Counts how often the search is traced."""
+
+    traces = 0
+
+    def search(self, *args, **options):
+        self.traces += 1
+        return super().search(*args, **options)
+
+
+def test_the_search_is_traced_once_for_batches_of_every_shape(translator, texts):
+    counting = Counting(translator.model, translator.tokenizer, DECODING)
+    for batch in (texts[:1], texts, texts[3:5], texts[6:]):
+        counting.translate(batch)
+    assert counting.traces == 1
+
+
 def test_seeding_between_calls_changes_nothing(translator, texts, expected):
     tf.random.set_seed(7)
     assert_same(translator.translate(texts), expected)
