@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pickle
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -20,11 +21,10 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # that of all workers of this session
-    folder = base / f"made-{name}"
-    folder.mkdir(exist_ok=True)
-    with (base / f"made-{name}.lock").open("w") as lock:
+    made = base / f"{name}.pickle"
+    with (base / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made = folder / "made.pickle"
         if not made.exists():
+            folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
             made.write_bytes(pickle.dumps(make(folder)))
         return pickle.loads(made.read_bytes())

@@ -38,7 +38,7 @@ OPTION_SPECS = {
     "alpha": tf.TensorSpec([None], tf.float32),
     "prefix": tf.TensorSpec([None, None], tf.int32),
     "min_lengths": tf.TensorSpec([None], tf.int32),
-    "words": tf.TensorSpec([None, None], tf.int32),
+    "context": tf.TensorSpec([None, None, None], tf.bool),
     "seed": tf.TensorSpec([None], tf.int32),
 }
 

@@ -105,29 +105,32 @@ def test_each_rule_alone_is_that_of_the_lists(only):
         assert_found(found, row, list_beam(tables[row], rule, 4, 0.6))
 
 
-def without_banned(tokens, words):
-    """A grammar that forbids one token at each step of a sentence."""
-    step = tf.shape(tokens)[-1]
-    banned = words[:, tf.newaxis, step, tf.newaxis]
-    return tf.tile(tf.range(8) != banned, [1, tokens.shape[1], 1])
+def step_by_step(tokens, context):
+    """A grammar whose context says for each step of a sentence what it may be."""
+    return tf.tile(context[:, tf.newaxis, tf.shape(tokens)[-1]], [1, tokens.shape[1], 1])
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_grammar_holds_for_each_sentence_beside_the_other_rules(beam_size):
     tables = random_tables(96, 8, seed=7)
     rules = random_rules(96, 8, 8, 2, seed=7)
-    words = np.random.default_rng(7).integers(0, 8, (96, 10))
+    banned = np.random.default_rng(7).integers(0, 8, (96, 10))
     found = search(
         tables,
         limits_of(rules),
         beam_size=beam_size,
-        grammar=without_banned,
-        words=words,
+        grammar=step_by_step,
+        context=np.arange(8) != banned[..., np.newaxis],
         **options_of(rules),
     )
     for row, rule in enumerate(rules):
-        rule = dataclasses.replace(rule, banned=tuple(words[row]))
+        rule = dataclasses.replace(rule, banned=tuple(banned[row]))
         assert_found(found, row, list_beam(tables[row], rule, beam_size, 0.6)[:1])
+
+
+def test_a_grammar_without_its_context_is_refused():
+    with pytest.raises(ValueError, match="`grammar` and `context` go together"):
+        search(random_tables(1, 8), [4], grammar=step_by_step)
 
 
 def test_one_penalty_for_each_sentence_is_the_same_penalty_for_each():

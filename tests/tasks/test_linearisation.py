@@ -128,6 +128,7 @@ def test_a_tree_without_words_is_refused():
         ("(S XX XX XX )S", "(S (XX a) (XX b))", 1),
         ("(S (NP )NP XX XX )S", "(S (XX a) (XX b))", 1),
         ("(S NN ( ) what )S", "(S (NN a) (what b))", 2),
+        ("(S NN a(b (N)P )S", "(S (NN a) (XX b))", 3),
         ("(S (NP XX )NP )S", "(S (NP (XX a)) (XX b))", 1),
         ("(S (NP XX", "(S (NP (XX a)) (XX b))", 3),
         ("NN", "(NN a) (XX b)", 1),

@@ -105,6 +105,7 @@ def test_the_dev_score_is_that_of_the_parses_by_the_scorer(task, parser):
 def test_an_untrained_model_is_scored_as_well(task):
     result = task.evaluator(build_model(task.run.config))()
     assert result.metrics["f1"] < 30
+    assert result.parses.counts.repaired <= result.parses.counts.cut  # the grammar's doing
 
 
 # --- Parser ------------------------------------------------------------------------------
@@ -133,6 +134,27 @@ def test_without_the_grammar_what_is_no_tree_is_mended(translator):
     parses = Parser(translator).parse(texts)
     assert [tree.words() for tree in parses.trees] == [words_of(text) for text in texts]
     assert parses.counts.repaired > 0
+
+
+@pytest.mark.parametrize("rule", [{"no_repeat_ngram": 3}, {"min_length": 5}])
+def test_rules_that_forbid_what_a_tree_needs_are_refused(task, rule):
+    config = task.run.config
+    decoding = dataclasses.replace(config.decoding, **rule)
+    with pytest.raises(UserError, match="must be off where the search keeps to trees"):
+        check_config(dataclasses.replace(config, decoding=decoding))
+    translator = load_translator(task.run, "best", decoding)
+    with pytest.raises(UserError, match="`parse --unconstrained` takes them"):
+        Parser(translator, load_grammar(task.run, translator.tokenizer))
+    Parser(translator)
+
+
+def test_a_wide_beam_outlives_its_hypotheses(task, translator):
+    wide = dataclasses.replace(task.run.config.decoding, beam_size=21)
+    translator = load_translator(task.run, "best", wide)
+    parser = Parser(translator, load_grammar(task.run, translator.tokenizer))
+    texts = ["the cat sees a dog .", "the .", ".", "a bird"]
+    trees = parser.parse(texts).trees
+    assert [" ".join(tree.words()) for tree in trees] == texts
 
 
 def test_a_sequence_cut_short_is_counted_and_mended(task):

@@ -1,14 +1,17 @@
 """The grammar lets every tree over the words through, and nothing else."""
 
 import random
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from shared_data import lines_of, shared_data
 from toy_trees import toy_trees
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation.trees import read_line
 from tf_transformer.tasks.lexicon import Lexicon
 from tf_transformer.tasks.linearisation import delinearise, linearise, normalise
@@ -35,7 +38,7 @@ def grammar(tokenizer) -> TreeGrammar:
 def allowed(grammar: TreeGrammar, sentence: str, ids: list[int]) -> set[int]:
     """What may follow `ids`."""
     tokens = tf.constant([[ids]], tf.int32, shape=[1, 1, len(ids)])
-    return set(np.flatnonzero(grammar(tokens, grammar.words([sentence]))[0, 0]).tolist())
+    return set(np.flatnonzero(grammar(tokens, grammar.context([sentence]))[0, 0]).tolist())
 
 
 def ids_of(tokenizer: Tokenizer, sequence: str) -> list[int]:
@@ -54,7 +57,7 @@ def test_all_beams_of_a_batch_are_told_apart(grammar, tokenizer):
     beams = [
         [ids_of(tokenizer, sequence)[:4] for _, sequence in PAIRS[n : n + 3]] for n in (0, 1)
     ]
-    found = grammar(tf.constant(beams), grammar.words(sentences)).numpy()
+    found = grammar(tf.constant(beams), grammar.context(sentences)).numpy()
     for row, sentence in enumerate(sentences):
         for beam, ids in enumerate(beams[row]):
             alone = allowed(grammar, sentence, ids)
@@ -97,7 +100,7 @@ def test_a_word_gets_a_tag_of_the_lexicon_only(grammar, tokenizer):
 
 def test_a_word_that_no_tag_fits_may_have_any(tokenizer):
     grammar = TreeGrammar(tokenizer, Lexicon(("DT", "NN"), {}))
-    assert grammar.words([";", "a"]).tolist() == [[[True, True]], [[True, True]]]
+    assert grammar.context([";", "a"]).tolist() == [[[True, True]], [[True, True]]]
 
 
 def test_brackets_do_not_open_without_end(grammar, tokenizer):
@@ -106,6 +109,23 @@ def test_brackets_do_not_open_without_end(grammar, tokenizer):
     assert bracket not in allowed(grammar, "the", [bracket] * LONGEST_CHAIN)
 
 
-def test_a_tokenizer_without_the_tags_is_refused(tokenizer):
-    with pytest.raises(ValueError, match="must have the lexicon's tags"):
-        TreeGrammar(tokenizer, Lexicon(("NIX",), {}))
+def test_an_impossible_beam_may_have_more_tags_than_there_are_words(grammar, tokenizer):
+    tag = ids_of(tokenizer, "DT")[0]
+    assert allowed(grammar, "the the", [tag] * 2) == {EOS_ID}
+    assert allowed(grammar, "the the", [tag] * 5) == {EOS_ID}
+
+
+@pytest.mark.parametrize(("tags", "received"), [(("NN", "NIX"), "1 of 2"), ((), "0 of 0")])
+def test_a_tokenizer_without_a_tag_is_refused(tokenizer, tags, received):
+    with pytest.raises(UserError, match=f"each tag .* as one piece. Received: {received} are"):
+        TreeGrammar(tokenizer, Lexicon(tags, {}))
+
+
+@pytest.mark.parametrize("name", ["gum-const", "craft-treebank"])
+def test_no_tree_of_the_free_treebanks_opens_more_brackets_in_a_row(name):
+    longest = 0
+    for line in lines_of(shared_data(name) / "train.ptb.gz")[::4]:
+        for part in " ".join(linearise(read_line(line)[0])).split(" )"):
+            runs = re.findall(r"(?:\([^ ]+ )+", part)
+            longest = max(longest, *(run.count("(") for run in runs), 0)
+    assert 1 < longest <= LONGEST_CHAIN

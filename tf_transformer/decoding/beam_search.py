@@ -32,7 +32,7 @@ def beam_search(
     min_lengths: tf.Tensor | None = None,
     no_repeat_ngram: int = 0,
     grammar: Grammar | None = None,
-    words: tf.Tensor | None = None,
+    context: tf.Tensor | None = None,
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
 
@@ -68,14 +68,16 @@ def beam_search(
         no_repeat_ngram: no hypothesis holds the same n tokens in a row twice, unless in its
             prefix; 0 allows all.
         grammar: what each token must be of to follow those before it. None: all may.
-        words: [B, ...], what the grammar knows of each source: its `words`.
+        context: bool [B, N, G], what the grammar knows of each source: its `context`.
 
     Raises:
         ValueError: If `beam_size`, `num_hypotheses`, `alpha` or `no_repeat_ngram` is out of
-            range.
+            range, or only one of `grammar` and `context` is given.
     """
+    if (grammar is None) != (context is None):
+        raise ValueError("`grammar` and `context` go together. Received: only one of them.")
     _check_arguments(beam_size, num_hypotheses, alpha, no_repeat_ngram)
-    rules = make_rules(max_lengths, min_lengths, prefix, words)
+    rules = make_rules(max_lengths, min_lengths, prefix, context)
     if not isinstance(alpha, Real):
         rules["alpha"] = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
 

@@ -20,7 +20,7 @@ class Rules(TypedDict):
     min_lengths: NotRequired[tf.Tensor]  # int32 [B], the fewest tokens, EOS counted
     prefix: NotRequired[tf.Tensor]  # int32 [B, P + 1], the first tokens, PAD after them
     alpha: NotRequired[tf.Tensor]  # float32 [B], exponents of the length penalty
-    words: NotRequired[tf.Tensor]  # [B, ...], what a grammar knows of the source
+    context: NotRequired[tf.Tensor]  # [B, N, G], what a grammar knows of each source
     keys: NotRequired[tf.Tensor]  # int32 [B, 2], of the random numbers of each sentence
 
 
@@ -36,13 +36,14 @@ class NextToken(NamedTuple):
 class Grammar(Protocol):
     """What keeps a search to sequences that are well-formed for their source."""
 
-    def words(self, sentences: Sequence[str]) -> np.ndarray:
+    def context(self, sentences: Sequence[str]) -> np.ndarray:
         """What it has to know of the sentences of a batch: bool [B, N, G], any N and G."""
 
-    def __call__(self, tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        """What may follow `tokens`, int32 [B, W, t], given `words`: bool [B, W, V].
+    def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+        """What may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
 
-        At least one token that is neither PAD nor BOS, unless the beam is impossible.
+        At least one token that is neither PAD nor BOS, unless the beam is impossible. Such a
+        beam may hold anything.
         """
 
 
@@ -50,7 +51,7 @@ def make_rules(
     max_lengths: tf.Tensor,
     min_lengths: tf.Tensor | None = None,
     prefix: tf.Tensor | None = None,
-    words: tf.Tensor | None = None,
+    context: tf.Tensor | None = None,
 ) -> Rules:
     """The rules of a search; a limit too short for a prefix and EOS is raised to hold them."""
     tf.debugging.assert_greater_equal(max_lengths, 1, "`max_lengths` must be at least 1.")
@@ -63,8 +64,8 @@ def make_rules(
         rules["max_lengths"] = tf.maximum(max_lengths, lengths + 1)
         # After the longest prefix comes a column of pads: from there on all are free.
         rules["prefix"] = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
-    if words is not None:
-        rules["words"] = tf.convert_to_tensor(words)
+    if context is not None:
+        rules["context"] = tf.convert_to_tensor(context)
     return rules
 
 
@@ -93,7 +94,7 @@ def next_token(
         must_end=rules["max_lengths"] <= index + 1,
         forced=forced,
         forbidden=tf.concat(forbidden, axis=-1) if forbidden else None,
-        allowed=grammar(tokens, rules["words"]) if grammar else None,
+        allowed=grammar(tokens, rules["context"]) if grammar else None,
     )
 
 

@@ -78,8 +78,11 @@ class Translator(ForcedDecoder):
             grammar: what keeps a beam search to well-formed hypotheses.
 
         Raises:
-            ValueError: if there are not as many prefixes as texts.
+            ValueError: if there are not as many prefixes as texts, or both `sampling` and
+                `grammar`.
         """
+        if sampling and grammar:
+            raise ValueError("`grammar` is for the search. Received: `sampling` as well.")
         if prefixes is not None and len(prefixes) != len(texts):
             raise ValueError(
                 "`prefixes` must be as many as the texts. "
@@ -98,7 +101,7 @@ class Translator(ForcedDecoder):
             batch = [sources[row] for row in rows]
             options = {} if begun is None else {"prefix": padded([begun[row] for row in rows])}
             if grammar:
-                options["words"] = grammar.words([texts[row] for row in rows])
+                options["context"] = grammar.context([texts[row] for row in rows])
             if sampling:
                 options["seed"] = _seeds(batch, sampling.seed)
             found = self._hypotheses(find(padded(batch), options))
@@ -118,7 +121,7 @@ class Translator(ForcedDecoder):
         alpha: tf.Tensor | None = None,
         max_lengths: tf.Tensor | None = None,
         grammar: Grammar | None = None,
-        words: tf.Tensor | None = None,
+        context: tf.Tensor | None = None,
     ) -> Hypotheses:
         """Beam search in the graph.
 
@@ -127,7 +130,7 @@ class Translator(ForcedDecoder):
             prefix: int32 [B, P], see `beam_search`.
             alpha: float32 [B], instead of the configured one; below 0 counts as 0.
             max_lengths: int32 [B], at most so many tokens, within the configured limits.
-            grammar, words: see `beam_search`.
+            grammar, context: see `beam_search`.
         """
         if alpha is not None:
             alpha = tf.where(alpha > 0, alpha, 0.0)  # and NaN is not
@@ -140,7 +143,7 @@ class Translator(ForcedDecoder):
             alpha=self.decoding.alpha if alpha is None else alpha,
             prefix=prefix,
             grammar=grammar,
-            words=words,
+            context=context,
             **self._rules(source),
         )
 
@@ -196,7 +199,7 @@ class Translator(ForcedDecoder):
         """`find(source, options) -> Hypotheses` as a graph, for any batch."""
         specs = {"prefix": IDS} if prefixed else {}
         if grammar:
-            specs["words"] = tf.TensorSpec([None, None, None], tf.bool)
+            specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
         if sampling:
             specs["seed"] = tf.TensorSpec([None], tf.int32)
 

@@ -28,7 +28,11 @@ class Lexicon:
 
     @classmethod
     def of_sequences(cls, pairs: Iterable[tuple[str, str]]) -> Self:
-        """That of sentences and their linearised trees, words and tokens divided by blanks."""
+        """That of sentences and their linearised trees, words and tokens divided by blanks.
+
+        Raises:
+            ValueError: if a sequence has not as many tags as its sentence has words.
+        """
         seen: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         for sentence, sequence in pairs:
             tags = (token for token in sequence.split() if not is_bracket(token))
@@ -49,8 +53,8 @@ class Lexicon:
             return cls(tuple(content["tags"].split()), words)
         except OSError as error:
             raise UserError(
-                f"{path} cannot be read: {error.strerror}. `train.py` writes it for a parsing "
-                "run; the same command again does so too."
+                f"{path} cannot be read: {error.strerror}. It comes with a run of --task "
+                "parsing; `parse --unconstrained` does without."
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(
@@ -58,7 +62,7 @@ class Lexicon:
             ) from None
 
     def save(self, path: Path) -> None:
-        """Writes a file, a word a line."""
+        """Writes a file, a word a line; UserError if that cannot be."""
         words = {word: " ".join(tags) for word, tags in self.words.items()}
         content = {"tags": " ".join(self.tags), "words": words}
         write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")

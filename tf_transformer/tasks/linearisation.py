@@ -105,10 +105,10 @@ def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
     Of tokens that are no tree, these are mended, each counting as one repair: a closing bracket
     closes what was opened inside its own constituent, or the innermost one if its label is
     open nowhere; one that closes nothing is dropped, and so are words beyond the last, brackets
-    without a label and constituents without words; missing words go to the end of the outermost
-    constituent that is open or was the last, as XX; what is open at the end is closed. Nesting
-    beyond MAX_DEPTH is dropped. A tag that the word cannot have (`leaf_tag`) is changed without
-    being counted, as no bracket depends on it.
+    without a label or within one, and constituents without words; missing words go to the end
+    of the outermost constituent that is open or was the last, as XX; what is open at the end is
+    closed. Nesting beyond MAX_DEPTH is dropped. A tag that the word cannot have (`leaf_tag`) is
+    changed without being counted, as no bracket depends on it.
 
     Args:
         tokens: as `linearise` gives them, or any others.
@@ -143,7 +143,7 @@ class _Builder:
         self._stack = [_Node(ROOT)]
 
     def add(self, token: str) -> None:
-        if token in ("", "(", ")"):
+        if token in ("", "(", ")") or {"(", ")"} & {*token[1:]}:
             self._repairs += 1
         elif token[0] == "(":
             self._open(token[1:])

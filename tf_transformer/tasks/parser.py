@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
+from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation.trees import Tree
 from tf_transformer.tasks.linearisation import delinearise
 from tf_transformer.tasks.tree_grammar import TreeGrammar
@@ -51,15 +53,30 @@ class Parses:
     counts: Counts
 
 
+def check_rules(decoding: DecodingConfig) -> None:
+    """Refuses rules that forbid what a tree needs next: the same brackets again, or its end."""
+    if decoding.no_repeat_ngram or decoding.min_length > 1:
+        raise UserError(
+            "`decoding.no_repeat_ngram` and `decoding.min_length` must be off where the search "
+            f"keeps to trees. Received: {decoding.no_repeat_ngram} and {decoding.min_length}. "
+            "`parse --unconstrained` takes them."
+        )
+
+
 class Parser:
     """Parses with a translator from sentences to linearised trees.
 
     Args:
         translator: the trained model.
         grammar: what keeps its search to trees over the words; None leaves it free.
+
+    Raises:
+        UserError: if the translator has rules under which the grammar could find no tree.
     """
 
     def __init__(self, translator: Translator, grammar: TreeGrammar | None = None) -> None:
+        if grammar:
+            check_rules(translator.decoding)
         self._translator = translator
         self._grammar = grammar
 

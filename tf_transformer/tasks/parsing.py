@@ -16,7 +16,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.lexicon import Lexicon
 from tf_transformer.tasks.linearisation import normalise
 from tf_transformer.tasks.parallel_text import require_files
-from tf_transformer.tasks.parser import Parser, Parses
+from tf_transformer.tasks.parser import Parser, Parses, check_rules
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask, check_positions, resolve_files
 from tf_transformer.tasks.tree_grammar import TreeGrammar
@@ -71,6 +71,7 @@ def _is_short(tree: Tree | None) -> bool:
 def check_config(config: Config) -> None:
     """Refuses missing or damaged trees and settings that contradict each other."""
     check_positions(config)
+    check_rules(config.decoding)
     data = config.data
     require_files(data, "Parsing", "trees in Penn brackets")
     for name in (*data.train, *data.valid):
@@ -102,8 +103,9 @@ class ParsingTask(SequenceTask):
         return {token for file in files for line in read_lines(file) for token in line.split()}
 
     def _lexicon(self) -> Lexicon:
-        """That of the training trees, which stays with the run."""
-        files = resolve_files(self.data.train, self.data)
+        """That of the training trees, each file counted once; it stays with the run."""
+        prefixes = dict(zip(self.run.config.data.train, self.data.train, strict=True))
+        files = resolve_files(tuple(prefixes.values()), self.data)
         lexicon = Lexicon.of_sequences(read_pairs(*files))
         if self.may_encode:
             lexicon.save(self.run.lexicon)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.lexicon import Lexicon
 
@@ -30,45 +31,48 @@ class TreeGrammar:
         lexicon: the tags of each word.
 
     Raises:
-        ValueError: if the tokenizer has none of the tags.
+        UserError: if a tag is no piece of the tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer, lexicon: Lexicon) -> None:
         ids = _words_of(tokenizer)
         self._lexicon = lexicon
-        self._tags = [tag for tag in lexicon.tags if tag in ids]
-        if not self._tags:
-            raise ValueError("`tokenizer` must have the lexicon's tags as pieces. It has none.")
+        _check_tags(lexicon, ids)
         kinds, closing, tag_columns = np.zeros((3, tokenizer.vocab_size), np.int32)
         for label in (text[1:] for text in ids if text.startswith("(") and text[1:]):
             if f"){label}" in ids:
                 opener, closer = ids[f"({label}"], ids[f"){label}"]
                 kinds[opener], kinds[closer], closing[opener] = _OPEN, _CLOSE, closer
-        for column, tag in enumerate(self._tags, start=1):
+        for column, tag in enumerate(lexicon.tags, start=1):
             kinds[ids[tag]], tag_columns[ids[tag]] = _TAG, column
         self._kinds = tf.constant(kinds)  # int32 [V]
         self._closing = tf.constant(closing)  # int32 [V], what closes an opening bracket
         self._tag_columns = tf.constant(tag_columns)  # int32 [V], 0 for what is no tag
 
-    def words(self, sentences: Sequence[str]) -> np.ndarray:
-        """Which tags each word may have: bool [B, N, G], none of them after the last word."""
+    def context(self, sentences: Sequence[str]) -> np.ndarray:
+        """Which tags each word may have: bool [B, N, G], none of them after the last word.
+
+        A word that no tag fits may have any.
+        """
         split = [sentence.split() for sentence in sentences]
-        allowed = np.zeros((len(split), max(map(len, split)), len(self._tags)), bool)
+        allowed = np.zeros((len(split), max(map(len, split)), len(self._lexicon.tags)), bool)
         for row, words in zip(allowed, split, strict=True):
             for column, word in enumerate(words):
-                known = self._lexicon.tags_of(word)
-                fitting = [tag in known for tag in self._tags]
-                row[column] = fitting if any(fitting) else True
+                fitting = self._lexicon.tags_of(word)
+                row[column] = [not fitting or tag in fitting for tag in self._lexicon.tags]
         return allowed
 
-    def __call__(self, tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        """What may follow `tokens`, int32 [B, W, t], given `words`: bool [B, W, V]."""
+    def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+        """What may follow `tokens`, int32 [B, W, t], of sentences with that `context`: bool
+        [B, W, V]."""
         kinds = tf.gather(self._kinds, tokens)
         is_open = kinds == _OPEN
         done = tf.math.count_nonzero(kinds == _TAG, axis=-1, dtype=tf.int32)  # [B, W]
-        # Behind the last word of all stands one without a tag.
-        words = tf.pad(words, [[0, 0], [0, 1], [1, 0]])
-        tags = tf.gather(words, done, batch_dims=1)  # [B, W, 1 + G]
+        # Behind the last word of all stands one without a tag; only an impossible beam has
+        # more tags than that.
+        context = tf.pad(context, [[0, 0], [0, 1], [1, 0]])
+        done = tf.minimum(done, tf.shape(context)[1] - 1)
+        tags = tf.gather(context, done, batch_dims=1)  # [B, W, 1 + G]
         unfinished = tf.reduce_any(tags, axis=-1, keepdims=True)
         may_open = unfinished & (_run_length(is_open) < LONGEST_CHAIN)[..., tf.newaxis]
         return (
@@ -95,8 +99,23 @@ class TreeGrammar:
 
 
 def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
-    """The grammar of a parsing run; UserError if its lexicon is missing or damaged."""
+    """The grammar of a parsing run.
+
+    Raises:
+        UserError: if its lexicon is missing, damaged, or not of this tokenizer.
+    """
     return TreeGrammar(tokenizer, Lexicon.load(run.lexicon))
+
+
+def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
+    missing = [tag for tag in lexicon.tags if tag not in pieces]
+    if missing or not lexicon.tags:
+        raise UserError(
+            "A parser's tokenizer must have each tag of the training trees as one piece. "
+            f"Received: {len(missing)} of {len(lexicon.tags)} are none, such as "
+            f"{', '.join(missing[:3]) or 'all'}. Train anew, without --set data.tokenizer; "
+            "`parse --unconstrained` does without the tags."
+        )
 
 
 def _words_of(tokenizer: Tokenizer) -> dict[str, int]:
