@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 from command_line import environment
@@ -32,6 +33,14 @@ while count < 2 and time.monotonic() < end:
 time.sleep(0.3)
 open(sys.argv[1], "w").write(str(count))
 """
+
+
+@pytest.fixture(autouse=True)
+def no_nohup() -> Iterator[None]:
+    """The tests hold under `nohup` too, where SIGHUP is ignored on purpose."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def relayed(script, *words):
