@@ -39,6 +39,30 @@ def _train(folder: Path, options: list[str], settings: tuple[str, ...]) -> Train
     return TrainedRun(folder / "run", folder, options, stdout, stderr)
 
 
+def _task_run(
+    factory: pytest.TempPathFactory,
+    task: str,
+    ending: str,
+    lines: Callable[[int, int], list[str]],
+    dev_size: int,
+    settings: tuple[str, ...],
+) -> TrainedRun:
+    """What train.py makes of 300 toy `lines`, with others as the dev set."""
+
+    def make(folder: Path) -> TrainedRun:
+        options = ["--task", task]
+        for option, name, size, seed in (
+            ("--train", "train", 300, 1),
+            ("--valid", "dev", dev_size, 2),
+        ):
+            file = folder / f"{name}.{ending}"
+            file.write_text("".join(f"{line}\n" for line in lines(size, seed)), "utf-8")
+            options += [option, str(file)]
+        return _train(folder, options, settings)
+
+    return made_once(factory, task, make)
+
+
 # Enough to translate most of its training sentences without an error.
 _SETTINGS = (
     "model.vocab_size=600",
@@ -100,16 +124,7 @@ def parsing_run(tmp_path_factory) -> TrainedRun:
 
     Shared by all tests: copy it to change it. `corpus` has train.ptb and dev.ptb.
     """
-
-    def make(folder: Path) -> TrainedRun:
-        for split, size, seed in (("train", 300, 1), ("dev", 30, 2)):
-            text = "".join(f"{tree}\n" for tree in toy_trees(size, seed))
-            (folder / f"{split}.ptb").write_text(text, "utf-8")
-        options = ["--task", "parsing"]
-        options += ["--train", str(folder / "train.ptb"), "--valid", str(folder / "dev.ptb")]
-        return _train(folder, options, _PARSER_SETTINGS)
-
-    return made_once(tmp_path_factory, "parsing", make)
+    return _task_run(tmp_path_factory, "parsing", "ptb", toy_trees, 30, _PARSER_SETTINGS)
 
 
 @pytest.fixture
@@ -150,13 +165,6 @@ def classification_run(tmp_path_factory) -> TrainedRun:
 
     Shared by all tests: copy it to change it. `corpus` has train.tsv and dev.tsv.
     """
-
-    def make(folder: Path) -> TrainedRun:
-        for split, size, seed in (("train", 300, 1), ("dev", 40, 2)):
-            text = "".join(f"{line}\n" for line in toy_labels(size, seed))
-            (folder / f"{split}.tsv").write_text(text, "utf-8")
-        options = ["--task", "classification"]
-        options += ["--train", str(folder / "train.tsv"), "--valid", str(folder / "dev.tsv")]
-        return _train(folder, options, _CLASSIFIER_SETTINGS)
-
-    return made_once(tmp_path_factory, "classification", make)
+    return _task_run(
+        tmp_path_factory, "classification", "tsv", toy_labels, 40, _CLASSIFIER_SETTINGS
+    )

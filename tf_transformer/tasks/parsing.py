@@ -90,7 +90,10 @@ class ParsingTask(SequenceTask):
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
         trees = (read_treebank(Path(name)) for name in run.config.data.valid)
         self._gold = [tree for each in trees for tree in each]
-        self._grammar = TreeGrammar(self.tokenizer, self._lexicon())
+        lexicon = self._lexicon()
+        self._grammar = TreeGrammar(self.tokenizer, lexicon)
+        if may_encode:
+            lexicon.save(run.lexicon)
 
     def _vocabulary_text(self) -> Iterator[str]:
         """The sentences alone: brackets and tags are pieces of their own."""
@@ -103,13 +106,10 @@ class ParsingTask(SequenceTask):
         return {token for file in files for line in read_lines(file) for token in line.split()}
 
     def _lexicon(self) -> Lexicon:
-        """That of the training trees, each file counted once; it stays with the run."""
+        """That of the training trees, each file counted once."""
         prefixes = dict(zip(self.run.config.data.train, self.data.train, strict=True))
         files = resolve_files(tuple(prefixes.values()), self.data)
-        lexicon = Lexicon.of_sequences(read_pairs(*files))
-        if self.may_encode:
-            lexicon.save(self.run.lexicon)
-        return lexicon
+        return Lexicon.of_sequences(read_pairs(*files))
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that parses the dev set with the model's current weights."""
