@@ -50,6 +50,7 @@ class Run:
         self.tokenizer = path / "tokenizer.model"
         self.label_file = path / "labels.json"
         self.lexicon = path / "lexicon.json"
+        self.shortlist = path / "shortlist.npz"
         self.data = path / "data"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"

@@ -52,7 +52,8 @@ def beam_search(
             [B, W] are the last tokens (all BOS when `index`, an int32 scalar, is 0);
             `ancestry` int32 [B, W, index + 1] is, at `[b, w, t]`, the slot in which step t
             of the history of beam w was computed (w itself for t = index). `logits` are
-            float32 [B, W, V], V static. B shrinks as sentences finish.
+            float32 [B, W, V], V static, or at least `candidates.least_tokens(W)`. B shrinks
+            as sentences finish.
         cache: Nest of tensors with dimension 0 = B. An axis of static size 0 may grow;
             the others keep their size.
         max_lengths: int32 [B], the most tokens of each sentence, EOS counted; at least 1.

@@ -33,7 +33,7 @@ def best_candidates(
     Pad and BOS are never chosen. Ties go to the lower beam, then to the lower token id.
 
     Args:
-        logits: float32 [B, W, V], V static.
+        logits: float32 [B, W, V], V static, or at least `least_tokens(W)`.
         log_probs: float32 [B, W], of the beams so far.
         next_token: what the rules of each sentence say. What they exclude keeps its share of
             the probability: log-probabilities are the model's own.
@@ -53,18 +53,26 @@ def best_candidates(
     )
 
 
+def least_tokens(beam_size: int) -> int:
+    """The fewest tokens a search may be among where only the graph knows how many they are."""
+    return (2 * beam_size + len(BANNED_IDS)) * BLOCK_SIZE
+
+
 def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """`tf.math.top_k` of float [B, W, V], ties included, but faster when V is large.
 
     Only the k blocks with the largest maxima can hold one of the k largest values, so the
     rest is never sorted. Blocks stay in the order of their numbers to keep that of ties.
+    Where only the graph knows V, it must be at least k * BLOCK_SIZE.
     """
     width, size = values.shape[1:]
-    if size <= k * BLOCK_SIZE:
+    if size is None:
+        size = tf.shape(values)[-1]
+    elif size <= k * BLOCK_SIZE:
         return tf.math.top_k(values, k)
     padding = [[0, 0], [0, 0], [0, -size % BLOCK_SIZE]]
     values = tf.pad(values, padding, constant_values=-float("inf"))
-    blocks = tf.reshape(values, [-1, width, values.shape[-1] // BLOCK_SIZE, BLOCK_SIZE])
+    blocks = tf.reshape(values, [-1, width, -(-size // BLOCK_SIZE), BLOCK_SIZE])
     _, chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k)
     chosen = tf.sort(chosen, axis=-1)  # [B, W, k]
     survivors = tf.gather(blocks, chosen, batch_dims=2)  # [B, W, k, BLOCK_SIZE]
@@ -81,7 +89,9 @@ def _best_tokens(
 
     k leaves room for banned tokens among the `count` best, unless V is smaller.
     """
-    k = min(count + len(BANNED_IDS), logits.shape[-1])
+    k = count + len(BANNED_IDS)
+    if logits.shape[-1] is not None:
+        k = min(k, logits.shape[-1])
     # One pass for the normaliser and one for the best logits: no [B, W, V] log-softmax.
     normaliser = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)  # [B, W, 1]
     allowed = logits

@@ -113,7 +113,7 @@ def _repeats(tokens: tf.Tensor, size: int) -> tf.Tensor:
 
 def without(logits: tf.Tensor, forbidden: tf.Tensor) -> tf.Tensor:
     """The logits [B, W, V], at -inf for the tokens `forbidden`, int32 [B, W, R]."""
-    vocabulary_size = logits.shape[-1]
+    vocabulary_size = tf.shape(logits)[-1]
     flat = tf.reshape(logits, [-1])
     starts = tf.range(tf.size(flat) // vocabulary_size)[:, tf.newaxis] * vocabulary_size
     beams = tf.reshape(forbidden, [tf.shape(starts)[0], tf.shape(forbidden)[-1]])

@@ -13,6 +13,7 @@ from tf_transformer.config import PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import by_length, padded
 from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.candidates import least_tokens
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.forced import (
     IDS,
@@ -25,6 +26,7 @@ from tf_transformer.decoding.forced import (
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.search import Hypotheses
+from tf_transformer.decoding.shortlist import Shortlist, restricted
 from tf_transformer.models.transformer import Transformer
 
 __all__ = ["Attention", "Hypothesis", "Translator"]
@@ -41,9 +43,10 @@ class Translator(ForcedDecoder):
         decoding: beam size, alpha, lengths and tokens per batch; the paper's by default.
         num_hypotheses: translations to return for each sentence, at most the beam size unless
             they are sampled.
+        shortlist: what a search may translate each sentence with; by default with all tokens.
 
     Raises:
-        ValueError: if the tokenizer's vocabulary is not the model's.
+        ValueError: if the vocabulary of tokenizer or shortlist is not the model's.
     """
 
     def __init__(
@@ -52,10 +55,21 @@ class Translator(ForcedDecoder):
         tokenizer: Tokenizer,
         decoding: DecodingConfig | None = None,
         num_hypotheses: int = 1,
+        shortlist: Shortlist | None = None,
     ) -> None:
         super().__init__(model, tokenizer, decoding or DecodingConfig())
+        if shortlist and shortlist.vocab_size != model.vocab_size:
+            raise ValueError(
+                "`shortlist` must be of the model's vocabulary. Received: shortlist "
+                f"{shortlist.vocab_size}, model {model.vocab_size}."
+            )
         self.num_hypotheses = num_hypotheses
+        self.shortlist = shortlist
         self._finder = functools.cache(self._compile_finder)
+
+    def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "Translator":
+        """A translator with the same model, tokenizer and shortlist."""
+        return Translator(self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist)
 
     def translate(
         self,
@@ -78,8 +92,8 @@ class Translator(ForcedDecoder):
             grammar: what keeps a beam search to well-formed hypotheses.
 
         Raises:
-            ValueError: if there are not as many prefixes as texts, or both `sampling` and
-                `grammar`.
+            ValueError: if there are not as many prefixes as texts, or two of `sampling`,
+                `grammar` and a shortlist.
         """
         if sampling and grammar:
             raise ValueError("`grammar` is for the search. Received: `sampling` as well.")
@@ -131,12 +145,23 @@ class Translator(ForcedDecoder):
             alpha: float32 [B], instead of the configured one; below 0 counts as 0.
             max_lengths: int32 [B], at most so many tokens, within the configured limits.
             grammar, context: see `beam_search`.
+
+        Raises:
+            ValueError: if there are both a grammar and a shortlist.
         """
         if alpha is not None:
             alpha = tf.where(alpha > 0, alpha, 0.0)  # and NaN is not
-        return beam_search(
-            self.model.step_function(),
-            self.model.initial_cache(source),
+        model, choice = self.model, None
+        self._refuse_with_shortlist("grammar", grammar)
+        if self.shortlist:
+            choice = self.shortlist.choose(
+                source, prefix, least_tokens(self.decoding.beam_size)
+            )
+            model = restricted(self.model, choice)
+            prefix = None if prefix is None else tf.gather(choice.places, prefix)
+        found = beam_search(
+            model.step_function(),
+            model.initial_cache(source),
             self._max_lengths(source, max_lengths),
             beam_size=self.decoding.beam_size,
             num_hypotheses=self.num_hypotheses,
@@ -146,6 +171,15 @@ class Translator(ForcedDecoder):
             context=context,
             **self._rules(source),
         )
+        if choice is None:
+            return found
+        return found._replace(tokens=tf.gather(choice.ids, found.tokens))
+
+    def _refuse_with_shortlist(self, name: str, value) -> None:
+        if self.shortlist and value:
+            raise ValueError(
+                f"`{name}` chooses among the whole vocabulary. Received: a shortlist as well."
+            )
 
     def sample(
         self,
@@ -155,7 +189,12 @@ class Translator(ForcedDecoder):
         seed: tf.Tensor,
         prefix: tf.Tensor | None = None,
     ) -> Hypotheses:
-        """As `search`, but draws; `seed` is int32 [B], the seed of each sentence."""
+        """As `search`, but draws; `seed` is int32 [B], the seed of each sentence.
+
+        Raises:
+            ValueError: if there is a shortlist.
+        """
+        self._refuse_with_shortlist("sampling", sampling)
         return sample(
             self.model.step_function(),
             self.model.initial_cache(source),

@@ -178,17 +178,21 @@ class Transformer(TokenModel):
             "past": past,
         }
 
-    def step_function(self):
+    def step_function(self, candidates=None):
         """The step that `decoding.beam_search` calls, one position for every beam.
 
         Make it once, outside the search's loop: it holds the output kernel.
+
+        Args:
+            candidates: int32 [C], the only tokens to compute logits of: these are [B, W, C]
+                then. None: all V.
 
         Returns:
             `step(tokens, index, ancestry, cache) -> (logits, cache)` with tokens [B, W],
             their position `index`, ancestry [B, W, index + 1] (the slot in which each earlier
             step of a beam was computed), float32 logits [B, W, V].
         """
-        output_kernel = self.projection.output_kernel()
+        project = self._projection_to(candidates)
 
         def step(tokens, index, ancestry, cache):
             batch, width = ops.shape(tokens)
@@ -202,10 +206,29 @@ class Transformer(TokenModel):
                 self_mask=_own_history(ancestry, width),
                 memory_mask=cache["memory_mask"],
             )
-            logits = project_to_logits(hidden, output_kernel, self.projection.output_bias)
-            return logits, {**cache, "past": past}
+            return project(hidden), {**cache, "past": past}
 
         return step
+
+    def _projection_to(self, candidates):
+        """A function from hidden states [B, W, D] to logits of the candidates, or of all."""
+        kernel, bias = self.projection.output_kernel(), self.projection.output_bias
+        if candidates is None:
+            return lambda hidden: project_to_logits(hidden, kernel, bias)
+        # Rows of a matrix are gathered faster than its columns.
+        kernel = ops.transpose(ops.take(ops.transpose(kernel), candidates, axis=0))
+        bias = None if bias is None else ops.take(bias, candidates, axis=0)
+        return lambda hidden: _project(hidden, kernel, bias)
+
+
+def _project(hidden, kernel, bias):
+    """`project_to_logits` with a kernel [D, C] of which C is known to the graph alone."""
+    batch, width = ops.shape(hidden)[:2]
+    flat = ops.cast(ops.reshape(hidden, (batch * width, kernel.shape[0])), kernel.dtype)
+    logits = ops.cast(ops.matmul(flat, kernel), "float32")
+    if bias is not None:
+        logits = logits + ops.cast(bias, "float32")
+    return ops.reshape(logits, (batch, width, ops.shape(kernel)[1]))
 
 
 def _embeddings(arguments, policy):

@@ -41,7 +41,7 @@ class Signatures:
         self._translator = translator
         self._tokenizer = translator.tokenizer
         decoding = translator.decoding
-        every = Translator(translator.model, translator.tokenizer, decoding, decoding.beam_size)
+        every = translator.with_decoding(decoding, decoding.beam_size)
         positions = decoding.batch_tokens // decoding.beam_size
         # Functions of their own, so that the graph holds each of them once.
         self._best = in_groups(translator.search, [_IDS], positions)

@@ -250,7 +250,7 @@ def _texts(translator: Translator) -> list[Text]:
 
 
 def _with_all_hypotheses(translator: Translator, decoding: DecodingConfig) -> Translator:
-    return Translator(translator.model, translator.tokenizer, decoding, decoding.beam_size)
+    return translator.with_decoding(decoding, decoding.beam_size)
 
 
 def _strings(texts: Sequence[Text]) -> np.ndarray:

@@ -17,6 +17,7 @@ from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
 from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
@@ -221,6 +222,7 @@ def load_translator(
     num_hypotheses: int = 1,
     others: Sequence[Run] = (),
     precision: str = "float32",
+    shortlist: bool = False,
 ) -> Translator:
     """A translator with the weights of a checkpoint: best, average, last, a step or a file.
 
@@ -234,9 +236,11 @@ def load_translator(
         num_hypotheses: translations to return for each sentence.
         others: runs with the same tokenizer, to decode with as an ensemble.
         precision: float32, or bfloat16.
+        shortlist: search with the run's shortlist only; see `decoding.shortlist`.
 
     Raises:
-        UserError: if a run lacks the checkpoint or a tokenizer, or has another tokenizer.
+        UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
+            tokenizer.
     """
     models = [_load_model(one, checkpoint, precision) for one in (run, *others)]
     tokenizer = Tokenizer(run.tokenizer)
@@ -248,7 +252,8 @@ def load_translator(
                 f"--set data.tokenizer={run.tokenizer}."
             )
     model = Ensemble(models) if others else models[0]
-    return Translator(model, tokenizer, decoding, num_hypotheses)
+    own = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
+    return Translator(model, tokenizer, decoding, num_hypotheses, own)
 
 
 def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer:
