@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from given_pairs import GivenPairs
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.decoding import translation_table
-from tf_transformer.decoding.batches import padded
 from tf_transformer.decoding.translation_table import (
     model1,
     most_probable,
@@ -16,24 +16,7 @@ from tf_transformer.decoding.translation_table import (
 VOCAB_SIZE = 100
 
 
-class Pairs:
-    """A corpus of given ids, EOS appended."""
-
-    def __init__(self, pairs):
-        self._sides = {
-            name: [np.array([*ids, EOS_ID]) for ids in side]
-            for name, side in zip(("source", "target"), zip(*pairs, strict=True), strict=True)
-        }
-        lengths = {name: np.array([*map(len, side)]) for name, side in self._sides.items()}
-        self.source_lengths, self.target_lengths = lengths["source"], lengths["target"]
-
-    def padded(self, side, rows, length):
-        found = padded([self._sides[side][row] for row in rows])
-        assert found.shape[1] == length
-        return found
-
-
-def planted(number: int) -> Pairs:
+def planted(number: int) -> GivenPairs:
     """Token i in 10 to 39 becomes i + 40, in any order; 5 stands anywhere in a target."""
     rng = np.random.default_rng(0)
     pairs = []
@@ -41,7 +24,7 @@ def planted(number: int) -> Pairs:
         source = rng.integers(10, 40, rng.integers(1, 12))
         target = [*(source + 40), *[5] * rng.integers(0, 3)]
         pairs.append((source.tolist(), rng.permutation(target).tolist()))
-    return Pairs(pairs)
+    return GivenPairs(pairs)
 
 
 @pytest.mark.parametrize("chunk_links", [1, 500, 2**22])
@@ -60,7 +43,7 @@ def test_the_first_iteration_shares_each_target_token_evenly(monkeypatch):
     """Of the pairs "a b - x" and "a - x y": x has three possible sources in the first."""
     a, b, x, y = 10, 11, 12, 13
     monkeypatch.setattr(translation_table, "ITERATIONS", 1)
-    links = model1(Pairs([([a, b], [x]), ([a], [x, y])]), np.arange(2), VOCAB_SIZE)
+    links = model1(GivenPairs([([a, b], [x]), ([a], [x, y])]), np.arange(2), VOCAB_SIZE)
     found = dict(
         zip(
             zip(links.sources.tolist(), links.targets.tolist(), strict=True),
@@ -80,7 +63,7 @@ def test_the_first_iteration_shares_each_target_token_evenly(monkeypatch):
 
 
 def test_only_the_given_pairs_count():
-    corpus = Pairs([([10], [50, 51]), ([11, 12], [51]), ([13], [52])])
+    corpus = GivenPairs([([10], [50, 51]), ([11, 12], [51]), ([13], [52])])
     rows = np.array([0, 1])
     assert num_links(corpus, rows) == 2 * 2 + 3 * 1
     assert target_counts(corpus, rows, VOCAB_SIZE)[[50, 51, 52]].tolist() == [1, 2, 0]

@@ -10,6 +10,7 @@ from tf_transformer.cli.options import (
     add_decoding_options,
     add_ensemble_option,
     add_run_options,
+    add_shortlist_option,
     load_translator,
 )
 from tf_transformer.cli.progress import Progress
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser, optional=True)
     add_ensemble_option(parser)
     add_decoding_options(parser)
+    add_shortlist_option(parser)
     parser.add_argument("--source", metavar="FILE", help="text to translate with RUN")
     parser.add_argument("--hypothesis", metavar="FILE", help="translations made elsewhere")
     parser.add_argument(

@@ -11,6 +11,7 @@ from pathlib import Path
 from tf_transformer.cli.options import (
     add_decoding_options,
     add_run_options,
+    add_shortlist_option,
     decoding_config,
     open_run,
 )
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the mean of the last N checkpoints that the run keeps, instead of --checkpoint",
     )
     add_decoding_options(parser)
+    add_shortlist_option(parser)
     parser.add_argument(
         "--precision",
         default="float32",
@@ -66,8 +68,11 @@ def export_run(options: argparse.Namespace, base: Path, version: int | None = No
         from tf_transformer.serving.publish import export
         from tf_transformer.tasks.sequences import load_translator
 
-        translator = load_translator(run, file, decoding, precision=options.precision)
-        card = model_card(run, name, file, decoding, options.precision)
+        precision, shortlist = options.precision, options.shortlist
+        translator = load_translator(
+            run, file, decoding, precision=precision, shortlist=shortlist
+        )
+        card = model_card(run, name, file, decoding, precision, shortlist)
         return export(translator, base, version, card)
 
 

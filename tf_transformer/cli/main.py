@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": "print BLEU and chrF of a run or a file, or the F1 of trees",
     "score": "print the log-probability of translations",
     "export": "write a SavedModel for TF Serving, after a self-test",
+    "shortlist": "learn which tokens a sentence may be translated with",
     "average": "average the weights of checkpoints",
     "serve": "serve a run or a SavedModel over HTTP",
     "client": "translate stdin to stdout by a served model",

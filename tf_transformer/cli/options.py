@@ -46,6 +46,16 @@ def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
+    """--shortlist."""
+    parser.add_argument(
+        "--shortlist",
+        action="store_true",
+        help="translate each sentence with tokens that are likely for it, faster on a CPU; "
+        "made by tf-transformer shortlist RUN",
+    )
+
+
 def open_run(path: str, task: str = "translation"):
     """A run of the task that a command is for; UserError if it is of another."""
     from tf_transformer.run import Run
@@ -120,4 +130,11 @@ def load_translator(
 
     from tf_transformer.tasks.sequences import load_translator
 
-    return load_translator(run, options.checkpoint, decoding, num_hypotheses, others)
+    return load_translator(
+        run,
+        options.checkpoint,
+        decoding,
+        num_hypotheses,
+        others,
+        shortlist=getattr(options, "shortlist", False),
+    )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.export import export_run
+from tf_transformer.cli.options import add_shortlist_option
 from tf_transformer.errors import UserError
 from tf_transformer.serving.versions import is_version, versions
 
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-waiting", type=int, default=256, metavar="ROWS", help="in the queue"
     )
+    add_shortlist_option(parser)
 
 
 # The most of --deadline is a day: more is a mistake, and infinity no number of milliseconds.
@@ -68,7 +70,7 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.serving.batcher import Batcher
     from tf_transformer.serving.session import SavedModelSession
 
-    with saved_model(Path(options.model)) as path:
+    with saved_model(Path(options.model), options.shortlist) as path:
         name = options.name or _name(Path(options.model), path)
         if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
             raise UserError(
@@ -95,9 +97,17 @@ def command(options: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def saved_model(path: Path) -> Iterator[Path]:
-    """The folder of a SavedModel: `path`, its newest version, or an export of the run."""
+def saved_model(path: Path, shortlist: bool = False) -> Iterator[Path]:
+    """The folder of a SavedModel: `path`, its newest version, or an export of the run.
+
+    Raises:
+        UserError: if a shortlist is wanted of a SavedModel, or as `export_run` raises it.
+    """
     found = {number: part for number, part in versions(path).items() if part.is_dir()}
+    if shortlist and (found or (path / "saved_model.pb").exists()):
+        raise UserError(
+            f"--shortlist is for a run. Received: {path}, a SavedModel. Give it to export.py."
+        )
     if (path / "saved_model.pb").exists():
         yield path
     elif found:
@@ -105,7 +115,11 @@ def saved_model(path: Path) -> Iterator[Path]:
     else:
         with tempfile.TemporaryDirectory() as folder:
             options = argparse.Namespace(
-                run=str(path), checkpoint=None, average=None, precision="float32"
+                run=str(path),
+                checkpoint=None,
+                average=None,
+                precision="float32",
+                shortlist=shortlist,
             )
             yield export_run(options, Path(folder) / "model")
 

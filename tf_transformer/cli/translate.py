@@ -12,6 +12,7 @@ from tf_transformer.cli.options import (
     add_decoding_options,
     add_ensemble_option,
     add_run_options,
+    add_shortlist_option,
     load_translator,
 )
 from tf_transformer.cli.progress import Progress
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     add_ensemble_option(parser)
     add_decoding_options(parser)
+    add_shortlist_option(parser)
     parser.add_argument(
         "--n-best",
         type=int,
@@ -111,6 +113,8 @@ def _sampling(options: argparse.Namespace) -> SamplingConfig | None:
     given = {name: value for name, value in given.items() if value is not None}
     if options.sample and (options.beam, options.alpha) != (None, None):
         raise UserError("--sample draws and does not search: leave out --beam and --alpha.")
+    if options.sample and options.shortlist:
+        raise UserError("--shortlist is for the search. Received: --sample as well.")
     if options.sample:
         return SamplingConfig(**given)
     if given:

@@ -13,7 +13,12 @@ from tf_transformer.training.evaluation import score_of
 
 
 def model_card(
-    run: Run, checkpoint: str, file: Path, decoding: DecodingConfig, precision: str
+    run: Run,
+    checkpoint: str,
+    file: Path,
+    decoding: DecodingConfig,
+    precision: str,
+    shortlist: bool = False,
 ) -> dict[str, Any]:
     """What is known of an export.
 
@@ -23,6 +28,7 @@ def model_card(
         file: the checkpoint's file.
         decoding: what the export decodes with.
         precision: what it computes in.
+        shortlist: whether it searches with the run's shortlist only.
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -30,6 +36,7 @@ def model_card(
         "precision": precision,
         "decoding": dataclasses.asdict(decoding),
         "tokenizer_sha256": sha256(run.tokenizer),
+        "shortlist_sha256": sha256(run.shortlist) if shortlist else None,
         "evaluation_of_these_weights": _own_evaluation(run, file),
         "best_evaluation": best_record(run),
         "data": _data(run),

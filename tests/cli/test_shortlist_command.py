@@ -1,0 +1,122 @@
+"""`shortlist`, and the --shortlist of other commands."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from command_line import assert_refused, stdin_of
+
+from tf_transformer.cli.main import main
+from tf_transformer.decoding.shortlist import Shortlist
+from tf_transformer.run import Run
+from tf_transformer.serving.publish import CARD
+from tf_transformer.serving.session import SavedModelSession
+
+VOCAB_SIZE = 600
+
+
+@pytest.fixture(scope="module")
+def listed(trained_run, tmp_path_factory):
+    """A copy of the run with a shortlist."""
+    path = tmp_path_factory.mktemp("listed") / "run"
+    shutil.copytree(trained_run.path, path)
+    assert main(["shortlist", str(path), "--translations", "10", "--frequent", "20"]) == 0
+    return path
+
+
+def translated(capsys, run, file, *options: str) -> list[str]:
+    with stdin_of(file):
+        assert main(["translate", str(run), *options]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_it_prints_what_it_covers_and_is_the_same_every_time(listed, copied, capsys):
+    command = ["shortlist", str(copied), "--translations", "10", "--frequent", "20"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    patterns = [
+        r"learning from 300 pairs, [\d,]+ links",
+        r".*shortlist\.npz",
+        r"dev set: (\d+) of 600 tokens for a sentence in the mean",
+        r"covered: ([\d.]+)% of ([\d,]+) target tokens",
+    ]
+    found = [re.fullmatch(*both) for both in zip(patterns, lines, strict=True)]
+    assert 30 < int(found[2][1]) < 300
+    assert 90 < float(found[3][1]) <= 100
+    one, other = (
+        Shortlist.read(Run.open(run).shortlist, VOCAB_SIZE) for run in (listed, copied)
+    )
+    np.testing.assert_array_equal(one.table, other.table)
+    np.testing.assert_array_equal(one.frequent, other.frequent)
+    assert one.table.shape == (VOCAB_SIZE, 10)
+    assert len(one.frequent) == 20
+
+
+def test_text_takes_the_place_of_data_that_is_gone(trained_run, copied, capsys, monkeypatch):
+    shutil.rmtree(copied / "data")
+    monkeypatch.chdir(copied)
+    assert_refused(capsys, ["shortlist", "."], "Or give --train PREFIX")
+    command = ["shortlist", ".", "--train", str(trained_run.corpus / "train")]
+    assert main([*command, "--pairs", "100"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"learning from \d\d pairs", out)
+    assert "held-out pairs: " in out
+    assert not (copied / "data").exists()
+
+
+def test_translations_are_those_of_the_export(listed, trained_run, tmp_path, capsys):
+    source = trained_run.corpus / "dev.en"
+    expected = translated(capsys, listed, source, "--shortlist", "--beam", "3")
+    assert len(expected) == 40
+    models = tmp_path / "models"
+    command = ["export", str(listed), "--shortlist", "--beam", "3", "--output", str(models)]
+    assert main(command) == 0
+    with SavedModelSession(models / "1") as session:
+        lines = np.array(trained_run.lines("dev.en"), object)
+        answer = session.run("serving_default", {"text": lines})
+    assert [text.decode() for text in answer["translation"]] == expected
+    card = json.loads((models / "1" / CARD).read_text("utf-8"))
+    assert len(card["shortlist_sha256"]) == 64
+
+
+def test_evaluate_takes_it_and_scores_nearly_as_without(listed, trained_run, capsys):
+    files = [str(trained_run.corpus / f"dev.{language}") for language in ("en", "de")]
+    command = ["evaluate", str(listed), "--source", files[0], "--reference", files[1]]
+    scores = []
+    for options in ([], ["--shortlist"], ["--shortlist", "--ensemble", str(listed)]):
+        assert main([*command, *options]) == 0
+        scores.append(float(re.search(r"BLEU ([\d.]+)", capsys.readouterr().out)[1]))
+    assert scores[1] == pytest.approx(scores[0], abs=3)
+    assert scores[2] == pytest.approx(scores[1], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("translate run --shortlist", "There is no run/shortlist.npz. Make it first"),
+        ("export run --shortlist --output out", "There is no run/shortlist.npz"),
+        ("serve run --shortlist", "There is no run/shortlist.npz"),
+        (
+            "serve models --shortlist",
+            "--shortlist is for a run. Received: models, a SavedModel",
+        ),
+        ("translate run --shortlist --sample", "--shortlist is for the search"),
+        ("shortlist run --pairs 1", "--pairs must be at least 2. Received: 1"),
+        ("shortlist run --translations 0", "--translations must be at least 1"),
+        ("shortlist run --frequent -1", "--frequent must be at least 0"),
+        ("shortlist run --train none", "There is no none.en"),
+        ("shortlist run --train uneven", "same number of lines"),
+        ("shortlist run --train empty", "no usable pair"),
+        ("shortlist thesis", "is not a run directory"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(workplace, capsys, arguments, expected):
+    assert_refused(capsys, arguments.split(), re.escape(expected))
+
+
+def test_a_shortlist_of_another_vocabulary_is_refused(workplace, capsys):
+    Shortlist(np.zeros((7, 1)), np.array([4])).write(workplace / "run" / "shortlist.npz")
+    expected = "must be of the model's 600 tokens. Received: one of 7"
+    assert_refused(capsys, ["translate", "run", "--shortlist"], expected)
