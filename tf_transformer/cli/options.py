@@ -51,8 +51,8 @@ def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shortlist",
         action="store_true",
-        help="translate each sentence with tokens that are likely for it, faster on a CPU; "
-        "made by tf-transformer shortlist RUN",
+        help="translate each sentence with tokens that are likely for it alone; made by "
+        "tf-transformer shortlist RUN",
     )
 
 
