@@ -55,7 +55,7 @@ def best_candidates(
 
 def least_tokens(beam_size: int) -> int:
     """The fewest tokens a search may be among where only the graph knows how many they are."""
-    return (2 * beam_size + len(BANNED_IDS)) * BLOCK_SIZE
+    return (2 * beam_size + len(BANNED_IDS) + 1) * BLOCK_SIZE
 
 
 def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -82,25 +82,43 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     return best, block * BLOCK_SIZE + position % BLOCK_SIZE
 
 
+def log_sum_exp(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
+    """log(sum(exp(logits))) over V: [B, W, V] -> [B, W, 1].
+
+    A token's logit less its log-probability is that, whichever token it is. The softmax is one
+    operation, where `tf.reduce_logsumexp` is four, each over all logits.
+
+    Args:
+        logits: float32 [B, W, V].
+        likely: int32 [B, W, 1], the most probable token, whose probability cannot underflow.
+    """
+    probability = tf.gather(tf.nn.softmax(logits), likely, batch_dims=2)
+    return tf.gather(logits, likely, batch_dims=2) - tf.math.log(probability)
+
+
 def _best_tokens(
     logits: tf.Tensor, count: int, next_token: NextToken
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The next tokens [B, W, k] worth considering and their log-probabilities [B, W, k].
 
-    k leaves room for banned tokens among the `count` best, unless V is smaller.
+    k leaves room for banned tokens and EOS among the `count` best, unless V is smaller.
     """
-    k = count + len(BANNED_IDS)
+    k = count + len(BANNED_IDS) + 1
     if logits.shape[-1] is not None:
         k = min(k, logits.shape[-1])
-    # One pass for the normaliser and one for the best logits: no [B, W, V] log-softmax.
-    normaliser = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)  # [B, W, 1]
     allowed = logits
     if next_token.forbidden is not None:
         allowed = without(logits, next_token.forbidden)
     if next_token.allowed is not None:
         allowed = tf.where(next_token.allowed, allowed, -float("inf"))
     best_logits, tokens = blocked_top_k(allowed, k)
+    free = allowed is logits
+    likely = tokens[..., :1] if free else tf.argmax(logits, -1, tf.int32)[..., tf.newaxis]
+    normaliser = log_sum_exp(logits, likely)
     banned = tf.reduce_any(tokens[..., tf.newaxis] == BANNED_IDS, axis=-1)
+    if next_token.must_go_on is not None:
+        must_go_on = next_token.must_go_on[:, tf.newaxis, tf.newaxis]
+        banned |= must_go_on & (tokens == EOS_ID)
     log_probs = tf.where(banned, -float("inf"), best_logits - normaliser)
     return force(tokens, log_probs, logits, normaliser, next_token)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, NotRequired, Protocol, TypedDict
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.config import PAD_ID
 
 
 class Rules(TypedDict):
@@ -28,6 +28,7 @@ class NextToken(NamedTuple):
     """What the rules say of the next token; None where they say nothing."""
 
     must_end: tf.Tensor  # bool [B], whether it is EOS
+    must_go_on: tf.Tensor | None = None  # bool [B], whether it is not EOS
     forced: tf.Tensor | None = None  # int32 [B], what it is, PAD where it is free
     forbidden: tf.Tensor | None = None  # int32 [B, W, R], what it is not, or PAD
     allowed: tf.Tensor | None = None  # bool [B, W, V], what a grammar lets it be
@@ -81,19 +82,15 @@ def next_token(
     A forced token stands above all else, EOS at the length limit above a minimum length and a
     grammar.
     """
-    forced, forbidden = None, []
+    forced = None
     if "prefix" in rules:
         last = tf.shape(rules["prefix"])[1] - 1
         forced = tf.gather(rules["prefix"], tf.minimum(index, last), axis=1)
-    if no_repeat_ngram:
-        forbidden.append(_repeats(tokens, no_repeat_ngram))
-    if "min_lengths" in rules:
-        early = tf.where(rules["min_lengths"] > index + 1, EOS_ID, PAD_ID)  # [B]
-        forbidden.append(tf.tile(early[:, tf.newaxis, tf.newaxis], [1, tokens.shape[1], 1]))
     return NextToken(
         must_end=rules["max_lengths"] <= index + 1,
+        must_go_on=rules["min_lengths"] > index + 1 if "min_lengths" in rules else None,
         forced=forced,
-        forbidden=tf.concat(forbidden, axis=-1) if forbidden else None,
+        forbidden=_repeats(tokens, no_repeat_ngram) if no_repeat_ngram else None,
         allowed=grammar(tokens, rules["context"]) if grammar else None,
     )
 

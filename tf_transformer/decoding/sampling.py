@@ -5,7 +5,7 @@ B batch, W samples of a sentence, V vocabulary, k tokens that may be drawn.
 
 import tensorflow as tf
 
-from tf_transformer.config import TEMPERATURES
+from tf_transformer.config import EOS_ID, TEMPERATURES
 from tf_transformer.decoding.beam_search import check_no_repeat
 from tf_transformer.decoding.candidates import BANNED_IDS, Candidates, blocked_top_k, force
 from tf_transformer.decoding.rules import NextToken, make_rules, next_token, without
@@ -112,6 +112,9 @@ def _candidates(logits, log_probs, allowed: NextToken, draw) -> Candidates:
     """One extension of each beam, [B, W]: `draw` takes logits and gives tokens."""
     beam_size, vocabulary_size = logits.shape[1:]
     banned = tf.reduce_any(tf.range(vocabulary_size)[:, tf.newaxis] == BANNED_IDS, axis=-1)
+    if allowed.must_go_on is not None:
+        ends = tf.range(vocabulary_size) == EOS_ID
+        banned |= allowed.must_go_on[:, tf.newaxis, tf.newaxis] & ends
     possible = tf.where(banned, -float("inf"), logits)
     if allowed.forbidden is not None:
         possible = without(possible, allowed.forbidden)

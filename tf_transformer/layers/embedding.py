@@ -34,7 +34,7 @@ def project_to_logits(hidden, kernel, bias=None):
     logits = ops.cast(ops.matmul(flat, kernel), "float32")
     if bias is not None:
         logits = logits + ops.cast(bias, "float32")
-    return ops.reshape(logits, (batch, length, kernel.shape[1]))
+    return ops.reshape(logits, (batch, length, ops.shape(kernel)[1]))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -114,9 +114,12 @@ class PositionalEmbedding(keras.layers.Layer):
             encoded = sinusoidal_positions(positions, self.d_model)
         return ops.cast(embedded, self.compute_dtype) + ops.cast(encoded, self.compute_dtype)
 
-    def output_kernel(self):
-        """The embeddings as an output projection, [D, V]."""
-        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
+    def output_kernel(self, candidates=None):
+        """The embeddings as an output projection, [D, V]; [D, C] of the candidates, int [C]."""
+        rows = self.embeddings
+        if candidates is not None:
+            rows = ops.take(rows, candidates, axis=0)
+        return ops.transpose(ops.cast(rows, self.compute_dtype))
 
     def compute_mask(self, inputs, mask=None):
         # Keras does not say whether the call was reversed: ids have rank 2. Logits carry no
@@ -162,9 +165,12 @@ class OutputProjection(keras.layers.Layer):
         if self.use_bias:
             self.output_bias = _add_output_bias(self)
 
-    def output_kernel(self):
-        """[D, V]."""
-        return ops.cast(self.kernel, self.compute_dtype)
+    def output_kernel(self, candidates=None):
+        """[D, V]; [D, C] of the candidates, int [C]."""
+        columns = self.kernel
+        if candidates is not None:
+            columns = ops.take(columns, candidates, axis=1)
+        return ops.cast(columns, self.compute_dtype)
 
     def call(self, inputs):
         return project_to_logits(inputs, self.output_kernel(), self.output_bias)

@@ -1,6 +1,10 @@
 """The position-wise feed-forward network (paper 3.3) and Add & Norm (Figure 1)."""
 
 import keras
+from keras import ops
+
+from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.normalization import LayerNormalization
 
 ACTIVATIONS = ("relu", "swish")
 NORM_EPSILON = 1e-6
@@ -37,7 +41,9 @@ class FeedForward(keras.layers.Layer):
         self.outer.build((*inputs_shape[:-1], self.d_ff))
 
     def call(self, inputs):
-        return self.outer(self.inner(inputs))
+        # In two dimensions TensorFlow fuses product, bias and ReLU.
+        flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        return ops.reshape(self.outer(self.inner(flat)), ops.shape(inputs))
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -76,10 +82,8 @@ class AddAndNorm(keras.layers.Layer):
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
         policy = self.dtype_policy
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=norm_epsilon, name="norm", dtype=policy
-        )
+        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
+        self.norm = LayerNormalization(epsilon=norm_epsilon, name="norm", dtype=policy)
         self.supports_masking = True
 
     def build(self, inputs_shape, sublayer_output_shape=None):

@@ -3,7 +3,9 @@
 import keras
 
 from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.feed_forward import NORM_EPSILON, AddAndNorm, FeedForward
+from tf_transformer.layers.normalization import LayerNormalization
 
 
 class TransformerLayer(keras.layers.Layer):
@@ -88,13 +90,13 @@ class Stack(TransformerLayer):
     def add_sublayers(self):
         policy = self.dtype_policy
         dropout, norm_first = self.arguments["dropout"], self.arguments["norm_first"]
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
+        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
         self.layers = [
             self.layer_class(**self.arguments, name=f"layer_{i}", dtype=policy)
             for i in range(self.num_layers)
         ]
         self.norm = (
-            keras.layers.LayerNormalization(
+            LayerNormalization(
                 epsilon=self.arguments["norm_epsilon"], name="norm", dtype=policy
             )
             if norm_first

@@ -192,7 +192,10 @@ class Transformer(TokenModel):
             their position `index`, ancestry [B, W, index + 1] (the slot in which each earlier
             step of a beam was computed), float32 logits [B, W, V].
         """
-        project = self._projection_to(candidates)
+        output_kernel = self.projection.output_kernel(candidates)
+        output_bias = self.projection.output_bias
+        if candidates is not None and output_bias is not None:
+            output_bias = ops.take(output_bias, candidates, axis=0)
 
         def step(tokens, index, ancestry, cache):
             batch, width = ops.shape(tokens)
@@ -206,29 +209,10 @@ class Transformer(TokenModel):
                 self_mask=_own_history(ancestry, width),
                 memory_mask=cache["memory_mask"],
             )
-            return project(hidden), {**cache, "past": past}
+            logits = project_to_logits(hidden, output_kernel, output_bias)
+            return logits, {**cache, "past": past}
 
         return step
-
-    def _projection_to(self, candidates):
-        """A function from hidden states [B, W, D] to logits of the candidates, or of all."""
-        kernel, bias = self.projection.output_kernel(), self.projection.output_bias
-        if candidates is None:
-            return lambda hidden: project_to_logits(hidden, kernel, bias)
-        # Rows of a matrix are gathered faster than its columns.
-        kernel = ops.transpose(ops.take(ops.transpose(kernel), candidates, axis=0))
-        bias = None if bias is None else ops.take(bias, candidates, axis=0)
-        return lambda hidden: _project(hidden, kernel, bias)
-
-
-def _project(hidden, kernel, bias):
-    """`project_to_logits` with a kernel [D, C] of which C is known to the graph alone."""
-    batch, width = ops.shape(hidden)[:2]
-    flat = ops.cast(ops.reshape(hidden, (batch * width, kernel.shape[0])), kernel.dtype)
-    logits = ops.cast(ops.matmul(flat, kernel), "float32")
-    if bias is not None:
-        logits = logits + ops.cast(bias, "float32")
-    return ops.reshape(logits, (batch, width, ops.shape(kernel)[1]))
 
 
 def _embeddings(arguments, policy):

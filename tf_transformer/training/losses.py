@@ -15,16 +15,18 @@ def softmax_statistics(labels, logits, first_label: int = 0):
         first_label: the label that column 0 of the logits stands for.
 
     Returns:
-        exp(logits - maximum) [B, T, V]; its sum over V, the maximum and the label's logit,
-        [B, T] each; without T where `labels` have none.
+        The softmax [B, T, V]; the logarithm of the sum of exp(logits), the maximum and the
+        label's logit, [B, T] each; without T where `labels` have none.
     """
+    # One operation; exponentials and their sum by themselves are three more over all logits.
+    probabilities = ops.softmax(logits, axis=-1)
     maximum = ops.max(logits, axis=-1)
-    exponentials = ops.exp(logits - maximum[..., None])
-    total = ops.sum(exponentials, axis=-1)
+    # The largest probability cannot underflow.
+    log_sum = maximum - ops.log(ops.max(probabilities, axis=-1))
     vocab_size = logits.shape[-1]
     positions = _label_positions(labels, vocab_size, first_label)
     label_logits = ops.take(ops.reshape(logits, (-1,)), positions)
-    return exponentials, total, maximum, ops.reshape(label_logits, ops.shape(labels))
+    return probabilities, log_sum, maximum, ops.reshape(label_logits, ops.shape(labels))
 
 
 def _label_positions(labels, vocab_size: int, first_label: int):
@@ -55,7 +57,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float, first_label: 
 
     @ops.custom_gradient
     def cross_entropy(logits):
-        exponentials, total, maximum, label_logits = softmax_statistics(
+        probabilities, log_sum, _, label_logits = softmax_statistics(
             labels, logits, first_label
         )
         smooth = (1 - label_smoothing) * label_logits
@@ -64,15 +66,17 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float, first_label: 
 
         def gradient(upstream):
             scale = upstream[..., None]
-            grad = (exponentials / total[..., None] - label_smoothing / vocab_size) * scale
-            flat = ops.reshape(grad, (-1,))
-            at_label = ops.exp(label_logits - maximum) / total - label_smoothing / vocab_size
-            at_label = (at_label - (1 - label_smoothing)) * upstream
+            grad = (probabilities - label_smoothing / vocab_size) * scale
             positions = _label_positions(labels, vocab_size, first_label)
-            flat = ops.scatter_update(flat, positions[:, None], ops.reshape(at_label, (-1,)))
+            at_label = ops.take(ops.reshape(probabilities, (-1,)), positions) - (
+                1 - label_smoothing + label_smoothing / vocab_size
+            )
+            at_label = at_label * ops.reshape(upstream, (-1,))
+            flat = ops.reshape(grad, (-1,))
+            flat = ops.scatter_update(flat, positions[:, None], at_label)
             return ops.reshape(flat, ops.shape(logits))
 
-        return maximum + ops.log(total) - smooth, gradient
+        return log_sum - smooth, gradient
 
     return cross_entropy(ops.cast(logits, "float32"))
 

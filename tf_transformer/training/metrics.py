@@ -45,8 +45,8 @@ class Perplexity(_TokenMean):
         super().__init__(name=name, **kwargs)
 
     def token_values(self, labels, logits):
-        _, total, maximum, label_logits = softmax_statistics(labels, logits, self.first_label)
-        return maximum + ops.log(total) - label_logits
+        _, log_sum, _, label_logits = softmax_statistics(labels, logits, self.first_label)
+        return log_sum - label_logits
 
     def result(self):
         return ops.exp(super().result())

@@ -1,0 +1,58 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.layers.normalization import LayerNormalization
+
+
+def _outputs_and_gradients(layer, inputs, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs)
+    return outputs, *tape.gradient(outputs, [inputs, layer.gamma, layer.beta], upstream)
+
+
+def _pair(dtype):
+    """Ours and Keras's with the same random scale and offset."""
+    rng = np.random.default_rng(1)
+    weights = [rng.uniform(0.5, 2, 16), rng.normal(size=16)]
+    layers = [
+        of(epsilon=1e-6, dtype=dtype)
+        for of in (LayerNormalization, keras.layers.LayerNormalization)
+    ]
+    for layer in layers:
+        layer.build((None, None, 16))
+        layer.set_weights(weights)
+    return layers
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-5)])
+@pytest.mark.parametrize("shape", [(5, 7, 16), (4, 16)])
+def test_equals_keras_with_its_gradients(dtype, tolerance, shape):
+    rng = np.random.default_rng(0)
+    inputs = tf.constant(rng.normal(3, 2, shape), dtype)
+    upstream = tf.constant(rng.normal(size=shape), dtype)
+    ours, theirs = (_outputs_and_gradients(layer, inputs, upstream) for layer in _pair(dtype))
+    for own, other in zip(ours, theirs, strict=True):
+        assert own.dtype == other.dtype
+        np.testing.assert_allclose(own, other, rtol=tolerance, atol=tolerance)
+
+
+def test_half_precision_is_computed_in_float32():
+    rng = np.random.default_rng(0)
+    inputs = tf.constant(rng.normal(100, 10, (64, 16)), tf.bfloat16)
+    layer = LayerNormalization(dtype="mixed_bfloat16")
+    outputs = layer(inputs)
+    assert outputs.dtype == tf.bfloat16
+    exact = tf.cast(inputs, tf.float32).numpy()
+    exact = (exact - exact.mean(-1, keepdims=True)) / exact.std(-1, keepdims=True)
+    np.testing.assert_allclose(tf.cast(outputs, tf.float32), exact, atol=0.02)
+
+
+def test_equal_values_stay_finite():
+    inputs = tf.fill((2, 16), 7.0)
+    layer = _pair("float32")[0]
+    outputs, *gradients = _outputs_and_gradients(layer, inputs, tf.ones((2, 16)))
+    np.testing.assert_allclose(outputs, np.tile(layer.beta.numpy(), (2, 1)))
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
