@@ -56,11 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
     """The contenders; for natural lengths those with our weights."""
-    own = [(f"{OURS} {precision}", precision) for precision in options.precisions]
-    found = [
-        Spec(name.removesuffix(" float32"), "decoding_ours", options=_options(work, precision))
-        for name, precision in own
-    ]
+    found = []
+    for precision in options.precisions:
+        name, given = f"{OURS} {precision}".removesuffix(" float32"), _options(work, precision)
+        found.append(Spec(name, "decoding_ours", options=given))
+        if options.shortlist:
+            given = given | {"shortlist": True}
+            found.append(Spec(f"{name}, shortlist", "decoding_ours", options=given))
     peers = {
         "ctranslate2": ("CTranslate2", "ctranslate2", "ctranslate2", "float32"),
         "ctranslate2-int8": ("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
@@ -101,6 +103,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--precisions", nargs="+", choices=("float32", "bfloat16"), default=["float32"],
         help="of ours",
     )  # fmt: skip
+    parser.add_argument(
+        "--shortlist",
+        action="store_true",
+        help="ours with a shortlist of the vocabulary as well",
+    )
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
     if "float32" not in options.precisions:

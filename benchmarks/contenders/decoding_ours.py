@@ -9,26 +9,33 @@ from harness.sentences import EOS, Work, decode, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.forced import IDS
+from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.training.checkpoints import load_weights
 
 
-def setup(work: str, precision: str) -> dict:
+def setup(work: str, precision: str, shortlist: bool = False) -> dict:
     """Args:
     work: the folder of the work.
     precision: "float32" or "bfloat16".
+    shortlist: whether to search among the tokens that are likely for a sentence.
     """
     given = Work(work)
     model = Transformer(**given.model, dtype=precision, name="transformer")
     load_weights(given.folder / "weights.npz", model)
+    tokens = (
+        Shortlist.read(given.folder / "shortlist.npz", model.vocab_size) if shortlist else None
+    )
 
     @functools.cache
     def searcher(beam: int, forced: int, alpha: float):
         """`search(rows)`: the best hypothesis of each, ids with EOS."""
         limits = {"min_length": forced, "max_length": forced} if forced else {}
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
-        translator = Translator(model, _Vocabulary(model.vocab_size), decoding)
+        translator = Translator(
+            model, _Vocabulary(model.vocab_size), decoding, shortlist=tokens
+        )
         graph = tf.function(lambda ids: translator.search(ids), [IDS], autograph=False)
 
         def search(rows):

@@ -1,7 +1,8 @@
 """Makes what decoding is measured on: sentences, and the same weights for every library.
 
 A folder of weights.npz (ours), marian.npz (named as Hugging Face's MarianMT has them), ct2/
-(CTranslate2), model.json, pieces.json and sentences.json.
+(CTranslate2), shortlist.npz (the tokens that are likely for a sentence), model.json,
+pieces.json and sentences.json.
 """
 
 import json
@@ -18,11 +19,13 @@ from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.files import replacing_folder
 from tf_transformer.layers.embedding import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.sequences import build_model
+from tf_transformer.tasks.shortlist import Pairs, learn, own_pairs
 from tf_transformer.training.checkpoints import load_weights, save_weights
 
 _NEVER = -1e4  # the logit of pad and BOS, which our search never chooses
@@ -44,6 +47,9 @@ def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
             save_weights(folder / "weights.npz", transformer)
             np.savez(folder / "marian.npz", **marian_tensors(transformer))
             to_ctranslate2(transformer, tokenizer, folder / "ct2")
+            _shortlist(Path(corpus), run, transformer.vocab_size).write(
+                folder / "shortlist.npz"
+            )
             pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
             _write(folder / "pieces.json", [piece.decode() for piece in pieces])
             _write(folder / "model.json", transformer.arguments)
@@ -62,6 +68,16 @@ def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
         lines = list(read_lines(corpus / "source.txt"))
         ids = tokenizer.tokenize(tf.constant(lines)).to_list()
     return sorted((row for row in ids if row), key=len)
+
+
+def _shortlist(corpus: Path, run: str | None, vocab_size: int) -> Shortlist:
+    """As `tf-transformer shortlist` makes it: of the run's own text, or of the corpus."""
+    if run:
+        pairs, _ = own_pairs(Run.open(run), 200_000)
+    else:
+        encoded = EncodedCorpus.open(corpus / "encoded")
+        pairs = Pairs(encoded, np.arange(len(encoded)))
+    return learn(pairs, vocab_size, translations=50, frequent=100, progress=lambda *_: None)
 
 
 def _write(path: Path, what) -> None:
