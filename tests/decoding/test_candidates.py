@@ -5,7 +5,12 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.decoding.candidates import BLOCK_SIZE, best_candidates, blocked_top_k
+from tf_transformer.decoding.candidates import (
+    BLOCK_SIZE,
+    best_candidates,
+    blocked_top_k,
+    log_sum_exp,
+)
 from tf_transformer.decoding.rules import NextToken
 
 
@@ -97,3 +102,28 @@ def test_a_sentence_at_its_limit_may_only_end():
 def test_a_step_with_the_wrong_number_of_beams_is_refused():
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="[Ss]hape"):
         best_candidates(tf.zeros([2, 3, 8]), tf.zeros([2, 4]), free(2))
+
+
+@pytest.mark.parametrize("size", [40, 2000])  # sorted at once, and in blocks
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_sentence_that_must_go_on_has_all_its_candidates_but_the_end(size, width):
+    logits = coarse_normal((2, width, size), 1_000_000)
+    logits[..., [PAD_ID, BOS_ID, EOS_ID]] = 9.0  # the three best of all
+    log_probs = -np.arange(2.0 * width, dtype=np.float32).reshape(2, width)
+    rules = free(2)._replace(must_go_on=tf.constant([True, False]))
+    found = best_candidates(tf.constant(logits), tf.constant(log_probs), rules)
+    assert (found.last_tokens[0].numpy() != EOS_ID).all()
+    assert EOS_ID in found.last_tokens[1].numpy()
+    totals = log_probs[0, :, np.newaxis] + tf.nn.log_softmax(logits[0]).numpy()
+    totals[:, [PAD_ID, BOS_ID, EOS_ID]] = -np.inf
+    best = np.sort(totals.ravel())[::-1][: found.log_probs.shape[1]]
+    np.testing.assert_allclose(found.log_probs[0], best, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 3000.0])
+def test_log_sum_exp_is_exact_for_small_and_large_logits(scale):
+    logits = (scale * np.random.default_rng(0).normal(size=(2, 3, 500))).astype(np.float32)
+    likely = logits.argmax(-1)[..., np.newaxis].astype(np.int32)
+    found = log_sum_exp(tf.constant(logits), tf.constant(likely))
+    exact = np.logaddexp.reduce(logits.astype(np.float64), axis=-1)
+    np.testing.assert_allclose(found[..., 0], exact, rtol=1e-6)
