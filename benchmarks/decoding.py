@@ -128,6 +128,7 @@ def _work(options: argparse.Namespace) -> str:
         model=sizes | {"vocab_size": options.vocab_size},
         run=run and str(run),
         number=max(*options.batch_sizes, 64),
+        shortlist=options.shortlist,
     )
 
 

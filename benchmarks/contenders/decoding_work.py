@@ -25,18 +25,28 @@ from tf_transformer.layers.embedding import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.sequences import build_model
-from tf_transformer.tasks.shortlist import Pairs, learn, own_pairs
+from tf_transformer.tasks.shortlist import (
+    FREQUENT,
+    PAIRS,
+    TRANSLATIONS,
+    Pairs,
+    learn,
+    own_pairs,
+)
 from tf_transformer.training.checkpoints import load_weights, save_weights
 
 _NEVER = -1e4  # the logit of pad and BOS, which our search never chooses
 
 
-def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
+def setup(
+    corpus: str, model: dict, run: str | None, number: int, shortlist: bool = False
+) -> dict:
     """Args:
     corpus: a folder that corpus.py has made.
     model: arguments of ModelConfig, for random weights.
     run: a run directory, whose best weights and tokenizer are taken instead.
     number: of sentences, at evenly spaced quantiles of the corpus's lengths.
+    shortlist: whether a shortlist is learned too.
     """
 
     def write(path: str) -> dict:
@@ -47,9 +57,9 @@ def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
             save_weights(folder / "weights.npz", transformer)
             np.savez(folder / "marian.npz", **marian_tensors(transformer))
             to_ctranslate2(transformer, tokenizer, folder / "ct2")
-            _shortlist(Path(corpus), run, transformer.vocab_size).write(
-                folder / "shortlist.npz"
-            )
+            if shortlist:
+                learned = _shortlist(Path(corpus), run, transformer.vocab_size)
+                learned.write(folder / "shortlist.npz")
             pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
             _write(folder / "pieces.json", [piece.decode() for piece in pieces])
             _write(folder / "model.json", transformer.arguments)
@@ -73,11 +83,11 @@ def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
 def _shortlist(corpus: Path, run: str | None, vocab_size: int) -> Shortlist:
     """As `tf-transformer shortlist` makes it: of the run's own text, or of the corpus."""
     if run:
-        pairs, _ = own_pairs(Run.open(run), 200_000)
+        pairs, _ = own_pairs(Run.open(run), PAIRS)
     else:
         encoded = EncodedCorpus.open(corpus / "encoded")
         pairs = Pairs(encoded, np.arange(len(encoded)))
-    return learn(pairs, vocab_size, translations=50, frequent=100, progress=lambda *_: None)
+    return learn(pairs, vocab_size, TRANSLATIONS, FREQUENT, progress=lambda *_: None)
 
 
 def _write(path: Path, what) -> None:

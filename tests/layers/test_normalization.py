@@ -56,3 +56,24 @@ def test_equal_values_stay_finite():
     outputs, *gradients = _outputs_and_gradients(layer, inputs, tf.ones((2, 16)))
     np.testing.assert_allclose(outputs, np.tile(layer.beta.numpy(), (2, 1)))
     assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_no_rows_have_no_gradient():
+    layer = _pair("float32")[0]
+    outputs, *gradients = _outputs_and_gradients(layer, tf.zeros((0, 16)), tf.zeros((0, 16)))
+    assert outputs.shape == (0, 16)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"axis": 1}, {"center": False}, {"scale": False}, {"rms_scaling": True}]
+)
+def test_what_it_cannot_do_is_refused(arguments):
+    with pytest.raises(ValueError, match="Received"):
+        LayerNormalization(**arguments)
+
+
+def test_a_built_layer_is_remade_from_its_configuration():
+    layer = _pair("float32")[0]
+    again = LayerNormalization.from_config(layer.get_config())
+    assert again.epsilon == layer.epsilon

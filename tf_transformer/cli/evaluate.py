@@ -88,6 +88,8 @@ def _check(options: argparse.Namespace) -> None:
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}, --hypothesis {options.hypothesis}."
         )
+    if options.hypothesis and options.shortlist:
+        raise UserError("--shortlist is for RUN and --source. Received: --hypothesis.")
     if options.brackets and (options.source or len(options.reference) > 1):
         raise UserError(
             "--brackets compares one --hypothesis with one --reference, both files of trees."

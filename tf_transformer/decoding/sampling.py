@@ -41,7 +41,7 @@ def sample(
     probabilities sum to `top_p` (Fan et al. 2018; Holtzman et al. 2020, section 3.1).
 
     Args:
-        step, cache, max_lengths: as `beam_search` takes them; W is `num_samples`.
+        step, cache, max_lengths: as `beam_search` takes them, V static; W is `num_samples`.
         num_samples: independent draws for each sentence; some may be equal.
         seed: of the random numbers. A number: each row of the batch has a stream of its own.
             A tensor, int32 [B]: the seed of each sentence, whose samples then depend neither

@@ -70,6 +70,8 @@ class Shortlist:
             raise UserError(
                 f"There is no {path}. Make it first: tf-transformer shortlist {path.parent}"
             ) from None
+        except OSError as error:
+            raise UserError(f"Cannot read {path}: {error.strerror or error}") from None
         except Exception as error:  # NumPy, zipfile and zlib raise many kinds
             raise UserError(
                 f"{path} is damaged ({error}). Make it again: tf-transformer shortlist "

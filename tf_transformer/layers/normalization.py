@@ -45,16 +45,30 @@ def normalize(inputs, gamma, beta, epsilon: float):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras's LayerNormalization over the last axis, two thirds of its time in training.
+    """Keras's LayerNormalization over the last axis, with scale and offset; faster in training.
 
     Computes in float32 under a policy of half precision.
 
     Args:
         epsilon: added to the variance.
+        **kwargs: others of Keras's, but those that would make it something else.
 
     Call arguments:
         inputs: [..., D].
+
+    Raises:
+        ValueError: if another axis, RMS scaling, or no scale or offset is asked for.
     """
+
+    def __init__(self, epsilon: float = 1e-3, **kwargs):
+        super().__init__(epsilon=epsilon, **kwargs)
+        plain = self.center and self.scale and not self.rms_scaling
+        if self.axis not in (-1, [-1]) or not plain:
+            raise ValueError(
+                "Only the last axis, with scale and offset, is normalised. Received: "
+                f"axis={self.axis}, center={self.center}, scale={self.scale}, "
+                f"rms_scaling={self.rms_scaling}."
+            )
 
     def call(self, inputs):
         dtype = keras.backend.result_type(inputs.dtype, "float32")

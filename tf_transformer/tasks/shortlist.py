@@ -30,6 +30,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.record import Progress
 from tf_transformer.tasks.sequences import resolve_files
 
+PAIRS, TRANSLATIONS, FREQUENT = 200_000, 50, 100  # the command's defaults
 HELD_OUT = 50  # of so many pairs one is held out, where there is no dev set
 _POSITIONS = 1024  # of sources at once
 
@@ -70,7 +71,7 @@ def learn(
 ) -> Shortlist:
     """A shortlist of `translations` of each source token and the `frequent` target tokens."""
     links = model1(pairs.corpus, pairs.rows, vocab_size, progress)
-    table = most_probable(links, vocab_size, translations)
+    table = most_probable(links, vocab_size, min(translations, vocab_size))
     counts = target_counts(pairs.corpus, pairs.rows, vocab_size)
     counts[list(SPECIAL_IDS)] = 0
     order = np.argsort(-counts, kind="stable")[:frequent]
