@@ -81,15 +81,20 @@ def test_translations_are_those_of_the_export(listed, trained_run, tmp_path, cap
     assert len(card["shortlist_sha256"]) == 64
 
 
-def test_evaluate_takes_it_and_scores_nearly_as_without(listed, trained_run, capsys):
+def test_evaluate_scores_what_translate_finds_with_it(listed, trained_run, capsys, tmp_path):
     files = [str(trained_run.corpus / f"dev.{language}") for language in ("en", "de")]
     command = ["evaluate", str(listed), "--source", files[0], "--reference", files[1]]
+    command += ["--shortlist", "--output", str(tmp_path / "found")]
     scores = []
-    for options in ([], ["--shortlist"], ["--shortlist", "--ensemble", str(listed)]):
+    for options in ([], ["--ensemble", str(listed)]):
         assert main([*command, *options]) == 0
         scores.append(float(re.search(r"BLEU ([\d.]+)", capsys.readouterr().out)[1]))
-    assert scores[1] == pytest.approx(scores[0], abs=3)
-    assert scores[2] == pytest.approx(scores[1], abs=0.01)
+        if not options:
+            found = (tmp_path / "found").read_text("utf-8").splitlines()
+    source = trained_run.corpus / "dev.en"
+    assert found == translated(capsys, listed, source, "--shortlist")
+    assert found != translated(capsys, listed, source)
+    assert scores[1] == pytest.approx(scores[0], abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The position-wise feed-forward network (paper 3.3) and Add & Norm (Figure 1)."""
 
 import keras
-from keras import ops
 
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.normalization import LayerNormalization
@@ -41,9 +40,7 @@ class FeedForward(keras.layers.Layer):
         self.outer.build((*inputs_shape[:-1], self.d_ff))
 
     def call(self, inputs):
-        # In two dimensions TensorFlow fuses product, bias and ReLU.
-        flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        return ops.reshape(self.outer(self.inner(flat)), ops.shape(inputs))
+        return self.outer(self.inner(inputs))
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
