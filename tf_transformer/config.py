@@ -23,6 +23,8 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 TEMPERATURES = (0.01, 100.0)
 # A larger exponent of the length penalty could overflow.
 MAX_ALPHA = 10.0
+# `tf-transformer shortlist`: pairs to learn from, translations of a token, frequent tokens.
+SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS, SHORTLIST_FREQUENT = 200_000, 50, 100
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,15 @@ import numpy as np
 import tensorflow as tf
 from harness.child import serve
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
+from tf_transformer.config import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    SHORTLIST_FREQUENT,
+    SHORTLIST_PAIRS,
+    SHORTLIST_TRANSLATIONS,
+    ModelConfig,
+)
 from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.encoded import EncodedCorpus
@@ -25,14 +33,7 @@ from tf_transformer.layers.embedding import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.sequences import build_model
-from tf_transformer.tasks.shortlist import (
-    FREQUENT,
-    PAIRS,
-    TRANSLATIONS,
-    Pairs,
-    learn,
-    own_pairs,
-)
+from tf_transformer.tasks.shortlist import Pairs, learn, own_pairs
 from tf_transformer.training.checkpoints import load_weights, save_weights
 
 _NEVER = -1e4  # the logit of pad and BOS, which our search never chooses
@@ -83,11 +84,12 @@ def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
 def _shortlist(corpus: Path, run: str | None, vocab_size: int) -> Shortlist:
     """As `tf-transformer shortlist` makes it: of the run's own text, or of the corpus."""
     if run:
-        pairs, _ = own_pairs(Run.open(run), PAIRS)
+        pairs, _ = own_pairs(Run.open(run), SHORTLIST_PAIRS)
     else:
         encoded = EncodedCorpus.open(corpus / "encoded")
         pairs = Pairs(encoded, np.arange(len(encoded)))
-    return learn(pairs, vocab_size, TRANSLATIONS, FREQUENT, progress=lambda *_: None)
+    sizes = SHORTLIST_TRANSLATIONS, SHORTLIST_FREQUENT
+    return learn(pairs, vocab_size, *sizes, progress=lambda *_: None)
 
 
 def _write(path: Path, what) -> None:

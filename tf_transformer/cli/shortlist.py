@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import open_run
 from tf_transformer.cli.progress import Progress
+from tf_transformer.config import SHORTLIST_FREQUENT, SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS
 from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -30,23 +31,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs",
         type=int,
-        default=200_000,
+        default=SHORTLIST_PAIRS,
         metavar="N",
-        help="learn from at most N pairs, evenly spaced (default: 200,000)",
+        help=f"learn from at most N pairs, evenly spaced (default: {SHORTLIST_PAIRS:,})",
     )
     parser.add_argument(
         "--translations",
         type=int,
-        default=50,
+        default=SHORTLIST_TRANSLATIONS,
         metavar="K",
-        help="the K most probable of each source token (default: 50)",
+        help=f"the K most probable of each source token (default: {SHORTLIST_TRANSLATIONS})",
     )
     parser.add_argument(
         "--frequent",
         type=int,
-        default=100,
+        default=SHORTLIST_FREQUENT,
         metavar="F",
-        help="the F most frequent target tokens, for every sentence (default: 100)",
+        help="the F most frequent target tokens, for every sentence "
+        f"(default: {SHORTLIST_FREQUENT})",
     )
 
 

@@ -30,7 +30,6 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.record import Progress
 from tf_transformer.tasks.sequences import resolve_files
 
-PAIRS, TRANSLATIONS, FREQUENT = 200_000, 50, 100  # the command's defaults
 HELD_OUT = 50  # of so many pairs one is held out, where there is no dev set
 _POSITIONS = 1024  # of sources at once
 
