@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.masking import combine_masks
+from tf_transformer.layers.shapes import outer_shape, project, transpose
 
 MASKED_SCORE = -1e9  # added in float32: finite, so that a fully masked row is not NaN
 
@@ -119,25 +120,37 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def project_query(self, query):
         """[B, T, D] -> queries [B, H, T, K]."""
-        queries = self._project(query, self._cast(self.query_kernel), self.query_bias)
-        return self._split_heads(queries)
+        return self._split_heads(self._project(query, self.query_kernel, self.query_bias))
 
     def project_memory(self, value):
         """[B, S, D] -> keys [B, H, S, K] and values [B, H, S, value_dim]."""
-        keys = self._project(value, self._cast(self.key_kernel), self.key_bias)
-        values = self._project(value, self._cast(self.value_kernel), self.value_bias)
+        keys = self._project(value, self.key_kernel, self.key_bias)
+        values = self._project(value, self.value_kernel, self.value_bias)
         return self._split_heads(keys), self._split_heads(values)
 
-    def project_self(self, query):
-        """[B, T, D] -> queries, keys and values of self-attention, in one product."""
+    def self_projection(self):
+        """Query, key and value kernel side by side, and their biases or None."""
         kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
-        fused = ops.concatenate([self._cast(kernel) for kernel in kernels], axis=1)
-        bias = None
-        if self.use_bias:
-            bias = ops.concatenate([self.query_bias, self.key_bias, self.value_bias])
-        keys = self.query_kernel.shape[1]
-        parts = ops.split(self._project(query, fused, bias), [keys, 2 * keys], axis=-1)
-        return tuple(self._split_heads(part) for part in parts)
+        kernel = ops.concatenate([self._cast(kernel) for kernel in kernels], axis=1)
+        if not self.use_bias:
+            return kernel, None
+        biases = [self.query_bias, self.key_bias, self.value_bias]
+        return kernel, ops.concatenate([self._cast(bias) for bias in biases])
+
+    def project_self(self, query, projection=None):
+        """[B, T, D] -> queries, keys and values of self-attention, in one product.
+
+        `projection` is `self_projection()`, where it was made before.
+        """
+        kernel, bias = projection or self.self_projection()
+        projected = project(query, kernel, bias)
+        keys, values = self.query_kernel.shape[1], self.value_kernel.shape[1]
+        if keys != values:
+            parts = ops.split(projected, [keys, 2 * keys], axis=-1)
+            return tuple(self._split_heads(part) for part in parts)
+        heads = 3, self.num_heads, keys // self.num_heads
+        stacked = ops.reshape(projected, (*outer_shape(projected), *heads))
+        return tuple(ops.unstack(transpose(stacked, (2, 0, 3, 1, 4)), 3))
 
     def attend(self, query, key, value, mask=None):
         """Attention of projected heads and the output projection.
@@ -146,28 +159,21 @@ class MultiHeadAttention(keras.layers.Layer):
             broadcastable to [B, H, T, S]. Returns: [B, T, D], and the weights [B, H, T, S].
         """
         heads, weights = scaled_dot_product_attention(query, key, value, mask)
-        heads = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
-        batch, length = ops.shape(heads)[:2]
-        merged = ops.reshape(heads, (batch, length, self.output_kernel.shape[0]))
-        outputs = self._project(merged, self._cast(self.output_kernel), self.output_bias)
-        return outputs, weights
+        heads = transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
+        outer = outer_shape(heads)[:2]
+        merged = ops.reshape(heads, (*outer, self.output_kernel.shape[0]))
+        return self._project(merged, self.output_kernel, self.output_bias), weights
 
     def _project(self, x, kernel, bias):
-        # One large product: a batched one is slower, and so is its gradient.
-        batch, length = ops.shape(x)[:2]
-        flat = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
-        if bias is not None:
-            flat = flat + self._cast(bias)
-        return ops.reshape(flat, (batch, length, kernel.shape[1]))
+        return project(x, self._cast(kernel), None if bias is None else self._cast(bias))
 
     def _cast(self, weight):
         return ops.cast(weight, self.compute_dtype)
 
     def _split_heads(self, x):
-        batch, length = ops.shape(x)[:2]
-        head_width = x.shape[-1] // self.num_heads
-        x = ops.reshape(x, (batch, length, self.num_heads, head_width))
-        return ops.transpose(x, (0, 2, 1, 3))  # [B, H, T, K]
+        heads = self.num_heads, x.shape[-1] // self.num_heads
+        x = ops.reshape(x, (*outer_shape(x), *heads))
+        return transpose(x, (0, 2, 1, 3))  # [B, H, T, K]
 
     def compute_output_shape(self, query_shape, value_shape=None):
         return query_shape

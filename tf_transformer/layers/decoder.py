@@ -76,7 +76,7 @@ class DecoderLayer(TransformerLayer):
         )
         return outputs, weights
 
-    def step(self, beams, past, memory, self_mask, memory_mask):
+    def step(self, beams, past, memory, self_mask, memory_mask, projection=None):
         """One position for every beam, reading the cached keys and values of earlier ones.
 
         Args:
@@ -85,16 +85,31 @@ class DecoderLayer(TransformerLayer):
             memory: `cross_attention.project_memory(encoder_output)`.
             self_mask: boolean [B, 1, W, (t + 1) * W], True at a beam's own history.
             memory_mask: boolean [B, 1, 1, S].
+            projection: `self_attention.self_projection()`, where it was made before.
 
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
         """
-        outputs, past, _ = self._forward(beams, memory, self_mask, memory_mask, past=past)
+        cached = past, projection
+        outputs, past, _ = self._forward(beams, memory, self_mask, memory_mask, *cached)
         return outputs, past
 
-    def _forward(self, x, memory, self_mask, memory_mask, past=None, training=False):
+    def _forward(
+        self,
+        x,
+        memory,
+        self_mask,
+        memory_mask,
+        past=None,
+        projection=None,
+        training=False,
+    ):
         add_norm = self.self_attention_norm
-        query, key, value = self._project_self(add_norm.before(x), past)
+        heads = self.self_attention.project_self(add_norm.before(x), projection)
+        query, key, value = heads
+        if past is not None:
+            key = ops.concatenate([past[0], key], axis=2)
+            value = ops.concatenate([past[1], value], axis=2)
         attended, self_weights = self.self_attention.attend(query, key, value, self_mask)
         x = add_norm(x, attended, training=training)
 
@@ -106,16 +121,6 @@ class DecoderLayer(TransformerLayer):
         add_norm = self.feed_forward_norm
         x = add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
         return x, (key, value), (self_weights, weights)
-
-    def _project_self(self, x, past):
-        attention = self.self_attention
-        if past is None:
-            return attention.project_self(x)
-        # One product would copy the three kernels together at every step.
-        key, value = attention.project_memory(x)
-        key = ops.concatenate([past[0], key], axis=2)
-        value = ops.concatenate([past[1], value], axis=2)
-        return attention.project_query(x), key, value
 
     def compute_output_shape(self, target_shape, encoder_output_shape):
         return target_shape
@@ -160,12 +165,18 @@ class Decoder(Stack):
             weights.append(own)
         return weights
 
-    def step(self, beams, past, memory, self_mask, memory_mask):
-        """`DecoderLayer.step` through all layers; `past` and `memory`: one entry a layer."""
+    def self_projections(self):
+        """`MultiHeadAttention.self_projection` of every layer, to make once for many steps."""
+        return [layer.self_attention.self_projection() for layer in self.layers]
+
+    def step(self, beams, past, memory, self_mask, memory_mask, projections):
+        """`DecoderLayer.step` through all layers; `past`, `memory` and `projections`: one
+        entry a layer."""
         new_past = []
-        for layer, layer_past, layer_memory in zip(self.layers, past, memory, strict=True):
+        each = zip(self.layers, past, memory, projections, strict=True)
+        for layer, layer_past, layer_memory, projection in each:
             beams, extended = layer.step(
-                beams, layer_past, layer_memory, self_mask, memory_mask
+                beams, layer_past, layer_memory, self_mask, memory_mask, projection
             )
             new_past.append(extended)
         return self.last_norm(beams), new_past

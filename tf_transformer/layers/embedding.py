@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from tf_transformer.layers.masking import padding_mask
+from tf_transformer.layers.shapes import project
 
 
 def sinusoidal_positions(positions, d_model: int):
@@ -29,12 +30,8 @@ def sinusoidal_positions(positions, d_model: int):
 def project_to_logits(hidden, kernel, bias=None):
     """Hidden states [B, T, D] times an output kernel [D, V], and a bias [V] if there is one:
     float32 logits [B, T, V]."""
-    batch, length = ops.shape(hidden)[:2]
-    flat = ops.cast(ops.reshape(hidden, (-1, kernel.shape[0])), kernel.dtype)
-    logits = ops.cast(ops.matmul(flat, kernel), "float32")
-    if bias is not None:
-        logits = logits + ops.cast(bias, "float32")
-    return ops.reshape(logits, (batch, length, ops.shape(kernel)[1]))
+    logits = ops.cast(project(ops.cast(hidden, kernel.dtype), kernel), "float32")
+    return logits if bias is None else logits + ops.cast(bias, "float32")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

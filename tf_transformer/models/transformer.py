@@ -181,7 +181,7 @@ class Transformer(TokenModel):
     def step_function(self, candidates=None):
         """The step that `decoding.beam_search` calls, one position for every beam.
 
-        Make it once, outside the search's loop: it holds the output kernel.
+        Make it once, outside the search's loop: it holds kernels in the form steps need.
 
         Args:
             candidates: int32 [C], the only tokens to compute logits of: these are [B, W, C]
@@ -196,18 +196,20 @@ class Transformer(TokenModel):
         output_bias = self.projection.output_bias
         if candidates is not None and output_bias is not None:
             output_bias = ops.take(output_bias, candidates, axis=0)
+        projections = self.decoder.self_projections()
 
         def step(tokens, index, ancestry, cache):
-            batch, width = ops.shape(tokens)
-            column = ops.reshape(tokens, (batch * width, 1))
+            width = ops.shape(tokens)[1]
+            column = ops.reshape(tokens, (-1, 1))
             embedded = self.target_embedding(column, offset=index)  # [B * W, 1, D]
-            beams = ops.reshape(embedded, (batch, width, embedded.shape[-1]))
+            beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
             hidden, past = self.decoder.step(
                 beams,
                 cache["past"],
                 cache["memory"],
                 self_mask=_own_history(ancestry, width),
                 memory_mask=cache["memory_mask"],
+                projections=projections,
             )
             logits = project_to_logits(hidden, output_kernel, output_bias)
             return logits, {**cache, "past": past}
