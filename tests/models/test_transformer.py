@@ -141,6 +141,16 @@ def test_attention_weights_look_at_the_past_and_at_no_padding(variant):
         )
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+def test_cross_attention_of_one_layer_is_that_of_all_and_makes_no_later_layer(layer):
+    model = make_model()
+    expected = model.attention_weights(SOURCE, TARGET)["cross"][layer]
+    for late in model.decoder.layers[layer + 1 :]:
+        late.forward = None
+    found = model.cross_attention_weights(SOURCE, TARGET, layer)
+    np.testing.assert_array_equal(found, expected)
+
+
 @VARIANTS
 def test_padding_does_not_change_attention_weights(variant):
     model = make_model(**variant)

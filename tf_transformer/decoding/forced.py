@@ -237,21 +237,34 @@ class ForcedDecoder:
         """What `attention_weights` of the model returns for them."""
         return self._only_model().attention_weights(source, _inputs(labels))
 
-    def _only_model(self) -> Transformer:
-        if isinstance(self.model, Ensemble):
-            raise ValueError("`model` must be one model to look into. Received: an ensemble.")
-        return self.model
+    def cross_weights(
+        self, source: tf.Tensor, labels: tf.Tensor, layer: int | None = None
+    ) -> tf.Tensor:
+        """The cross-attention of one decoder layer, [B, H, T, S].
 
-    def _compile_nearest(self, layer: int | None) -> Callable:
+        Args:
+            source, labels: int32 [B, S] and [B, T].
+            layer: from 0; `alignment.default_layer` if None.
+
+        Raises:
+            ValueError: if the model has no such layer, or is an ensemble.
+        """
         num_layers = self._only_model().arguments["num_layers"]
         layer = default_layer(num_layers) if layer is None else layer
         if not 0 <= layer < num_layers:
             raise ValueError(
                 f"`layer` must be one of the model's {num_layers}. Received: layer={layer}."
             )
+        return self._only_model().cross_attention_weights(source, _inputs(labels), layer)
 
+    def _only_model(self) -> Transformer:
+        if isinstance(self.model, Ensemble):
+            raise ValueError("`model` must be one model to look into. Received: an ensemble.")
+        return self.model
+
+    def _compile_nearest(self, layer: int | None) -> Callable:
         def nearest(source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-            return nearest_pieces(self.weights(source, labels)["cross"][layer], source)
+            return nearest_pieces(self.cross_weights(source, labels, layer), source)
 
         return tf.function(nearest, [IDS, IDS], autograph=False)
 

@@ -157,13 +157,15 @@ class Decoder(Stack):
     def attention_weights(
         self, target, encoder_output, target_mask=None, encoder_output_mask=None
     ):
-        """`DecoderLayer.forward`'s pair of weights of each layer, without dropout."""
+        """`DecoderLayer.forward`'s pair of weights of each layer, without dropout.
+
+        Yielded one by one: who needs an early layer's weights need not make the last one's.
+        """
         masks = target_mask, encoder_output_mask
-        x, weights = target, []
+        x = target
         for layer in self.layers:
-            x, own = layer.forward(x, encoder_output, *masks, training=False)
-            weights.append(own)
-        return weights
+            x, weights = layer.forward(x, encoder_output, *masks, training=False)
+            yield weights
 
     def self_projections(self):
         """`MultiHeadAttention.self_projection` of every layer, to make once for many steps."""

@@ -1,5 +1,7 @@
 """The Transformer as a functional Keras model (paper 3, Figure 1), and its cached decoding."""
 
+from itertools import islice
+
 import keras
 from keras import ops
 
@@ -133,17 +135,27 @@ class Transformer(TokenModel):
             A dict of weights, a row of which sums to 1 over the keys: "encoder"
             [N, B, H, S, S], "decoder" [N, B, H, T, T] and "cross" [N, B, H, T, S].
         """
-        source_mask, target_mask = padding_mask(source), padding_mask(target)
         embedded = self.source_embedding(source)
-        encoder = self.encoder.attention_weights(embedded, source_mask)
-        decoder = self.decoder.attention_weights(
-            self.target_embedding(target), self.encode(source), target_mask, source_mask
-        )
+        encoder = self.encoder.attention_weights(embedded, padding_mask(source))
+        decoder = list(self._decoder_weights(source, target))
         return {
             "encoder": ops.stack(encoder),
             "decoder": ops.stack([own for own, _ in decoder]),
             "cross": ops.stack([cross for _, cross in decoder]),
         }
+
+    def cross_attention_weights(self, source, target, layer):
+        """`attention_weights(source, target)["cross"][layer]`, [B, H, T, S], and no others.
+
+        TensorFlow's optimizer removes weights that nobody reads one operation at a time: in
+        a graph that reads one layer's, making all of them costs seconds at its first run.
+        """
+        return next(islice(self._decoder_weights(source, target), layer, None))[1]
+
+    def _decoder_weights(self, source, target):
+        embedded = self.target_embedding(target)
+        masks = padding_mask(target), padding_mask(source)
+        return self.decoder.attention_weights(embedded, self.encode(source), *masks)
 
     # --- Cached decoding -----------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID
-from tf_transformer.decoding.alignment import default_layer, nearest_pieces
+from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.search import Hypotheses, length_penalty
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.serving.groups import in_groups
@@ -166,8 +166,7 @@ class Signatures:
         self, source: tf.Tensor, target: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The weights [B, T, S] and alignments [B, T] of `attention`, of ids."""
-        cross = self._translator.weights(source, target)["cross"]  # [N, B, H, T, S]
-        cross = cross[default_layer(cross.shape[0])]
+        cross = self._translator.cross_weights(source, target)  # [B, H, T, S]
         return tf.reduce_mean(cross, axis=1), nearest_pieces(cross, source)
 
     def _pieces(self, ids: tf.Tensor) -> tf.Tensor:
