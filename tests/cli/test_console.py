@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from command_line import environment
 
 # A command as those that log to stdout: its work is a file, written after its reader has gone.
@@ -35,3 +36,22 @@ def test_work_goes_on_quietly_when_its_reader_has_gone(tmp_path):
     assert process.stderr.read() == b""
     assert process.wait() == 0
     assert (tmp_path / "file").read_text() == "done"
+
+
+# Keras imports it where it is installed.
+IMPORT = """
+import sys
+from tf_transformer.cli.console import import_tensorflow_quietly
+
+import_tensorflow_quietly()
+assert "keras" in sys.modules and "matplotlib" not in sys.modules
+import matplotlib.pyplot
+"""
+
+
+def test_tensorflow_is_imported_without_matplotlib_which_can_be_afterwards():
+    pytest.importorskip("matplotlib")
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, env=environment()
+    )
+    assert (done.returncode, done.stderr) == (0, "")
