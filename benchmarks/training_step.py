@@ -66,6 +66,11 @@ def specs(options: argparse.Namespace, batches: str, model: dict, precision: str
         found.append(
             Spec(f"{OURS}, XLA", "training_ours", options=work | {"jit_compile": True})
         )
+    if options.parts_of:
+        parts = work | {"max_tokens_per_device": options.parts_of}
+        found.append(
+            Spec(f"{OURS}, parts of {options.parts_of}", "training_ours", options=parts)
+        )
     peers = {
         "marian": ("MarianMT", "marian", "torch", {"compiled": False}),
         "marian-compiled": ("MarianMT, compiled", "marian", "torch", {"compiled": True}),
@@ -96,6 +101,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", type=positive, default=4, help="in a round")
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     parser.add_argument("--xla", action="store_true", help="ours compiled by XLA as well")
+    parser.add_argument(
+        "--parts-of",
+        type=positive,
+        metavar="N",
+        help="measure ours with --max-tokens-per-device N as well",
+    )
     parser.add_argument(
         "--peak-tflops", type=float, help="of the device, for the utilisation by the model"
     )

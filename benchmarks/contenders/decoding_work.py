@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from harness.child import serve
+from harness.sentences import evenly_spaced
 
 from tf_transformer.config import (
     BOS_ID,
@@ -53,7 +54,7 @@ def setup(
     def write(path: str) -> dict:
         transformer, tokenizer = _trained(run) if run else _random(model)
         ids = _sentences(Path(corpus), tokenizer if run else None)
-        chosen = [ids[int((i + 0.5) * len(ids) / number)] for i in range(number)]
+        chosen = evenly_spaced(ids, number)
         with replacing_folder(Path(path), replace=False) as folder:
             save_weights(folder / "weights.npz", transformer)
             np.savez(folder / "marian.npz", **marian_tensors(transformer))

@@ -9,15 +9,26 @@ from tf_transformer.tasks.sequences import build_model
 from tf_transformer.training.trainer import compile_model
 
 
-def setup(batches: str, model: dict, precision: str, jit_compile: bool = False) -> dict:
+def setup(
+    batches: str,
+    model: dict,
+    precision: str,
+    jit_compile: bool = False,
+    max_tokens_per_device: int = 0,
+) -> dict:
     """Args:
     batches: path of the file of batches.
     model: arguments of ModelConfig.
     precision: of the configuration, such as "mixed_bfloat16".
     jit_compile: whether XLA compiles the step.
+    max_tokens_per_device: a larger batch is computed in parts, if it is not 0.
     """
     arrays = load_batches(batches)
-    training = TrainingConfig(precision=precision, jit_compile=jit_compile)
+    training = TrainingConfig(
+        precision=precision,
+        jit_compile=jit_compile,
+        max_tokens_per_device=max_tokens_per_device,
+    )
     config = Config(model=ModelConfig(**model), training=training)
     transformer = build_model(config)
     compile_model(transformer, config)

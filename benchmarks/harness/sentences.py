@@ -39,6 +39,11 @@ class Work:
             yield self.sentences[start : start + batch]
 
 
+def evenly_spaced(found: Sequence, number: int) -> list:
+    """`number` of what was found, in its order and from all over it."""
+    return [found[int((i + 0.5) * len(found) / number)] for i in range(number)]
+
+
 def with_eos(rows: Sequence[Sequence[int]]) -> Rows:
     """Ids [B, S] with EOS, padded."""
     longest = max(map(len, rows)) + 1

@@ -1,24 +1,29 @@
 """Contenders do the work that they are said to do: checked in this process, at tiny sizes."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import batches
 import corpus
 import decoding_ours
 import decoding_work
+import exported
 import layer
 import numpy as np
+import public_path
 import pytest
 import tensorflow as tf
 import training_floor
 import training_ours
 from harness.arrays import Arrays, load_batches, real_tokens
-from harness.sentences import Work, up_to_eos, with_eos
+from harness.sentences import Work, evenly_spaced, up_to_eos, with_eos
 
 from tf_transformer.config import BOS_ID, EOS_ID, ModelConfig
 from tf_transformer.conversion.marian_weights import assign_weights
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.tasks.sequences import load_translator
 from tf_transformer.training.cost import Lengths, training_flops
 
 MODEL = {
@@ -63,8 +68,11 @@ def test_batches_are_those_of_training(batch_file):
         assert np.any(source)
 
 
-def test_training_traces_once_for_all_lengths(batch_file):
-    functions = training_ours.setup(batch_file, MODEL, "float32")
+@pytest.mark.parametrize("parts_of", [0, 64])
+def test_training_traces_once_for_all_lengths(batch_file, parts_of):
+    functions = training_ours.setup(
+        batch_file, MODEL, "float32", max_tokens_per_device=parts_of
+    )
     rounds = [functions["work"]() for _ in range(3)]
     assert len({batch.labels.shape for batch in load_batches(batch_file)}) > 1
     assert rounds[-1]["traces"] == rounds[0]["traces"]
@@ -179,3 +187,24 @@ def test_restricted_attention_is_attention_with_a_band(length):
     mixed = np.einsum("bhqm,bmhk->bqhk", weights, value).reshape(2, length, 8)
     expected = restricted.output_projection(mixed).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_public_paths_translate_the_same_sentences(prepared, trained_run, tmp_path):
+    """The paths agree word for word: in Python, and in the SavedModel that is made of it."""
+    base = tmp_path / "exported"
+    exported.setup(str(trained_run.path))["write"](str(base))
+    run = Run.open(trained_run.path)
+    translator = load_translator(run, "best", run.config.decoding)
+    lines = sorted(Path(prepared, "source.txt").read_text("utf-8").splitlines(), key=len)
+    asked = public_path.requests(lines, batch=3, number=5)
+    assert [len(request) for request in asked] == [3, 2]
+    assert [line for request in asked for line in request] == evenly_spaced(lines, 5)
+    in_python, saved = public_path._python(translator), public_path._saved_model(base)
+    search = public_path._search(translator)
+    for request, ids in zip(asked, public_path._ids(translator)(asked), strict=True):
+        assert in_python(request) == saved(request)
+        best = tf.constant([beams[0] for beams in search(ids)])
+        found = [text.decode() for text in translator.tokenizer.detokenize(best).numpy()]
+        assert sorted(found) == sorted(saved(request))
+    functions = public_path.setup(str(run.path), prepared, "python", str(base))
+    assert functions["work"](batch=3, number=5) == {"sentences": 5}

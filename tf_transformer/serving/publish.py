@@ -77,10 +77,8 @@ def batching_parameters() -> str:
 
 
 def _save(module: ServedModel, path: Path, signatures: dict[str, Callable]) -> None:
-    # Gradients are for training: they would be traced, written and loaded with the rest.
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:
-        tf.saved_model.save(module, os.fspath(path), signatures, options)
+        tf.saved_model.save(module, os.fspath(path), signatures=signatures)
     except tf.errors.OpError as error:
         # What TensorFlow's own file system raises where Python's raises an OSError.
         raise OSError(error.message.splitlines()[0]) from error

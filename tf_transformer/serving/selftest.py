@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.alignment import nearest_pieces
-from tf_transformer.decoding.forced import Hypothesis
+from tf_transformer.decoding.forced import IDS, Hypothesis
 from tf_transformer.decoding.search import length_penalty
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
@@ -183,7 +183,7 @@ def _tokens_and_attention(
     texts = _texts(translator)
     ids = source_ids(translator, texts)
     real = (ids[:, 0] != EOS_ID).tolist()
-    found = _compiled(translator.search)(ids)
+    found = _compiled(translator.search, ids)
     sizes = np.where(real, found.lengths[:, 0], 1).tolist()
     target = np.where(np.array(real)[:, None], found.tokens[:, 0, : max(sizes)], EOS_ID)
     expected = {
@@ -204,7 +204,7 @@ def _attention(
     translator: Translator, ids: np.ndarray, target: np.ndarray, sizes: list[int]
 ) -> dict[str, Sequence[Value]]:
     """The outputs of `attention` for ids [B, S] and [B, T], the latter of so many tokens."""
-    cross = _compiled(translator.cross_weights)(ids, target)  # [B, H, T, S]
+    cross = _compiled(translator.cross_weights, ids, target)  # [B, H, T, S]
     nearest = nearest_pieces(cross, ids).numpy()
     mean = tf.reduce_mean(cross, axis=1).numpy()  # [B, T, S]
     pieces = translator.tokenizer.pieces
@@ -252,9 +252,10 @@ def _with_all_hypotheses(translator: Translator, decoding: DecodingConfig) -> Tr
     return translator.with_decoding(decoding, decoding.beam_size)
 
 
-def _compiled(method: Callable) -> Callable:
-    """The method as a graph, which takes much less time than its single operations."""
-    return tf.function(method, autograph=False)
+def _compiled(method: Callable, *ids: np.ndarray) -> Any:
+    """What the method returns, as a graph for ids of any size: one that knows the size may
+    round otherwise, and single operations take much more time."""
+    return tf.function(lambda *given: method(*given), [IDS] * len(ids), autograph=False)(*ids)
 
 
 def _strings(texts: Sequence[Text]) -> np.ndarray:
