@@ -1,0 +1,29 @@
+"""Exports a run as `export.py` does, once for all paths that serve it."""
+
+from pathlib import Path
+
+from harness.child import serve
+
+from tf_transformer.files import replacing_folder
+from tf_transformer.run import Run
+from tf_transformer.serving.publish import export
+from tf_transformer.tasks.sequences import load_translator
+
+
+def setup(run: str) -> dict:
+    """Args:
+    run: a run directory, whose best weights are exported.
+    """
+
+    def write(path: str) -> dict:
+        opened = Run.open(run)
+        translator = load_translator(opened, "best", opened.config.decoding)
+        with replacing_folder(Path(path), replace=False) as folder:
+            export(translator, folder, version=1)
+        return {}
+
+    return {"write": write}
+
+
+if __name__ == "__main__":
+    serve(setup)

@@ -1,0 +1,93 @@
+"""Text translated through a public path, or by the search alone with its ids ready."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from harness.child import serve, versions
+from harness.sentences import evenly_spaced
+
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.decoding.batches import by_length, padded
+from tf_transformer.decoding.forced import IDS
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.run import Run
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.sequences import load_translator
+
+Requests = Sequence[Sequence[str]]
+
+
+def setup(run: str, corpus: str, path: str, exported: str) -> dict:
+    """Args:
+    run: a run directory, whose best weights translate.
+    corpus: a folder that corpus.py has made.
+    path: "search", "python" or "savedmodel".
+    exported: a folder that exported.py has made of the run.
+    """
+    opened = Run.open(run)
+    translator = load_translator(opened, "best", opened.config.decoding)
+    texts = sorted(read_lines(Path(corpus, "source.txt")), key=len)
+    if path == "savedmodel":
+        prepare, translate = list, _saved_model(Path(exported))
+    elif path == "python":
+        prepare, translate = list, _python(translator)
+    else:
+        prepare, translate = _ids(translator), _search(translator)
+    ready = {}  # what is done before the clock runs
+
+    def work(batch: int, number: int) -> dict:
+        """Translates `number` sentences of all lengths, `batch` in a request."""
+        if (batch, number) not in ready:
+            ready[batch, number] = prepare(requests(texts, batch, number))
+        for request in ready[batch, number]:
+            translate(request)
+        return {"sentences": number}
+
+    return {"work": work, "versions": lambda: versions(["tensorflow", "keras"])}
+
+
+def requests(texts: Sequence[str], batch: int, number: int) -> Requests:
+    """`number` of the texts, evenly spaced, in requests of `batch`."""
+    chosen = evenly_spaced(texts, number)
+    return [chosen[start : start + batch] for start in range(0, number, batch)]
+
+
+def _python(translator: Translator) -> Callable[[Sequence[str]], list[str]]:
+    return lambda request: [best.text for best, *_ in translator.translate(request)]
+
+
+def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:
+    session = SavedModelSession(base / "1")
+
+    def translate(request: Sequence[str]) -> list[str]:
+        given = {"text": np.array(request, object)}
+        found = session.run("serving_default", given, ["translation"])
+        return [text.decode("utf-8") for text in found["translation"]]
+
+    return translate
+
+
+def _search(translator: Translator) -> Callable[[np.ndarray], list[list[int]]]:
+    graph = tf.function(lambda ids: translator.search(ids), [IDS], autograph=False)
+    return lambda ids: graph(ids).tokens.numpy().tolist()
+
+
+def _ids(translator: Translator) -> Callable[[Requests], list[np.ndarray]]:
+    """The ids of requests, in the batches that the translator would make of them."""
+    positions = translator.decoding.batch_tokens // translator.decoding.beam_size
+
+    def prepare(given: Requests) -> list[np.ndarray]:
+        found = []
+        for request in given:
+            rows = [row.numpy() for row in translator.encode(tf.constant(request))[0]]
+            for batch in by_length([len(row) for row in rows], positions):
+                found.append(padded([rows[row] for row in batch]))
+        return found
+
+    return prepare
+
+
+if __name__ == "__main__":
+    serve(setup)

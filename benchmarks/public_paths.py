@@ -1,0 +1,128 @@
+"""Public paths: sentences a second beside the search alone, which has its ids ready.
+
+    python benchmarks/public_paths.py --run RUN --corpus PREFIX --source en --target de
+
+Paths are `Translator.translate` of Python, the exported SavedModel in a session as TF Serving
+has it, and `tf-transformer translate`, which reads all sentences at once; of the command, the
+time until the first translation of a single sentence is taken off.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.chart import Bar, draw_bars
+from harness.contender import Spec, make_file
+from harness.options import add_corpus, make_parser, positive, prepared_corpus, run
+from harness.report import Report, say_versions, shown, table
+from harness.rounds import Spread, measure, say, times_as_fast
+from harness.sentences import evenly_spaced
+
+from tf_transformer.errors import UserError
+
+SEARCH, COMMAND = "search alone", "command"
+PATHS = {SEARCH: "search", "Python": "python", "SavedModel": "savedmodel"}
+SINGLES = 64  # sentences in a round of small requests
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    corpus = prepared_corpus(options)
+    report = Report("public_paths", vars(options), options.output)
+    panels = {}
+    cases = _cases(options)
+    for title, found in measure(
+        _specs(options, corpus), cases, rounds=options.rounds, threads=options.threads
+    ):
+        report.add(title, found)
+        report.write()
+        rates = {name: each.rate("sentences") for name, each in found.items()}
+        ratios = {name: times_as_fast(each, found[SEARCH]) for name, each in found.items()}
+        rows = [[name, shown(rates[name], 1), shown(ratios[name], 2)] for name in found]
+        if title == list(cases)[-1]:
+            rates[COMMAND] = command_rate(options, corpus)
+            report.add(COMMAND, rates[COMMAND])
+            rows.append([COMMAND, shown(rates[COMMAND], 1), ""])
+        print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
+        print(table(("", "sentences/s", "times as fast"), rows))
+        print(f"\n{say_versions(found)}", flush=True)
+        panels[title] = [
+            Bar(name, rate, "floor" if name == SEARCH else "ours")
+            for name, rate in rates.items()
+        ]
+    print(f"\n{report.say_machine()}")
+    pictures = draw_bars(panels, "sentences a second", options.output / report.name)
+    print("wrote", report.write(), *pictures)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__, rounds=3)
+    add_corpus(parser)
+    parser.add_argument("--run", required=True, help="a trained run")
+    parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--sentences", type=positive, default=1_000, help="in one request")
+    return parser.parse_args(arguments)
+
+
+def _specs(options: argparse.Namespace, corpus: str) -> list[Spec]:
+    folder = Path(options.run).absolute()
+    parts = ("config.json", "tokenizer.model", "checkpoints/best.npz")
+    exported = make_file("exported", [folder / part for part in parts], run=str(folder))
+    given = {"run": str(folder), "corpus": corpus, "exported": exported}
+    return [
+        Spec(name, "public_path", options=given | {"path": path})
+        for name, path in PATHS.items()
+    ]
+
+
+def _cases(options: argparse.Namespace) -> dict[str, dict]:
+    """Arguments of `work` by title; the last has all sentences in one request."""
+    cases = {
+        f"{batch} a request": {"batch": batch, "number": max(batch, SINGLES)}
+        for batch in options.batch_sizes
+    }
+    number = options.sentences
+    return cases | {f"{number:,} a request": {"batch": number, "number": number}}
+
+
+def command_rate(options: argparse.Namespace, corpus: str) -> Spread:
+    """Sentences a second of `tf-transformer translate`, without its start-up."""
+    texts = sorted(Path(corpus, "source.txt").read_text("utf-8").splitlines(), key=len)
+    chosen = evenly_spaced(texts, options.sentences)
+    rates = []
+    for each in range(options.rounds):
+        say(f"{COMMAND}: round {each + 1} of {options.rounds}")
+        first, every = (_seconds(options, lines) for lines in (chosen[:1], chosen))
+        rates.append((options.sentences - 1) / (every - first))
+    say("")
+    return Spread.of(rates)
+
+
+def _seconds(options: argparse.Namespace, lines: Sequence[str]) -> float:
+    """Of the command for these sentences.
+
+    Raises:
+        UserError: if it fails.
+    """
+    command = [sys.executable, "-m", "tf_transformer.cli.main", "translate", options.run]
+    environment = os.environ | {"TF_NUM_INTRAOP_THREADS": str(options.threads)}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
+        text.writelines(f"{line}\n" for line in lines)
+        text.seek(0)
+        begun = time.perf_counter()
+        done = subprocess.run(
+            command, stdin=text, capture_output=True, text=True, env=environment
+        )
+        seconds = time.perf_counter() - begun
+    if done.returncode:
+        raise UserError(f"translate ended with status {done.returncode}: {done.stderr}")
+    return seconds
+
+
+if __name__ == "__main__":
+    run(main)
