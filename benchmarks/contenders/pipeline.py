@@ -11,7 +11,7 @@ from corpus import LIMITS
 from harness.child import serve, versions
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.data.batching import BatchPlan, make_dataset
+from tf_transformer.data.batching import BatchPlan, make_dataset, without_tuner
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
@@ -85,7 +85,7 @@ def _tokens(dataset: tf.data.Dataset) -> int:
 def _in_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The same batches as constants, with the same signature."""
     batches = [tf.data.Dataset.from_tensors(batch) for batch in dataset]
-    return functools.reduce(tf.data.Dataset.concatenate, batches)
+    return without_tuner(functools.reduce(tf.data.Dataset.concatenate, batches))
 
 
 if __name__ == "__main__":

@@ -133,7 +133,10 @@ def dataset_of(arrays) -> tf.data.Dataset:
                 yield {"source": source, "target": target}, labels
 
     signature = ({"source": ids, "target": ids}, ids)
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # the end of `fit` would wait for it
+    return dataset.prefetch(2).with_options(options)
 
 
 if __name__ == "__main__":

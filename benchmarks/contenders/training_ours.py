@@ -5,6 +5,7 @@ from harness.arrays import load_batches, real_tokens
 from harness.child import serve, versions
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
+from tf_transformer.data.batching import without_tuner
 from tf_transformer.tasks.sequences import build_model
 from tf_transformer.training.trainer import compile_model
 
@@ -70,7 +71,8 @@ def dataset_of(arrays) -> tf.data.Dataset:
                 yield {"source": source, "target": target}, labels
 
     signature = ({"source": ids, "target": ids}, ids)
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    return without_tuner(dataset.prefetch(2))
 
 
 def gpu_memory() -> dict:

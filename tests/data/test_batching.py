@@ -236,6 +236,12 @@ def test_endless_dataset_goes_on_into_the_next_epochs(corpus, plan):
         np.testing.assert_array_equal(labels, expected)
 
 
+def test_the_end_of_training_waits_for_no_tuner(corpus, plan):
+    for num_steps in (None, 2):
+        dataset = make_dataset(corpus, plan, num_steps=num_steps)
+        assert dataset.options().autotune.enabled is False
+
+
 @pytest.mark.parametrize("start", [1, 5, 40])
 def test_resuming_gives_the_batches_of_an_unbroken_run(corpus, plan, start):
     unbroken = list(make_dataset(corpus, plan, num_steps=start + 3))[start:]

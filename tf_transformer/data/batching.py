@@ -11,6 +11,8 @@ from tf_transformer.config import BOS_ID, PAD_ID
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.errors import UserError
 
+_BATCHES_AHEAD = 2  # made while the one before is trained on
+
 
 def bucket_boundaries(max_length: int) -> list[int]:
     """Lengths to pad to: multiples of 4 from 8 on, the last is `max_length` rounded up.
@@ -237,9 +239,19 @@ def dataset_of(
 
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     elements = tf.data.INFINITE_CARDINALITY if num_steps is None else num_steps * len(replicas)
-    return dataset.apply(tf.data.experimental.assert_cardinality(elements)).prefetch(
-        tf.data.AUTOTUNE
-    )
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(elements))
+    return without_tuner(dataset.prefetch(_BATCHES_AHEAD * len(replicas)))
+
+
+def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without TensorFlow's tuner of buffer sizes.
+
+    The tuner sleeps for times that double, up to a minute, and at the end of an iterator
+    TensorFlow often waits until it wakes: a period of training could take twice its time.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _arrays(corpus: EncodedCorpus, batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
