@@ -8,7 +8,6 @@ time until the first translation of a single sentence is taken off.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,17 +16,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.chart import Bar, draw_bars
-from harness.contender import Spec, make_file
+from harness.contender import Spec, environment, make_file
 from harness.options import add_corpus, make_parser, positive, prepared_corpus, run
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Spread, measure, say, times_as_fast
 from harness.sentences import evenly_spaced
 
+import tf_transformer
+from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 
 SEARCH, COMMAND = "search alone", "command"
 PATHS = {SEARCH: "search", "Python": "python", "SavedModel": "savedmodel"}
 SINGLES = 64  # sentences in a round of small requests
+FEWEST = 100  # at once: of fewer, start-up hides what the command takes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,8 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ratios = {name: times_as_fast(each, found[SEARCH]) for name, each in found.items()}
         rows = [[name, shown(rates[name], 1), shown(ratios[name], 2)] for name in found]
         if title == list(cases)[-1]:
-            rates[COMMAND] = command_rate(options, corpus)
-            report.add(COMMAND, rates[COMMAND])
+            seconds = command_seconds(options, corpus)
+            report.add(COMMAND, {"seconds of the first sentence and of all": seconds})
+            rates[COMMAND] = Spread.of(
+                (options.sentences - 1) / (every - first) for first, every in seconds
+            )
             rows.append([COMMAND, shown(rates[COMMAND], 1), ""])
         print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
         print(table(("", "sentences/s", "times as fast"), rows))
@@ -65,14 +70,21 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_corpus(parser)
     parser.add_argument("--run", required=True, help="a trained run")
     parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--sentences", type=positive, default=1_000, help="in one request")
-    return parser.parse_args(arguments)
+    parser.add_argument("--sentences", type=positive, default=1_000, help="at once")
+    options = parser.parse_args(arguments)
+    if options.sentences < FEWEST:
+        raise UserError(
+            f"--sentences must be at least {FEWEST}. Received: {options.sentences}."
+        )
+    return options
 
 
 def _specs(options: argparse.Namespace, corpus: str) -> list[Spec]:
     folder = Path(options.run).absolute()
     parts = ("config.json", "tokenizer.model", "checkpoints/best.npz")
-    exported = make_file("exported", [folder / part for part in parts], run=str(folder))
+    files = [folder / part for part in parts]
+    files += sorted(Path(tf_transformer.__file__).parent.rglob("*.py"))
+    exported = make_file("exported", files, run=str(folder))
     given = {"run": str(folder), "corpus": corpus, "exported": exported}
     return [
         Spec(name, "public_path", options=given | {"path": path})
@@ -81,26 +93,25 @@ def _specs(options: argparse.Namespace, corpus: str) -> list[Spec]:
 
 
 def _cases(options: argparse.Namespace) -> dict[str, dict]:
-    """Arguments of `work` by title; the last has all sentences in one request."""
+    """Arguments of `work` by title; the last has all sentences in a request."""
     cases = {
         f"{batch} a request": {"batch": batch, "number": max(batch, SINGLES)}
         for batch in options.batch_sizes
     }
     number = options.sentences
-    return cases | {f"{number:,} a request": {"batch": number, "number": number}}
+    return cases | {f"all {number:,} at once": {"batch": number, "number": number}}
 
 
-def command_rate(options: argparse.Namespace, corpus: str) -> Spread:
-    """Sentences a second of `tf-transformer translate`, without its start-up."""
-    texts = sorted(Path(corpus, "source.txt").read_text("utf-8").splitlines(), key=len)
+def command_seconds(options: argparse.Namespace, corpus: str) -> list[tuple[float, float]]:
+    """Of `tf-transformer translate` for one sentence and for all, in each round."""
+    texts = sorted(read_lines(Path(corpus, "source.txt")), key=len)
     chosen = evenly_spaced(texts, options.sentences)
-    rates = []
+    found = []
     for each in range(options.rounds):
         say(f"{COMMAND}: round {each + 1} of {options.rounds}")
-        first, every = (_seconds(options, lines) for lines in (chosen[:1], chosen))
-        rates.append((options.sentences - 1) / (every - first))
+        found.append((_seconds(options, chosen[:1]), _seconds(options, chosen)))
     say("")
-    return Spread.of(rates)
+    return found
 
 
 def _seconds(options: argparse.Namespace, lines: Sequence[str]) -> float:
@@ -110,13 +121,16 @@ def _seconds(options: argparse.Namespace, lines: Sequence[str]) -> float:
         UserError: if it fails.
     """
     command = [sys.executable, "-m", "tf_transformer.cli.main", "translate", options.run]
-    environment = os.environ | {"TF_NUM_INTRAOP_THREADS": str(options.threads)}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
         text.writelines(f"{line}\n" for line in lines)
         text.seek(0)
         begun = time.perf_counter()
         done = subprocess.run(
-            command, stdin=text, capture_output=True, text=True, env=environment
+            command,
+            stdin=text,
+            capture_output=True,
+            text=True,
+            env=environment(options.threads, gpu=False),
         )
         seconds = time.perf_counter() - begun
     if done.returncode:

@@ -69,7 +69,7 @@ class Contender:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=_environment(threads, gpu),
+            env=environment(threads, gpu),
         )
 
     def __enter__(self) -> Self:
@@ -116,7 +116,7 @@ def _source(script: str) -> Path:
     return FOLDER / "contenders" / f"{script}.py"
 
 
-def _environment(threads: int, gpu: bool) -> dict[str, str]:
+def environment(threads: int, gpu: bool) -> dict[str, str]:
     """The same threads and devices for every library, and the harness to import."""
     path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     settings = {

@@ -45,7 +45,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 
 import_tensorflow_quietly()
 assert "keras" in sys.modules and "matplotlib" not in sys.modules
-import matplotlib.pyplot
+import matplotlib
 """
 
 

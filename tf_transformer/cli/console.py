@@ -41,11 +41,16 @@ def import_tensorflow_quietly() -> None:
 
 @contextmanager
 def _fast_import() -> Iterator[None]:
-    """Saves a second of the import of TensorFlow.
+    """Saves a second of the first import of TensorFlow.
 
     Of what it makes nothing is garbage, now or later. Keras imports Matplotlib where there is
     one, for drawings of images; ours are drawn without Keras.
     """
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    collects = gc.isenabled()
+    gc.collect()  # what is garbage now would be frozen too
     hidden = "matplotlib" not in sys.modules
     if hidden:
         sys.modules["matplotlib"] = None
@@ -54,7 +59,8 @@ def _fast_import() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if collects:
+            gc.enable()
         if hidden:
             del sys.modules["matplotlib"]
 

@@ -244,7 +244,7 @@ def dataset_of(
 
 
 def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without TensorFlow's tuner of buffer sizes.
+    """The dataset without TensorFlow's tuner, to which AUTOTUNE leaves buffers and threads.
 
     The tuner sleeps for times that double, up to a minute, and at the end of an iterator
     TensorFlow often waits until it wakes: a period of training could take twice its time.

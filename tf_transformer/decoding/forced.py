@@ -249,13 +249,17 @@ class ForcedDecoder:
         Raises:
             ValueError: if the model has no such layer, or is an ensemble.
         """
+        model, layer = self._only_model(), self._layer(layer)
+        return model.cross_attention_weights(source, _inputs(labels), layer)
+
+    def _layer(self, layer: int | None) -> int:
         num_layers = self._only_model().arguments["num_layers"]
         layer = default_layer(num_layers) if layer is None else layer
         if not 0 <= layer < num_layers:
             raise ValueError(
                 f"`layer` must be one of the model's {num_layers}. Received: layer={layer}."
             )
-        return self._only_model().cross_attention_weights(source, _inputs(labels), layer)
+        return layer
 
     def _only_model(self) -> Transformer:
         if isinstance(self.model, Ensemble):
@@ -263,6 +267,8 @@ class ForcedDecoder:
         return self.model
 
     def _compile_nearest(self, layer: int | None) -> Callable:
+        layer = self._layer(layer)
+
         def nearest(source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             return nearest_pieces(self.cross_weights(source, labels, layer), source)
 

@@ -90,8 +90,9 @@ class DecoderLayer(TransformerLayer):
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
         """
-        cached = past, projection
-        outputs, past, _ = self._forward(beams, memory, self_mask, memory_mask, *cached)
+        outputs, past, _ = self._forward(
+            beams, memory, self_mask, memory_mask, past=past, projection=projection
+        )
         return outputs, past
 
     def _forward(
@@ -105,8 +106,8 @@ class DecoderLayer(TransformerLayer):
         training=False,
     ):
         add_norm = self.self_attention_norm
-        heads = self.self_attention.project_self(add_norm.before(x), projection)
-        query, key, value = heads
+        projected = self.self_attention.project_self(add_norm.before(x), projection)
+        query, key, value = projected
         if past is not None:
             key = ops.concatenate([past[0], key], axis=2)
             value = ops.concatenate([past[1], value], axis=2)

@@ -19,9 +19,11 @@ def outer_shape(x):
 
 
 def project(x, kernel, bias=None):
-    """x kernel + bias: [..., D] -> [..., N], with kernel [D, N] and bias [N].
+    """x kernel + bias: [B, ..., D] -> [B, ..., N], with kernel [D, N] and bias [N].
 
-    One large product: a batched one is slower, and so is its gradient.
+    One large product: a batched one is slower, and so is its gradient. The bias comes after
+    the reshaping: added to the flat product it would be fused with it, and in bfloat16 an
+    exported model would round otherwise than the same in Python.
     """
     flat = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
     outputs = ops.reshape(flat, (*outer_shape(x), ops.shape(kernel)[1]))

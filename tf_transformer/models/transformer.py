@@ -147,6 +147,8 @@ class Transformer(TokenModel):
     def cross_attention_weights(self, source, target, layer):
         """`attention_weights(source, target)["cross"][layer]`, [B, H, T, S], and no others.
 
+        `layer` counts from 0 and is below `num_layers`.
+
         TensorFlow's optimizer removes weights that nobody reads one operation at a time: in
         a graph that reads one layer's, making all of them costs seconds at its first run.
         """
