@@ -27,6 +27,22 @@ def test_the_gradient_of_transpose_comes_back_to_its_place(axes):
     np.testing.assert_array_equal(tape.gradient(y, x), expected)
 
 
+def test_a_saved_transpose_is_loaded_without_a_word_and_has_its_gradient(tmp_path, caplog):
+    module = tf.Module()
+    module.move = tf.function(
+        lambda x: transpose(x, (0, 2, 1, 3)), input_signature=[tf.TensorSpec(X.shape)]
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    caplog.clear()
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert not caplog.messages
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(loaded.move(x) ** 2)
+    np.testing.assert_array_equal(tape.gradient(y, x), 2 * X)
+
+
 def _shape_operations(spec):
     graph = tf.function(lambda x: tf.reshape(x, (*outer_shape(x), 2, 3)))
     concrete = graph.get_concrete_function(tf.TensorSpec(spec))
