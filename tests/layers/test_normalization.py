@@ -3,13 +3,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer.layers.feed_forward import AddAndNorm
 from tf_transformer.layers.normalization import LayerNormalization
 
 
-def _outputs_and_gradients(layer, inputs, upstream):
+def _outputs_and_gradients(layer, inputs, upstream, **options):
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        outputs = layer(inputs)
+        outputs = layer(inputs, **options)
     return outputs, *tape.gradient(outputs, [inputs, layer.gamma, layer.beta], upstream)
 
 
@@ -29,11 +30,14 @@ def _pair(dtype):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-5)])
 @pytest.mark.parametrize("shape", [(5, 7, 16), (4, 16)])
-def test_equals_keras_with_its_gradients(dtype, tolerance, shape):
+@pytest.mark.parametrize("training", [True, False])
+def test_equals_keras_with_its_gradients(dtype, tolerance, shape, training):
     rng = np.random.default_rng(0)
     inputs = tf.constant(rng.normal(3, 2, shape), dtype)
     upstream = tf.constant(rng.normal(size=shape), dtype)
-    ours, theirs = (_outputs_and_gradients(layer, inputs, upstream) for layer in _pair(dtype))
+    own_layer, keras_layer = _pair(dtype)
+    ours = _outputs_and_gradients(own_layer, inputs, upstream, training=training)
+    theirs = _outputs_and_gradients(keras_layer, inputs, upstream)
     for own, other in zip(ours, theirs, strict=True):
         assert own.dtype == other.dtype
         np.testing.assert_allclose(own, other, rtol=tolerance, atol=tolerance)
@@ -53,7 +57,8 @@ def test_half_precision_is_computed_in_float32():
 def test_equal_values_stay_finite():
     inputs = tf.fill((2, 16), 7.0)
     layer = _pair("float32")[0]
-    outputs, *gradients = _outputs_and_gradients(layer, inputs, tf.ones((2, 16)))
+    ones = tf.ones((2, 16))
+    outputs, *gradients = _outputs_and_gradients(layer, inputs, ones, training=True)
     np.testing.assert_allclose(outputs, np.tile(layer.beta.numpy(), (2, 1)))
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
@@ -77,3 +82,15 @@ def test_a_built_layer_is_remade_from_its_configuration():
     layer = _pair("float32")[0]
     again = LayerNormalization.from_config(layer.get_config())
     assert again.epsilon == layer.epsilon
+
+
+def test_the_gradient_written_out_is_that_of_training_alone():
+    """It reaches a layer inside others; elsewhere a SavedModel would keep it, and slowly."""
+    layer = AddAndNorm(norm_first=False)
+    x = tf.ones((2, 16))
+    layer.build(x.shape)
+    for training in (True, False):
+        graph = tf.function(lambda x, training=training: layer(x, x, training=training))
+        operations = graph.get_concrete_function(x).graph.get_operations()
+        custom = [op for op in operations if op.type == "IdentityN"]
+        assert bool(custom) is training

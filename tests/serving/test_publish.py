@@ -111,6 +111,9 @@ class Drifting(Translator):
             weight.assign(weight * 1.5)
         return super().translate(texts, progress)
 
+    def with_decoding(self, decoding, num_hypotheses):
+        return Drifting(self.model, self.tokenizer, decoding, num_hypotheses)
+
 
 def test_a_model_that_translates_otherwise_is_not_published(trained_run, tmp_path, monkeypatch):
     monkeypatch.setattr(publish, "requests", lambda translator: [])

@@ -120,13 +120,12 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def project_query(self, query):
         """[B, T, D] -> queries [B, H, T, K]."""
-        return self._split_heads(self._project(query, self.query_kernel, self.query_bias))
+        return self._heads(query, self.query_kernel, self.query_bias)
 
     def project_memory(self, value):
         """[B, S, D] -> keys [B, H, S, K] and values [B, H, S, value_dim]."""
-        keys = self._project(value, self.key_kernel, self.key_bias)
-        values = self._project(value, self.value_kernel, self.value_bias)
-        return self._split_heads(keys), self._split_heads(values)
+        keys = self._heads(value, self.key_kernel, self.key_bias)
+        return keys, self._heads(value, self.value_kernel, self.value_bias)
 
     def self_projection(self):
         """Query, key and value kernel side by side, and their biases or None."""
@@ -143,13 +142,12 @@ class MultiHeadAttention(keras.layers.Layer):
         `projection` is `self_projection()`, where it was made before.
         """
         kernel, bias = projection or self.self_projection()
-        projected = project(query, kernel, bias)
         keys, values = self.query_kernel.shape[1], self.value_kernel.shape[1]
         if keys != values:
-            parts = ops.split(projected, [keys, 2 * keys], axis=-1)
+            parts = ops.split(project(query, kernel, bias), [keys, 2 * keys], axis=-1)
             return tuple(self._split_heads(part) for part in parts)
         heads = 3, self.num_heads, keys // self.num_heads
-        stacked = ops.reshape(projected, (*outer_shape(projected), *heads))
+        stacked = project(query, kernel, bias, sizes=heads)
         return tuple(ops.unstack(transpose(stacked, (2, 0, 3, 1, 4)), 3))
 
     def attend(self, query, key, value, mask=None):
@@ -160,12 +158,16 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         heads, weights = scaled_dot_product_attention(query, key, value, mask)
         heads = transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
-        outer = outer_shape(heads)[:2]
-        merged = ops.reshape(heads, (*outer, self.output_kernel.shape[0]))
-        return self._project(merged, self.output_kernel, self.output_bias), weights
+        return self._project(heads, self.output_kernel, self.output_bias, over=2), weights
 
-    def _project(self, x, kernel, bias):
-        return project(x, self._cast(kernel), None if bias is None else self._cast(bias))
+    def _project(self, x, kernel, bias, **axes):
+        bias = None if bias is None else self._cast(bias)
+        return project(x, self._cast(kernel), bias, **axes)
+
+    def _heads(self, x, kernel, bias):
+        """[B, T, D] -> [B, H, T, size]."""
+        sizes = self.num_heads, kernel.shape[1] // self.num_heads
+        return transpose(self._project(x, kernel, bias, sizes=sizes), (0, 2, 1, 3))
 
     def _cast(self, weight):
         return ops.cast(weight, self.compute_dtype)

@@ -1,11 +1,19 @@
-"""Layer normalisation (paper 3.1; Ba et al. 2016) with a gradient written out."""
+"""Layer normalisation (paper 3.1; Ba et al. 2016), trained with a gradient written out."""
 
 import keras
 from keras import ops
 
 
-def normalize(inputs, gamma, beta, epsilon: float):
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis.
+def normalize(inputs, epsilon: float):
+    """(x - mean) / sqrt(variance + epsilon) over the last axis, and 1 / sqrt(...)."""
+    centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    rate = ops.rsqrt(variance + epsilon)
+    return centred * rate, rate
+
+
+def normalize_in_training(inputs, gamma, beta, epsilon: float):
+    """`normalize` * gamma + beta.
 
     Between the passes only the normalised x and 1 / sqrt(variance + epsilon) are kept. Of the
     gradient of the normalised x, g = dy * gamma, the parts along 1 and along x are taken out.
@@ -22,10 +30,7 @@ def normalize(inputs, gamma, beta, epsilon: float):
 
     @ops.custom_gradient
     def norm(inputs, gamma, beta):
-        centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        rate = ops.rsqrt(variance + epsilon)
-        normal = centred * rate
+        normal, rate = normalize(inputs, epsilon)
 
         def gradient(upstream):
             rows = ops.reshape(upstream, (-1, width))
@@ -70,7 +75,12 @@ class LayerNormalization(keras.layers.LayerNormalization):
                 f"rms_scaling={self.rms_scaling}."
             )
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
         dtype = keras.backend.result_type(inputs.dtype, "float32")
-        tensors = (ops.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
-        return ops.cast(normalize(*tensors, self.epsilon), self.compute_dtype)
+        tensors = (inputs, self.gamma, self.beta)
+        inputs, gamma, beta = (ops.cast(tensor, dtype) for tensor in tensors)
+        if training:
+            outputs = normalize_in_training(inputs, gamma, beta, self.epsilon)
+        else:  # without a gradient of its own, which a SavedModel would keep, and slowly
+            outputs = normalize(inputs, self.epsilon)[0] * gamma + beta
+        return ops.cast(outputs, self.compute_dtype)

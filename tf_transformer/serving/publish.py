@@ -77,6 +77,8 @@ def batching_parameters() -> str:
 
 
 def _save(module: ServedModel, path: Path, signatures: dict[str, Callable]) -> None:
+    # Traced here: a function that was traced before, saving would trace again.
+    signatures = {name: each.get_concrete_function() for name, each in signatures.items()}
     try:
         tf.saved_model.save(module, os.fspath(path), signatures=signatures)
     except tf.errors.OpError as error:

@@ -82,7 +82,7 @@ def self_test(session: SavedModelSession, translator: Translator) -> None:
 
 def comparisons(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
     """What the session answers beside what the translator says."""
-    for check in (_best, _n_best, _with_options, _tokens_and_attention, _score):
+    for check in (_best_and_all, _with_options, _tokens_and_attention, _score):
         yield from check(session, translator)
 
 
@@ -113,23 +113,21 @@ def _compare(
             yield f"{signature}: {name}", text, value, received
 
 
-def _best(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
+def _best_and_all(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
+    """`serving_default` and `nbest`, of one search."""
     texts = _texts(translator)
-    best = [found[0] for found in translator.translate(texts)]
+    found = _with_all_hypotheses(translator, translator.decoding).translate(texts)
+    best = [hypotheses[0] for hypotheses in found]
     expected = {
         "translation": [one.text for one in best],
         "score": [one.score for one in best],
         "source_cut": [False] * len(texts),
     }
-    answer = session.run("serving_default", {"text": _strings(texts)})
-    return _compare("serving_default", texts, expected, answer)
-
-
-def _n_best(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
-    every = _with_all_hypotheses(translator, translator.decoding)
-    texts = _texts(translator)
-    answer = session.run("nbest", {"text": _strings(texts)})
-    return _hypotheses("nbest", texts, every.translate(texts), answer)
+    given = {"text": _strings(texts)}
+    yield from _compare(
+        "serving_default", texts, expected, session.run("serving_default", given)
+    )
+    yield from _hypotheses("nbest", texts, found, session.run("nbest", given))
 
 
 def _with_options(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
