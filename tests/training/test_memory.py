@@ -1,6 +1,7 @@
 """The estimate of a step's memory, against models that are built and steps that are run."""
 
 import dataclasses
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -42,13 +43,18 @@ print(line.split()[1])
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-def test_the_estimate_is_within_a_third_of_a_measured_peak():
+def _measured_peak() -> int:
     done = subprocess.run(
         [sys.executable, "-c", STEPS], capture_output=True, text=True, env=environment()
     )
     assert done.returncode == 0, done.stderr
-    measured = 1024 * int(done.stdout.split()[-1]) - TENSORFLOW_BYTES
+    return 1024 * int(done.stdout.split()[-1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_the_estimate_is_within_a_third_of_a_measured_peak():
+    """The median of three: which operations meet, and so what is held at once, is by chance."""
+    measured = statistics.median(_measured_peak() for _ in range(3)) - TENSORFLOW_BYTES
     estimate = estimate_memory(MEASURED, *SHAPE).total + PROCESS_BYTES - TENSORFLOW_BYTES
     assert 3 / 4 < estimate / measured < 4 / 3
 
