@@ -6,7 +6,7 @@ VENV := .venv
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
 
-test: $(VENV)/ready  ## all tests, three files at a time: each now and then waits, and what a file shares is made once
+test: $(VENV)/ready  ## all tests, three files at a time: what a file's tests share is made once
 	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready

@@ -6,7 +6,7 @@ MultiHeadAttention; both train by `fit`, with Keras's Adam.
 
 import keras
 import keras_hub
-import tensorflow as tf
+from endless import dataset_of
 from harness.arrays import load_batches, real_tokens
 from harness.child import serve, versions
 from keras import ops
@@ -121,22 +121,6 @@ def smoothed_cross_entropy(labels, logits, smoothing=0.1):
     smooth = (1 - smoothing) * chosen + smoothing * ops.mean(logits, axis=-1)
     weights = ops.cast(labels != 0, "float32")
     return ops.sum((total - smooth) * weights) / ops.sum(weights)
-
-
-def dataset_of(arrays) -> tf.data.Dataset:
-    """The batches again and again, with one signature for all lengths."""
-    ids = tf.TensorSpec([None, None], tf.int32)
-
-    def generate():
-        while True:
-            for source, target, labels in arrays:
-                yield {"source": source, "target": target}, labels
-
-    signature = ({"source": ids, "target": ids}, ids)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    options = tf.data.Options()
-    options.autotune.enabled = False  # the end of `fit` would wait for it
-    return dataset.prefetch(2).with_options(options)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """A training step of tf_transformer: its model, its recipe, Keras's `fit`."""
 
 import tensorflow as tf
+from endless import dataset_of
 from harness.arrays import load_batches, real_tokens
 from harness.child import serve, versions
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.data.batching import without_tuner
 from tf_transformer.tasks.sequences import build_model
 from tf_transformer.training.trainer import compile_model
 
@@ -59,20 +59,6 @@ class Traces:
             return step(data)
 
         model.train_step = counted
-
-
-def dataset_of(arrays) -> tf.data.Dataset:
-    """The batches again and again, with the signature that training has."""
-    ids = tf.TensorSpec([None, None], tf.int32)
-
-    def generate():
-        while True:
-            for source, target, labels in arrays:
-                yield {"source": source, "target": target}, labels
-
-    signature = ({"source": ids, "target": ids}, ids)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    return without_tuner(dataset.prefetch(2))
 
 
 def gpu_memory() -> dict:

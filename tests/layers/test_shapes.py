@@ -43,6 +43,16 @@ def test_a_saved_transpose_is_loaded_without_a_word_and_has_its_gradient(tmp_pat
     np.testing.assert_array_equal(tape.gradient(y, x), 2 * X)
 
 
+@pytest.mark.parametrize(
+    ("spec", "moved"), [([None, 3, 4, 5], True), ([None] * 2 + [4, 5], False)]
+)
+def test_integers_are_moved_where_the_batch_alone_is_unknown(spec, moved):
+    graph = tf.function(lambda x: transpose(x, (0, 2, 1, 3)))
+    concrete = graph.get_concrete_function(tf.TensorSpec(spec))
+    assert any(op.type == "Bitcast" for op in concrete.graph.get_operations()) is moved
+    np.testing.assert_array_equal(concrete(tf.constant(X)), X.transpose(0, 2, 1, 3))
+
+
 def _shape_operations(spec):
     graph = tf.function(lambda x: tf.reshape(x, (*outer_shape(x), 2, 3)))
     concrete = graph.get_concrete_function(tf.TensorSpec(spec))

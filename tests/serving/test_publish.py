@@ -88,6 +88,16 @@ def test_versions_count_up_and_are_never_replaced(translator, untested, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "8", "notes"]
 
 
+def test_each_of_the_two_searches_is_traced_once(translator, untested, tmp_path, monkeypatch):
+    traces = []
+    search = Translator.search
+    monkeypatch.setattr(
+        Translator, "search", lambda *a, **k: traces.append(a) or search(*a, **k)
+    )
+    export(translator, tmp_path)
+    assert len(traces) == 2  # the best of each, and all
+
+
 def test_nothing_is_left_beside_the_version(exported):
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
     assert sorted(path.name for path in exported.iterdir() if path.name != "assets") == [
