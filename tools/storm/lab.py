@@ -1,0 +1,69 @@
+"""What every kind of storm shares: a folder, a random generator, and commands with a time limit."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One try.
+
+    Attributes:
+        what: what was done, one of a few short names: the report counts by it.
+        held: whether the promise was kept.
+        detail: for a try that did not hold: how to repeat it and what came out.
+    """
+
+    what: str
+    held: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended; `status` is None if it was still running at its time limit."""
+
+    status: int | None
+    stdout: str
+    stderr: str
+
+    @property
+    def traceback(self) -> bool:
+        return "Traceback (most recent call last)" in self.stdout + self.stderr
+
+
+class Lab:
+    """A folder to break things in, and a generator of random numbers.
+
+    Args:
+        folder: empty; everything made by a storm goes there.
+        seed: of `random`; the same seed tries the same things in the same order.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.random = random.Random(seed)
+
+    def run(
+        self, arguments: Sequence[str | bytes], text: bytes = b"", seconds: float = 120
+    ) -> Done:
+        """Runs `tf-transformer ARGUMENTS` in `folder` with `text` on standard input."""
+        command = [sys.executable, "-m", "tf_transformer.cli.main", *arguments]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, cwd=self.folder, env=environment, **pipes) as process:
+            try:
+                stdout, stderr = process.communicate(text, timeout=seconds)
+                status = process.returncode
+            except subprocess.TimeoutExpired:
+                process.kill()
+                stdout, stderr = process.communicate()
+                status = None
+        return Done(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
