@@ -1,1 +1,1 @@
-"""Breaks the commands on purpose, again and again, and counts what held (docs/reliability.md)."""
+"""Breaks the commands on purpose and counts what held; see docs/reliability.md."""

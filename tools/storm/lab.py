@@ -1,4 +1,4 @@
-"""What every kind of storm shares: a folder, a random generator, and commands with a time limit."""
+"""A folder to break things in, random numbers, and commands with a time limit."""
 
 import os
 import random
