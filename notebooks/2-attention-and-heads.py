@@ -29,7 +29,7 @@ import numpy as np
 from IPython.display import Image
 
 from tf_transformer.cli.main import main
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.heads.masks import HeadMasks
 from tf_transformer.run import Run
 from tf_transformer.tasks.sequences import load_translator
@@ -52,7 +52,7 @@ def tf_transformer(arguments):
 
 # %%
 times = re.compile(r"^Today is|\bbegin|\bbegan|\bend")
-pairs = [pair for pair in toy.generate(20_000) if times.search(pair[0])]
+pairs = [pair for pair in builtin.pairs(20_000) if times.search(pair[0])]
 pairs = [pair for pair in pairs if len(pair[0].split()) <= 8]
 splits = {"train": pairs[:-100], "dev": pairs[-100:]}
 for split, part in splits.items():

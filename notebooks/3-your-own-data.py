@@ -28,7 +28,7 @@ from pathlib import Path
 from IPython.display import Image
 
 from tf_transformer.cli.main import main
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.run import Run
 from tf_transformer.serving.session import SavedModelSession
 
@@ -48,12 +48,12 @@ def tf_transformer(arguments):
 # `text/train.en` and `text/train.de`. A dev set says during training how good the model is; a
 # test set is for the end, and nothing is chosen by it.
 #
-# Put your own files there and skip this cell. Here the text comes from a small grammar that is
-# part of the package, and of it only the sentences about dates and times.
+# Put your own files there and skip this cell. Here the text is the part of the built-in
+# corpus that is about dates and times.
 
 # %%
 times = re.compile(r"^Today is|\bbegin|\bbegan|\bend")
-pairs = [pair for pair in toy.generate(20_000) if times.search(pair[0])]
+pairs = [pair for pair in builtin.pairs(20_000) if times.search(pair[0])]
 pairs = [pair for pair in pairs if len(pair[0].split()) <= 8]
 splits = {"train": pairs[:-120], "dev": pairs[-120:-60], "test": pairs[-60:]}
 

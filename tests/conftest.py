@@ -13,7 +13,7 @@ from made_once import made_once
 from toy_labels import toy_labels
 from toy_trees import toy_trees
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 
 # Four logical devices, so that distribution can be tested without a GPU; before any test
 # computes anything, for TensorFlow takes no other number afterwards.
@@ -87,10 +87,10 @@ def trained_run(tmp_path_factory) -> TrainedRun:
     """
 
     def make(folder: Path) -> TrainedRun:
-        pairs = toy.generate(300)
+        pairs = builtin.pairs(300)
         for split, size in (("train", 300), ("dev", 40)):
             sides = zip(*pairs[:size], strict=True)
-            for language, lines in zip(toy.LANGUAGES, sides, strict=True):
+            for language, lines in zip(builtin.LANGUAGES, sides, strict=True):
                 text = "".join(f"{line}\n" for line in lines)
                 (folder / f"{split}.{language}").write_text(text, "utf-8")
         options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]

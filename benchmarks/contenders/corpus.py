@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.child import serve
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.corpus import read_pairs, resolve_prefixes
 from tf_transformer.data.encoded import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
@@ -58,8 +58,8 @@ def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict
 def _pairs(corpus: str | None, source: str, target: str, most: int) -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         if corpus is None:
-            source, target = toy.LANGUAGES
-            corpus = str(toy.write_corpus(Path(folder))["train"])
+            source, target = builtin.LANGUAGES
+            corpus = str(builtin.write_corpus(Path(folder))["train"])
         files = [resolve_prefixes((corpus,), language) for language in (source, target)]
         return [pair for pair, _ in zip(read_pairs(*files), range(most), strict=False)]
 

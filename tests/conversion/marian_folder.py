@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 
 LAYERS, D, F, HEADS = 2, 16, 24, 4
 LANGUAGES = (">>deu<<", ">>fra<<")
@@ -44,7 +44,7 @@ def pieces_of(model: bytes) -> list[str]:
 
 def write_vocabulary(folder: Path) -> dict[str, int]:
     """source.spm, target.spm and a vocab.json that lacks some pieces of the source alone."""
-    english, german = zip(*toy.generate(400), strict=True)
+    english, german = zip(*builtin.pairs(400), strict=True)
     models = {
         "source": train_unigram([*english, *EXTRA_SOURCE], 150),
         "target": train_unigram([*german, *EXTRA_TARGET], 150),

@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.direction import learn_direction, swapped_pairs
 
-PAIRS = toy.generate(2_000)
+PAIRS = builtin.pairs(2_000)
 
 
 def swap(

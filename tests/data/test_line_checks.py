@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.line_checks import (
     check_case,
     check_characters,
@@ -14,7 +14,7 @@ from tf_transformer.data.line_checks import (
     check_tokenised,
 )
 
-PAIRS = toy.generate(1_100)
+PAIRS = builtin.pairs(1_100)
 TRAIN, DEV = PAIRS[:1_000], PAIRS[1_000:]
 
 # Raw text of other kinds that no check may mistake for a defect.
@@ -101,7 +101,7 @@ def test_broken_characters_are_found_with_their_first_line(survey, check, defect
 
 
 def test_a_stray_defect_is_shown_but_no_warning(survey):
-    pairs = edit(toy.generate(2_000), lambda text: text + "\ufffd", 0, every=2_000)
+    pairs = edit(builtin.pairs(2_000), lambda text: text + "\ufffd", 0, every=2_000)
     (finding, *_) = check_characters([survey(pairs)])
     assert not finding.warning
     assert "1 of 2,000 source lines of train (0.05%)" in finding.text

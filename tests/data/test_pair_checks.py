@@ -2,7 +2,7 @@
 
 import re
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.pair_checks import (
     check_copies,
     check_direction,
@@ -12,7 +12,7 @@ from tf_transformer.data.pair_checks import (
 )
 from tf_transformer.data.survey import take_survey
 
-PAIRS = toy.generate(1_200)
+PAIRS = builtin.pairs(1_200)
 TRAIN, DEV, TEST = PAIRS[:1_000], PAIRS[1_000:1_100], PAIRS[1_100:]
 
 

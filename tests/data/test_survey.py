@@ -5,11 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.survey import Hashes, take_survey
 from tf_transformer.errors import UserError
 
-PAIRS = toy.generate(500)
+PAIRS = builtin.pairs(500)
 
 
 def test_a_small_corpus_is_kept_whole_and_in_order(survey):

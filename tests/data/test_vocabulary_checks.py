@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import SPECIAL_IDS, Tokenizer, train_tokenizer
 from tf_transformer.data.vocabulary_checks import (
@@ -14,7 +14,7 @@ from tf_transformer.data.vocabulary_checks import (
     check_unused,
 )
 
-PAIRS = toy.generate(600)
+PAIRS = builtin.pairs(600)
 TRAIN, DEV = PAIRS[:500], PAIRS[500:]
 LIMITS = {"max_length": 64, "max_ratio": 4.0}
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.corpus import check_line_counts, count_lines, read_pairs
 from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
@@ -123,7 +123,8 @@ def pairs_of_files(
     """
     data = run.config.data
     if not data.source:
-        data = dataclasses.replace(data, source=toy.LANGUAGES[0], target=toy.LANGUAGES[1])
+        source, target = builtin.LANGUAGES
+        data = dataclasses.replace(data, source=source, target=target)
     files = resolve_files(tuple(prefixes), data)
     check_line_counts(*files)
     chosen = np.zeros(sum(map(count_lines, files[0])), bool)

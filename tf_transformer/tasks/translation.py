@@ -6,7 +6,7 @@ from collections.abc import Callable
 import keras
 
 from tf_transformer.config import Config, DataConfig
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tf_transformer.data.corpus import check_line_counts, read_pairs
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
@@ -63,13 +63,13 @@ def effective_data(run: Run) -> DataConfig:
     data = run.config.data
     if data.train or data.valid:
         return data
-    prefixes = toy.write_corpus(run.data / "builtin")
+    prefixes = builtin.write_corpus(run.data / "builtin")
     return dataclasses.replace(
         data,
         train=(str(prefixes["train"]),),
         valid=(str(prefixes["dev"]),),
-        source=toy.LANGUAGES[0],
-        target=toy.LANGUAGES[1],
+        source=builtin.LANGUAGES[0],
+        target=builtin.LANGUAGES[1],
     )
 
 

@@ -2,7 +2,7 @@
 
 import random
 
-from tf_transformer.data.toy_lexicon import Phrase
+from tools.builtin_corpus.lexicon import Phrase
 
 
 def _phrases(english: str, german: str) -> tuple[Phrase, ...]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tf_transformer.data import toy_lexicon as lexicon
-from tf_transformer.data.toy_grammar import (
+from tools.builtin_corpus import lexicon
+from tools.builtin_corpus.grammar import (
     NO,
     POSSESSIVES,
     THE,
@@ -20,8 +20,8 @@ from tf_transformer.data.toy_grammar import (
     was_born,
     with_modal,
 )
-from tf_transformer.data.toy_lexicon import Phrase
-from tf_transformer.data.toy_numbers import cardinal
+from tools.builtin_corpus.lexicon import Phrase
+from tools.builtin_corpus.numbers import cardinal
 
 MY, _, _, OUR = POSSESSIVES
 THREE = numeral(cardinal(3))

@@ -1,4 +1,4 @@
-"""The built-in parallel corpus: English-German sentences from a small grammar of our own.
+"""English-German sentence pairs from a small grammar of our own.
 
 Every English sentence has exactly one German translation, and every word, number and
 construction is frequent, so that a tiny model can learn to translate unseen sentences
@@ -6,29 +6,15 @@ without an error. German needs what makes translation hard: gender and case, sep
 and verbs at the end of subordinate clauses.
 """
 
-import itertools
 import random
-import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 
-from tf_transformer.data import toy_clauses as clauses
-from tf_transformer.data import toy_lexicon as lexicon
-from tf_transformer.data import toy_numbers as numbers
-from tf_transformer.data.toy_clauses import any_clause
-from tf_transformer.data.toy_grammar import THE, Clause, FixedPhrase, NounPhrase
-from tf_transformer.data.toy_lexicon import Phrase
-from tf_transformer.files import write_text
-
-LANGUAGES = ("en", "de")
-
-SIZES: Mapping[str, int] = MappingProxyType({"train": 20_000, "dev": 500, "test": 500})
+from tools.builtin_corpus import clauses, lexicon, numbers
+from tools.builtin_corpus.clauses import any_clause
+from tools.builtin_corpus.grammar import THE, Clause, FixedPhrase, NounPhrase
+from tools.builtin_corpus.lexicon import Phrase
 
 _MIN_WORDS, _MAX_WORDS = 4, 16
-# A word that occurs less often than this is left to the first split, the training text.
-_RARE = 6
 
 
 def _statement(rng: random.Random) -> Phrase:
@@ -176,39 +162,3 @@ def generate(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
             pairs.append(pair)
             seen.update(pair)
     return pairs
-
-
-def write_corpus(
-    directory: Path, seed: int = 0, sizes: Mapping[str, int] = SIZES
-) -> dict[str, Path]:
-    """Writes each split as two files of aligned lines, DIRECTORY/SPLIT.en and .de.
-
-    `sizes` maps each split to its number of pairs; no sentence is in two splits, and pairs
-    with rare words go to the first. Files whose content is already right are not touched.
-
-    Returns:
-        The path of each split without the language, as `--train` and `--valid` take it.
-    """
-    pairs = iter(_rare_words_first(generate(sum(sizes.values()), seed)))
-    prefixes = {}
-    for split, size in sizes.items():
-        prefixes[split] = directory / split
-        sides = zip(*itertools.islice(pairs, size), strict=True)
-        for language, lines in zip(LANGUAGES, sides, strict=True):
-            _write_if_new(directory / f"{split}.{language}", lines)
-    return prefixes
-
-
-def _write_if_new(path: Path, lines: Sequence[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    if not path.is_file() or path.read_bytes() != text.encode():
-        write_text(path, text)
-
-
-def _rare_words_first(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same pairs, in the same order but for those with words that hardly occur."""
-    words = [re.findall(r"\w+", " ".join(pair)) for pair in pairs]
-    counts = Counter(itertools.chain.from_iterable(words))
-    rarest = [min(counts[word] for word in pair) for pair in words]
-    order = sorted(range(len(pairs)), key=lambda index: rarest[index] >= _RARE)
-    return [pairs[index] for index in order]

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tf_transformer.data import toy_lexicon as lexicon
+from tools.builtin_corpus import lexicon
 
 VERBS = (
     *(verb for verb, _ in lexicon.TRANSITIVE),

@@ -7,7 +7,7 @@ adjective and noun for gender, number and case, and places its verb by the kind 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tf_transformer.data.toy_lexicon import Adjective, Modal, Noun, Phrase, Verb
+from tools.builtin_corpus.lexicon import Adjective, Modal, Noun, Phrase, Verb
 
 Paradigm = Mapping[str, Mapping[str, str]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_transformer.data.toy_numbers import cardinal, clock
+from tools.builtin_corpus.numbers import cardinal, clock
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import random
 from collections.abc import Callable, Sequence
 
-from tf_transformer.data import toy_lexicon as lexicon
-from tf_transformer.data import toy_numbers as numbers
-from tf_transformer.data.toy_grammar import (
+from tools.builtin_corpus import lexicon, numbers
+from tools.builtin_corpus.grammar import (
     NO,
     POSSESSIVES,
     THE,
@@ -24,7 +23,7 @@ from tf_transformer.data.toy_grammar import (
     was_born,
     with_modal,
 )
-from tf_transformer.data.toy_lexicon import Modal, Verb
+from tools.builtin_corpus.lexicon import Modal, Verb
 
 Subject = NounPhrase | FixedPhrase
 

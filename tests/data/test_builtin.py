@@ -1,0 +1,108 @@
+"""The built-in corpus: a function from English to German, split without overlap."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from tf_transformer.data import builtin
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[str, str]]:
+    return builtin.pairs()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> dict[str, tuple[list[str], list[str]]]:
+    prefixes = builtin.write_corpus(tmp_path_factory.mktemp("corpus"))
+    return {split: tuple(map(_lines, _files(prefix))) for split, prefix in prefixes.items()}
+
+
+def _files(prefix):
+    return [prefix.with_name(f"{prefix.name}.{language}") for language in builtin.LANGUAGES]
+
+
+def _lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def _count_words(lines):
+    return Counter(word for line in lines for word in re.findall(r"\w+", line))
+
+
+def test_no_sentence_occurs_twice_in_either_language(pairs):
+    english, german = zip(*pairs, strict=True)
+    assert len(set(english)) == len(set(german)) == len(pairs) == sum(builtin.SIZES.values())
+
+
+def test_sentences_are_short_capitalised_and_punctuated(pairs):
+    for english, german in pairs:
+        assert 4 <= len(english.split()) <= 16
+        for sentence in (english, german):
+            assert sentence[0].isupper() and sentence[-1] in ".?"
+            assert "  " not in sentence and sentence == sentence.strip()
+
+
+def test_splits_share_no_sentence_in_either_language(corpus):
+    for side in range(2):
+        held_out = corpus["dev"][side] + corpus["test"][side]
+        assert len(set(held_out)) == len(held_out)
+        assert not set(held_out) & set(corpus["train"][side])
+
+
+def test_splits_have_their_sizes_and_aligned_sides(corpus):
+    assert {split: len(sides[0]) for split, sides in corpus.items()} == dict(builtin.SIZES)
+    assert all(len(source) == len(target) for source, target in corpus.values())
+
+
+def test_held_out_words_all_occur_repeatedly_in_the_training_text(corpus):
+    for side in range(2):
+        train, dev, test = (_count_words(corpus[split][side]) for split in builtin.SIZES)
+        assert {word for word in dev | test if train[word] < 3} == set()
+
+
+def test_held_out_sentences_show_every_construction(corpus):
+    german = "\n".join(corpus["test"][1])
+    for pattern in (", dass ", ", ob ", ", weil ", r"^Wenn ", r", (der|die|das|den) \w+ .*,",
+                    r"\?$", r"um halb ", r"\d,\d\d Euro", r"\d\. \w+ \d{4}", "kein", "nicht",
+                    "geboren", r"\w+und(zwanzig|\w+ßig|\w+zig)"):  # fmt: skip
+        assert re.search(pattern, german, re.MULTILINE), pattern
+
+
+def test_files_are_utf8_with_unix_line_ends(tmp_path):
+    prefixes = builtin.write_corpus(tmp_path, sizes={"train": 40, "dev": 10})
+    assert prefixes == {"train": tmp_path / "train", "dev": tmp_path / "dev"}
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == ["dev.de", "dev.en", "train.de", "train.en"]
+    for path in tmp_path.iterdir():
+        data = path.read_bytes()
+        assert data.endswith(b"\n") and b"\r" not in data
+    assert len(_lines(tmp_path / "train.de")) == 40
+    both = set()
+    for prefix in prefixes.values():
+        both |= set(zip(*map(_lines, _files(prefix)), strict=True))
+    assert both == set(builtin.pairs(50))
+
+
+def test_right_files_are_left_alone_and_wrong_ones_repaired(tmp_path):
+    sizes = {"train": 40, "dev": 10}
+    builtin.write_corpus(tmp_path, sizes=sizes)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    right = (tmp_path / "dev.de").read_bytes()
+    (tmp_path / "dev.de").write_bytes(right[:-5])
+    builtin.write_corpus(tmp_path, sizes=sizes)
+    assert (tmp_path / "dev.de").read_bytes() == right
+    unchanged = [path for path, time in before.items() if path.stat().st_mtime_ns == time]
+    assert {path.name for path in unchanged} == {"train.en", "train.de", "dev.en"}
+
+
+@pytest.mark.parametrize("number", [-1, 21_001])
+def test_a_number_of_pairs_that_is_not_there_is_refused(number):
+    with pytest.raises(ValueError, match=f"from 0 to 21000. Received: {number}"):
+        builtin.pairs(number)
+
+
+def test_fewer_pairs_are_the_beginning_of_all(pairs):
+    assert builtin.pairs(500) == pairs[:500]
+    assert builtin.pairs(0) == []
