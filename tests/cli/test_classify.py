@@ -74,7 +74,7 @@ def test_a_bag_of_words_is_scored_alike(classifier, capsys):
     files = ["--train", "train.tsv", "--test", "dev.tsv", "--output", "c.png"]
     assert main(["baseline", *files]) == 0
     out = capsys.readouterr().out
-    assert re.match(r"\d+ features, \d+ steps\n +precision  recall", out)
+    assert re.match(r"\d+ features, \d+ iterations\n +precision  recall", out)
     assert "accuracy 100.00 (40 of 40)  macro F1 100.00\nc.png\n" in out
 
 

@@ -47,8 +47,8 @@ def command(options: argparse.Namespace) -> None:
     labels = labels_of(files)
     test = list(read_examples(Path(options.test), labels))
     examples = [example for file in files for example in read_examples(file)]
-    model = BagOfWords([one.sentence for one in examples], labels, l2=options.l2)
-    steps = model.fit([one.label for one in examples])
-    logger.info("%s features, %d steps", f"{model.num_features:,}", steps)
-    given = model.classify([one.sentence for one in test])
-    report(score_classes([one.label for one in test], given, labels), path)
+    model = BagOfWords(l2=options.l2)
+    iterations = model.fit([one.sentence for one in examples], [one.label for one in examples])
+    logger.info("%s features, %d iterations", f"{model.num_features:,}", iterations)
+    predicted = model.classify([one.sentence for one in test])
+    report(score_classes([one.label for one in test], predicted, labels), path)
