@@ -1,0 +1,72 @@
+"""The wheel: everything a user needs who never saw the repository."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SMALL = [
+    "model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2",
+    "training.steps=2", "training.evaluate_every=2", "decoding.beam_size=1",
+    "decoding.max_extra_length=1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built from a copy, so that nothing is left in the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(
+        ROOT / "tf_transformer",
+        source / "tf_transformer",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "-w",
+        str(folder),
+        str(source),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_it_has_every_file_of_the_package_and_no_other(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+        metadata = archive.read("tf_transformer-0.1.0.dist-info/METADATA").decode()
+    files = (path for path in (ROOT / "tf_transformer").rglob("*") if path.is_file())
+    ours = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+    assert packed == ours
+    assert re.search(r"^License: Apache-2.0$", metadata, re.MULTILINE)
+
+
+def test_it_trains_on_the_builtin_corpus_outside_the_repository(wheel, tmp_path):
+    installed, work = tmp_path / "installed", tmp_path / "work"
+    work.mkdir()
+    zipfile.ZipFile(wheel).extractall(installed)
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tf_transformer.cli.main", "train", *settings],
+        cwd=work, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert "20,000 pairs" in done.stdout
+    assert (work / "runs" / "tiny" / "checkpoints" / "best.npz").exists()
