@@ -1,9 +1,15 @@
 """Exports a trained run as a SavedModel: `python export.py --help`."""
 
-import sys
+from tf_transformer.cli.process import run_process
 
-from tf_transformer.cli import export
-from tf_transformer.cli.main import main_of
+
+def main() -> int:
+    # Imported here, so that Ctrl-C meanwhile is one line too.
+    from tf_transformer.cli import export
+    from tf_transformer.cli.main import main_of
+
+    return main_of(export, "export.py")
+
 
 if __name__ == "__main__":
-    sys.exit(main_of(export, "export.py"))
+    run_process(main)

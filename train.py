@@ -1,9 +1,15 @@
 """Trains a Transformer: `python train.py --help`."""
 
-import sys
+from tf_transformer.cli.process import run_process
 
-from tf_transformer.cli import train
-from tf_transformer.cli.main import main_of
+
+def main() -> int:
+    # Imported here, so that Ctrl-C meanwhile is one line too.
+    from tf_transformer.cli import train
+    from tf_transformer.cli.main import main_of
+
+    return main_of(train, "train.py")
+
 
 if __name__ == "__main__":
-    sys.exit(main_of(train, "train.py"))
+    run_process(main)

@@ -2,6 +2,7 @@
 
 import logging
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -28,6 +29,14 @@ def logging_as_imported() -> None:
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)
     logger.propagate = True
+
+
+@pytest.fixture(scope="module")
+def no_nohup() -> Iterator[None]:
+    """Lets tests of SIGHUP hold under `nohup` too, here and in child processes."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def _train(folder: Path, options: list[str], settings: tuple[str, ...]) -> TrainedRun:

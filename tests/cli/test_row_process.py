@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 from command_line import environment
@@ -35,12 +34,7 @@ open(sys.argv[1], "w").write(str(count))
 """
 
 
-@pytest.fixture(autouse=True)
-def no_nohup() -> Iterator[None]:
-    """The tests hold under `nohup` too, where SIGHUP is ignored on purpose."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
+pytestmark = pytest.mark.usefixtures("no_nohup")
 
 
 def relayed(script, *words):

@@ -7,9 +7,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import ModuleType
 
+from tf_transformer.cli.process import abandon_output, flush_output
 from tf_transformer.errors import UserError
 
 
@@ -75,9 +76,7 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
             stream.reconfigure(encoding="utf-8")  # text files are, whatever the locale
     _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
-        status = module.command(options)
-        sys.stdout.flush()
-        return status or 0
+        return flush_output(module.command(options) or 0)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -85,12 +84,12 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        _abandon_stdout()  # the reader has gone (`| head`) and wants no more
+        abandon_output()  # the reader has gone (`| head`) and wants no more
     except OSError as error:
         # Such as a full disk under stdout: what writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-        _abandon_stdout()
+        abandon_output()
         return 1
     except Exception as error:
         if type(error).__name__ != "ResourceExhaustedError":  # TensorFlow's, perhaps not loaded
@@ -102,13 +101,6 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         )
         return 1
     return 0
-
-
-def _abandon_stdout() -> None:
-    """Keeps Python from complaining at its end that it cannot write what is still buffered."""
-    with suppress(OSError):
-        sys.stdout.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Handler(logging.StreamHandler):

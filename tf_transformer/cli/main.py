@@ -4,8 +4,10 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tf_transformer.cli.console import run_command
+from tf_transformer.cli.process import run_process
 
 COMMANDS = {
     "train": "train on parallel text, on trees or on labelled sentences",
@@ -53,6 +55,11 @@ def build_parser(name: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def run() -> NoReturn:
+    """The program `tf-transformer`."""
+    run_process(main)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = build_parser(*arguments[:1]).parse_args(arguments)
@@ -67,4 +74,4 @@ def main_of(module, prog: str, arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
+from tf_transformer.cli.process import run_process
 from tf_transformer.cli.train import train_run
 from tf_transformer.files import locked
 from tf_transformer.run import Run
@@ -22,12 +23,7 @@ logger = logging.getLogger(__name__)
 
 DONE, FAILED = 0, 1
 STOPPED = 75  # by its budget, with everything saved
-# What stops this process, and as what the other one gets it: it saves on Ctrl-C and SIGTERM.
-_PASSED_ON = {
-    signal.SIGINT: signal.SIGINT,
-    signal.SIGTERM: signal.SIGTERM,
-    signal.SIGHUP: signal.SIGTERM,
-}
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 
 
@@ -79,7 +75,7 @@ class Relay:
 
     def _receive(self, number: int, _frame) -> None:
         self._first = self._first or number
-        self._pending.append(_PASSED_ON[number])
+        self._pending.append(number)
         self._pass_on()
 
     def _pass_on(self) -> None:
@@ -120,4 +116,4 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    run_process(_main)

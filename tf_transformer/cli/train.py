@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.process import must_end
 from tf_transformer.config import Config
 from tf_transformer.files import locked
 from tf_transformer.presets import PRESETS, preset
@@ -147,7 +148,9 @@ def command(options: argparse.Namespace) -> int:
                 _report(run, result)
     except Interrupted as stop:
         logger.info("%s; the same command goes on from here", stop)
+        must_end(stop.status)
         return stop.status
+    must_end(0)
     return 0
 
 

@@ -1,0 +1,165 @@
+"""A process ends in seconds with the right status, though its interpreter never would."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from command_line import ROOT, environment
+
+from tf_transformer.cli.process import SECONDS_TO_END
+
+# Code that a Python process of these tests runs first of all.
+BLOCKED = {
+    "a thread": "import threading, time\n"
+    "threading.Thread(target=time.sleep, args=(600,)).start()\n",
+    "an exit function": "import atexit, time\natexit.register(time.sleep, 600)\n",
+    "a destructor": "import sys, time\n"
+    "class Slow:\n    def __del__(self): time.sleep(600)\n"
+    "sys.slow = Slow()\n",
+}
+PROGRAMS = {
+    "train.py": [str(ROOT / "train.py")],
+    "export.py": [str(ROOT / "export.py")],
+    "tf-transformer": ["-m", "tf_transformer.cli.main"],
+}
+
+
+def ended(command: list[str], first: str, folder, **options) -> subprocess.CompletedProcess:
+    """A Python command that has run `first`, as `sitecustomize`, and ended in time."""
+    (folder / "sitecustomize.py").write_text(first)
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *command], env=environment() | {"PYTHONPATH": path},
+        capture_output=True, text=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+    assert time.monotonic() - began < 50
+    return done
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("what", ["a thread", "a destructor"])
+def test_nothing_keeps_a_process_that_has_done_its_work(program, what, tmp_path):
+    done = ended([*PROGRAMS[program], "--help"], BLOCKED[what], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ")
+
+
+def test_an_exit_function_is_waited_for_some_seconds_and_named(tmp_path):
+    done = ended(
+        [*PROGRAMS["tf-transformer"], "translete"], BLOCKED["an exit function"], tmp_path
+    )
+    assert done.returncode == 2
+    assert f"The end takes longer than {SECONDS_TO_END} s." in done.stderr
+    assert 'process.py", line' in done.stderr
+
+
+def run_process(body: str) -> list[str]:
+    """A command whose process does this."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return [
+        "-c",
+        "import os, signal, sys, time\n"
+        "from tf_transformer.cli.process import must_end, run_process\n"
+        f"def main():\n{lines}\n"
+        "run_process(main)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "stderr"),
+    [
+        ("return 130", 130, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit(75)", 75, ""),
+        ("sys.exit('no such thing')", 1, "no such thing\n"),
+        ("os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)", 130, "interrupted\n"),
+    ],
+)
+def test_the_status_is_what_the_interpreter_would_make_of_it(body, status, stderr, tmp_path):
+    done = ended(run_process(body), BLOCKED["a thread"], tmp_path)
+    assert (done.returncode, done.stderr) == (status, stderr)
+
+
+def test_an_unexpected_exception_has_its_traceback_and_status_1(tmp_path):
+    done = ended(run_process("raise ValueError('mine')"), BLOCKED["a thread"], tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith("ValueError: mine\n")
+
+
+ITERATOR = """
+import itertools
+from tf_transformer.cli.console import import_tensorflow_quietly
+import_tensorflow_quietly()
+import tensorflow as tf
+from tf_transformer.training import devices
+strategy = devices.make_strategy(2)
+signature = tf.TensorSpec([], tf.int32)
+make = lambda *_: tf.data.Dataset.from_generator(itertools.count, output_signature=signature)
+class Cycle: pass
+cycle = Cycle()
+cycle.itself, cycle.iterator = cycle, iter(devices.distribute(strategy, make))
+next(cycle.iterator)
+return 143
+"""
+
+
+def test_an_iterator_over_two_devices_in_a_cycle_does_not_keep_the_process(tmp_path):
+    """As Keras's `fit` leaves them. The interpreter's own end would wait for it for ever."""
+    done = ended(run_process(ITERATOR), "", tmp_path)
+    assert (done.returncode, done.stderr) == (143, "")
+
+
+def test_what_holds_up_a_command_that_must_end_is_explained(tmp_path):
+    done = ended(run_process("must_end(143)\ntime.sleep(600)"), "", tmp_path)
+    assert done.returncode == 143
+    assert "status 143" in done.stderr
+    assert "in main" in done.stderr
+
+
+def test_a_thread_that_lets_no_other_run_is_ended_by_the_system(tmp_path):
+    locks = "import ctypes\nmust_end(0)\nctypes.PyDLL(None).sleep(600)"
+    done = ended(run_process(locks), "", tmp_path)
+    assert done.returncode == 1
+    assert "in main" in done.stderr
+
+
+def test_a_caller_that_is_no_process_of_a_command_lives_on(tmp_path):
+    code = (
+        "import time\nfrom tf_transformer.cli.process import SECONDS_TO_END, must_end\n"
+        "must_end(3)\ntime.sleep(SECONDS_TO_END + 2)\nprint('here')"
+    )
+    assert ended(["-c", code], "", tmp_path).stdout == "here\n"
+
+
+def test_exit_functions_run_and_their_output_is_written(tmp_path):
+    prints = "import atexit\natexit.register(print, 'at the end')\n"
+    assert (
+        ended(run_process("print('first')"), prints, tmp_path).stdout == "first\nat the end\n"
+    )
+
+
+@pytest.mark.parametrize("status", [0, 143])
+def test_output_that_cannot_be_written_is_an_error(status, tmp_path):
+    """PYTHONUNBUFFERED would write it at once."""
+    body = f"print('lost')\nreturn {status}"
+    command = [sys.executable, *run_process(body)]
+    loud = {k: v for k, v in environment().items() if k != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, env=loud, stdout=full, stderr=subprocess.PIPE, timeout=30
+        )
+    assert done.returncode == (status or 1)
+    assert done.stderr == b"error: standard output: No space left on device\n"
+
+
+def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path):
+    body = f"file = open({str(tmp_path / 'file')!r}, 'w')\n"
+    body += "print('printed')\nos.write(2, b'!')\nreturn 0"
+    close = "import os\nfor number in range(3): os.close(number)\n"
+    code = f"{close}os.execv({sys.executable!r}, {[sys.executable, *run_process(body)]!r})"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), timeout=30)
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_bytes() == b""
