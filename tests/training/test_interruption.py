@@ -12,9 +12,15 @@ import pytest
 from tf_transformer.errors import UserError
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 
+pytestmark = pytest.mark.usefixtures("no_nohup")
+
 SIGNALS = pytest.mark.parametrize(
     ("number", "name", "status"),
-    [(signal.SIGINT, "Ctrl-C", 130), (signal.SIGTERM, "SIGTERM", 143)],
+    [
+        (signal.SIGINT, "Ctrl-C", 130),
+        (signal.SIGTERM, "SIGTERM", 143),
+        (signal.SIGHUP, "SIGHUP", 129),
+    ],
 )
 
 
@@ -99,6 +105,19 @@ def test_afterwards_signals_are_what_they_were(number, name, status):
     with Stopper():
         assert signal.getsignal(number) != before
     assert signal.getsignal(number) == before
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stopper() as stopper:
+            os.kill(os.getpid(), signal.SIGHUP)
+            stopper.listen()
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stopper.after_step()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 TWICE = """

@@ -1,4 +1,4 @@
-"""Ending training early and losing nothing: Ctrl-C, SIGTERM, and a budget of time or steps."""
+"""Ending training early and losing nothing: by a signal, or a budget of time or steps."""
 
 import logging
 import re
@@ -11,7 +11,7 @@ from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -52,6 +52,8 @@ class Budget:
 class Stopper:
     """Says when to stop: `with Stopper(budget) as stopper:` listens to signals in the block.
 
+    They are Ctrl-C, SIGTERM and, of a terminal that is closed, SIGHUP, but not under `nohup`.
+
     While `waiting` for a step to end, a signal only sets `reason`, for the trainer to see and
     save; otherwise nothing is lost and it raises `Interrupted` at once. A second signal has
     the system's effect: it ends the process on the spot. Files are never half written.
@@ -67,12 +69,14 @@ class Stopper:
 
     def __enter__(self) -> Self:
         self._before = {number: signal.getsignal(number) for number in _NAMES}
+        if self._before[signal.SIGHUP] == signal.SIG_IGN:  # under nohup it stays ignored
+            del self._before[signal.SIGHUP]
         self.listen()
         return self
 
     def listen(self) -> None:
         """Takes the signals (again: TensorFlow's multi-worker strategy takes SIGTERM away)."""
-        for number in _NAMES:
+        for number in self._before:
             signal.signal(number, self._on_signal)
 
     def __exit__(self, *_) -> None:
@@ -101,7 +105,7 @@ class Stopper:
             raise Interrupted(f"stopped{where} by {self.reason}", self.status)
 
     def _on_signal(self, number: int, _frame) -> None:
-        for each in _NAMES:
+        for each in self._before:
             signal.signal(each, signal.SIG_DFL)  # Python's own handler would wait for the step
         self.reason, self.status = _NAMES[number], 128 + number
         if not self.waiting:
