@@ -52,6 +52,8 @@ def storm(kind: str, lab: Lab, end: float, most: int | None = None) -> int:
         if not outcome.held:
             broken[outcome.what] += 1
             print(f"{kind}: {outcome.what} broke: {outcome.detail}", flush=True)
+        if tried.total() % 25 == 0:
+            print(f"{kind}: {tried.total()} tried, {broken.total()} broke", flush=True)
         if time.monotonic() >= end or tried.total() == most:
             break
     for what in sorted(tried):

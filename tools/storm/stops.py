@@ -1,0 +1,240 @@
+"""Signals and kills at random moments of a training: it ends in seconds and loses nothing.
+
+Two trainings at a time, on one device and on two, each stopped and resumed until its end; then
+its files are compared with those of a training that nothing disturbed.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.data import toy
+from tools.storm.hung import PRINTS_STACKS, end_with_stacks
+from tools.storm.lab import ROOT, Lab, Outcome
+
+STEPS, PERIOD = 36, 12
+SETTINGS = (
+    "model.vocab_size=350",
+    "model.num_layers=1",
+    "model.d_model=16",
+    "model.d_ff=16",
+    "model.num_heads=2",
+    f"training.steps={STEPS}",
+    f"training.evaluate_every={PERIOD}",
+    "training.batch_tokens=256",
+    "training.save_minutes=0.0005",  # so that every second moment or so is within a write
+    "training.ema_decay=0.9",
+    "decoding.beam_size=1",
+    "decoding.max_extra_length=2",
+)
+SIGNALS = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "SIGHUP",
+    signal.SIGKILL: "SIGKILL",
+}
+SECONDS_TO_END = 10  # after the last line that it prints
+SECONDS_TO_ANSWER = 120  # to print that line: on a loaded machine a first step takes its time
+GOES_ON = "the same command goes on from here"
+FINISHED = "\nThe run is in "
+
+
+def tries(lab: Lab) -> Iterator[Outcome]:
+    """Stops, and comparisons of finished runs, without end."""
+    options = _options(lab.folder)
+    lives = [Life(lab, options, devices) for devices in (1, 2)]
+    try:
+        while True:
+            for life in lives:
+                yield from life.look()
+            time.sleep(0.002)
+    finally:
+        for life in lives:
+            life.session.process.kill()
+
+
+def _options(folder: Path) -> list[str]:
+    """Arguments of train.py, for 60 sentences that are written to `folder`."""
+    sides = zip(*toy.generate(60), strict=True)
+    for language, lines in zip(toy.LANGUAGES, sides, strict=True):
+        for name, number in (("train", 60), ("dev", 8)):
+            text = "".join(f"{line}\n" for line in lines[:number])
+            (folder / f"{name}.{language}").write_text(text, "utf-8")
+    files = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
+    words = [word for setting in SETTINGS for word in ("--set", setting)]
+    return [*files, "--source", "en", "--target", "de", *words]
+
+
+class Session:
+    """A process of train.py; what it prints goes to files in `folder`."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        self.out, self.err = folder / "stdout", folder / "stderr"
+        self.began = time.monotonic()
+        with self.out.open("wb") as stdout, self.err.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ROOT / "train.py"), *arguments],
+                stdout=stdout,
+                stderr=stderr,
+                env=os.environ | {"PYTHONPATH": str(ROOT)} | PRINTS_STACKS,
+                preexec_fn=_default_signals,
+            )
+
+    def stdout(self) -> str:
+        return self.out.read_text("utf-8", errors="replace")
+
+    def stderr(self) -> str:
+        return self.err.read_text("utf-8", errors="replace")
+
+
+def _default_signals() -> None:
+    """As from a terminal: a storm under `nohup`, or in the background, ignores some."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+class Life:
+    """A run that is stopped and resumed until its end, compared, and begun again."""
+
+    def __init__(self, lab: Lab, options: list[str], devices: int) -> None:
+        self.random = random.Random(lab.random.random())
+        self.folder = lab.folder / f"{devices}-devices"
+        self.folder.mkdir()
+        self.devices = devices
+        self.options = [*options, "--devices", str(devices)]
+        self.run, self.whole = self.folder / "run", self.folder / "whole"
+        self._begin(self.whole, None)
+
+    def look(self) -> Iterator[Outcome]:
+        """Sends the signal if its moment has come; goes on after the end of a process."""
+        now = time.monotonic()
+        if self.session.process.poll() is None:
+            if self.sent:
+                yield from self._hung(now)
+            elif self.number and now >= self._time_to_send(now):
+                self.session.process.send_signal(self.number)
+                self.sent = now
+            return
+        yield from self._ended()
+
+    def _begin(self, run: Path, number: signal.Signals | None) -> None:
+        """Starts a process; `number`, if not None, is sent at a moment of its own."""
+        self.number, self.sent, self.due = number, 0.0, 0.0
+        self.moment = self.random.choice(list(_MOMENTS))
+        self.seen = self.saved() if run == self.run else 0
+        self.wanted = self.seen + self.random.randint(1, PERIOD)
+        self.session = Session([*self.options, "--output", str(run)], self.folder)
+
+    def saved(self) -> int:
+        """The last step whose state is on the disk, or 0."""
+        names = (path.stem for path in (self.run / "checkpoints").glob("state-*.npz"))
+        return max((int(name.removeprefix("state-")) for name in names), default=0)
+
+    def _time_to_send(self, now: float) -> float:
+        if self.moment == "start-up":
+            self.due = self.due or self.session.began + self.random.uniform(0.5, 8)
+        elif not self.due and _MOMENTS[self.moment](self):
+            self.due = now + self.random.uniform(0, 0.2)
+        return self.due or float("inf")
+
+    def _hung(self, now: float) -> Iterator[Outcome]:
+        """An outcome if the process should have ended."""
+        last_line = max(self.sent, self.session.out.stat().st_mtime - time.time() + now)
+        answered = re.search(f"{GOES_ON}|{FINISHED}", self.session.stdout())
+        if now - last_line > (SECONDS_TO_END if answered else SECONDS_TO_ANSWER):
+            native = end_with_stacks(self.session.process)
+            yield self._outcome(f"did not end\n{native}")
+            self._go_on()
+
+    def _ended(self) -> Iterator[Outcome]:
+        if self.sent:
+            yield self._outcome(self._what_is_wrong())
+        elif self.session.process.returncode:
+            yield self._outcome("ended by itself")
+        if self.session.process.returncode == 0 and self.run.exists():
+            differing = differences(self.whole, self.run)
+            held = "ended as if undisturbed, " + self._on()
+            yield Outcome(held, not differing, ", ".join(differing))
+            shutil.rmtree(self.run)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._begin(self.run, self.random.choice(list(SIGNALS)))
+
+    def _on(self) -> str:
+        return f"{self.devices} device{'s' if self.devices > 1 else ''}"
+
+    def _outcome(self, wrong: str) -> Outcome:
+        name = SIGNALS[self.number] if self.number else "no signal"
+        printed = f"{self.session.stdout()}\n{self.session.stderr()}"
+        status = self.session.process.returncode
+        detail = f"{self.moment}: {wrong}; status {status}, printed:\n{printed}"
+        return Outcome(f"{name}, {self._on()}", not wrong, detail)
+
+    def _what_is_wrong(self) -> str:
+        """In how the process ended after the signal; empty if nothing is."""
+        status, printed = self.session.process.returncode, self.session.stdout()
+        if "Traceback" in printed + self.session.stderr():
+            return "traceback"
+        if self.number == signal.SIGKILL or (status == 0 and FINISHED in printed):
+            return "" if status in (0, -signal.SIGKILL) else "wrong status"
+        if not printed or FINISHED in printed:  # nothing to save yet, or any more
+            return "" if status in (-self.number, 128 + self.number) else "wrong status"
+        if status != 128 + self.number:
+            return "wrong status"
+        stopped = rf"stopped( at step \d+)? by {SIGNALS[self.number]}; {GOES_ON}"
+        return "" if re.fullmatch(stopped, printed.splitlines()[-1]) else "wrong last line"
+
+
+def _writing(life: Life) -> bool:
+    return any((life.run / "checkpoints").glob(".*.tmp"))
+
+
+_MOMENTS: dict[str, Callable[[Life], bool]] = {
+    "start-up": lambda life: True,
+    "steps": lambda life: life.saved() >= life.wanted,
+    "write": lambda life: life.saved() > life.seen and _writing(life),
+    "evaluation": lambda life: life.saved() > life.seen and life.saved() % PERIOD == 0,
+    "end": lambda life: "average of the last" in life.session.stdout(),
+}
+
+
+def differences(whole: Path, disturbed: Path) -> list[str]:
+    """The files of two finished runs that differ, but for the time they took."""
+    names = {"metrics.jsonl"}
+    for run in (whole, disturbed):
+        names |= {f"checkpoints/{path.name}" for path in (run / "checkpoints").iterdir()}
+    last = {f"checkpoints/state-{STEPS:08d}.npz", f"checkpoints/step-{STEPS:08d}.npz"}
+    names = {name for name in names if "state-" not in name or name in last} | last
+    return sorted(name for name in names if not _same(whole / name, disturbed / name))
+
+
+def _same(expected: Path, found: Path) -> bool:
+    if not (expected.exists() and found.exists()):
+        return False
+    if expected.suffix == ".npz":
+        return arrays(expected) == arrays(found)
+    return _history(expected) == _history(found)
+
+
+def arrays(path: Path) -> dict[str, bytes]:
+    """The arrays of a checkpoint, but for the time it took."""
+    with np.load(path) as archive:
+        names = set(archive) - {"progress/period_seconds", "members"}
+        return {name: archive[name].tobytes() for name in names}
+
+
+def _history(path: Path) -> list[dict[str, float]]:
+    """The dev scores: means of the training loss over replicas may be added up otherwise."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k.startswith("valid_")} for record in records]
