@@ -1,7 +1,9 @@
 """Files appear whole or not at all."""
 
 import errno
+import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, replacing, replacing_folder, write_text
+from tf_transformer.run import holds_other_files
 
 
 def names(folder: Path) -> list[str]:
@@ -118,9 +121,9 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def holder(folder: Path) -> subprocess.Popen:
-    """A process that holds `folder` until its input ends."""
-    command = [sys.executable, "-c", HOLDER, str(folder)]
+def holder(folder: Path, first: str = "") -> subprocess.Popen:
+    """A process that runs `first`, then holds `folder` until its input ends."""
+    command = [sys.executable, "-c", first + HOLDER, str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=Path(__file__).parents[1], **pipes)
     assert process.stdout.readline() == b"held\n"
@@ -144,6 +147,45 @@ def test_a_folder_is_held_as_long_as_the_process_lives(tmp_path, end):
         assert names(tmp_path / "new") == []
     with locked(tmp_path / "new"):  # and again
         pass
+
+
+# `flock` as on NFS, where only what is open for writing can be locked, or without any locks.
+NFS = """
+import errno, fcntl
+real = fcntl.flock
+def flock(descriptor, operation):
+    if fcntl.fcntl(descriptor, fcntl.F_GETFL) & 3 not in WRITABLE:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+    real(descriptor, operation)
+fcntl.flock = flock
+"""
+
+
+def as_on(monkeypatch, writable: str) -> None:
+    """Gives this process the `flock` of NFS."""
+    monkeypatch.setattr(fcntl, "flock", fcntl.flock)  # to be restored
+    exec(NFS.replace("WRITABLE", writable), {})
+
+
+def test_on_network_storage_a_file_is_locked_instead(monkeypatch, tmp_path):
+    as_on(monkeypatch, "(1, 2)")
+    with holder(tmp_path / "new", NFS.replace("WRITABLE", "(1, 2)")) as process:
+        with (
+            pytest.raises(UserError, match="new is in use: another process works there"),
+            locked(tmp_path / "new"),
+        ):
+            pass
+        process.kill()
+    for _ in range(2):
+        with locked(tmp_path / "new"):
+            assert names(tmp_path / "new") == [".lock"]
+    assert not holds_other_files(tmp_path / "new")
+
+
+def test_a_file_system_without_locks_is_named(monkeypatch, tmp_path, caplog):
+    as_on(monkeypatch, "()")
+    with locked(tmp_path):
+        assert re.search(r"without locks: nothing keeps two processes from", caplog.text)
 
 
 def test_an_error_in_the_block_lets_go_of_the_folder(tmp_path):

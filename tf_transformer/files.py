@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,7 +11,12 @@ from pathlib import Path
 
 from tf_transformer.errors import UserError
 
-# What `flock` says of a folder on file systems that have no such lock, most of them networks'.
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+
+# What `flock` says of a folder on file systems that have no such lock. NFS says EBADF: it locks
+# only what is open for writing, which a folder never is.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EBADF)
 
 
@@ -41,9 +47,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes the folder if need be and holds it for this process; no file is left in it.
+    """Makes the folder if need be and holds it for this process.
 
-    The system lets go of it when the process ends, however that happens.
+    The system lets go of it when the process ends, however that happens. No file is left in
+    the folder, but on network storage an empty `.lock`: there only a file can be locked, for
+    all machines alike.
 
     Raises:
         UserError: if another process holds it, or it cannot be made.
@@ -56,16 +64,37 @@ def locked(folder: Path) -> Iterator[None]:
             f"{folder} is not a run directory. Give --output a new folder."
         ) from None
     except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"Cannot write {folder}: {reason}. Give another folder.") from error
+        raise _cannot_write(folder, error) from error
+    descriptors = [descriptor]
     try:
-        _lock(folder, descriptor)
+        if not _lock(folder, descriptor):
+            descriptors.append(_open_lock_file(folder))
+            if not _lock(folder, descriptors[-1]):
+                logger.warning(
+                    "warning  %s is on a file system without locks: nothing keeps two "
+                    "processes from working there at once",
+                    folder,
+                )
         yield
     finally:
-        os.close(descriptor)
+        for each in descriptors:
+            os.close(each)
 
 
-def _lock(folder: Path, descriptor: int) -> None:
+def _cannot_write(folder: Path, error: OSError) -> UserError:
+    return UserError(f"Cannot write {folder}: {error.strerror or error}. Give another folder.")
+
+
+def _open_lock_file(folder: Path) -> int:
+    """It stays: if it were removed, two processes might hold files of the same name."""
+    try:
+        return os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+
+
+def _lock(folder: Path, descriptor: int) -> bool:
+    """Locks for this process; whether the file system can."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -76,7 +105,8 @@ def _lock(folder: Path, descriptor: int) -> None:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        # A network file system without locks: then it is up to the user.
+        return False
+    return True
 
 
 @contextmanager

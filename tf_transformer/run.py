@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
-from tf_transformer.files import write_text
+from tf_transformer.files import LOCK_FILE, write_text
 from tf_transformer.training.checkpoints import CheckpointFolder
 
 # What may change between two sessions of one run: nothing that defines its model, its loss or
@@ -178,11 +178,11 @@ class Run:
 def holds_other_files(path: Path) -> bool:
     """Whether `path` is no folder to write into: a file, or a folder that is not empty.
 
-    What a process that was killed has left half written does not count.
+    Neither a lock nor what a process that was killed has left half written counts.
     """
     if not path.is_dir():
         return path.exists()
-    return any(not each.match(".*.tmp") for each in path.iterdir())
+    return any(not (each.match(".*.tmp") or each.name == LOCK_FILE) for each in path.iterdir())
 
 
 def versions() -> dict[str, str]:
