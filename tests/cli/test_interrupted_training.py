@@ -1,23 +1,28 @@
 """train.py, killed and stopped at any moment: it goes on, to the same weights bit for bit."""
 
+import fcntl
 import json
 import os
+import pty
 import random
 import re
 import shutil
 import signal
 import subprocess
+import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import TrainedRun, environment, train_command
 
 from tf_transformer.cli.main import main
 from tf_transformer.training.checkpoints import CheckpointFolder, is_valid
+from tools.storm.hung import PRINTS_STACKS, end_with_stacks
+from tools.storm.stops import arrays
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (
@@ -50,13 +55,49 @@ class Session:
 def session(command: list[str], meanwhile: Callable[[subprocess.Popen], None]) -> Session:
     """Runs a command to its end, while something is done to its process."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment(), **pipes) as process:
+    with subprocess.Popen(command, env=environment() | PRINTS_STACKS, **pipes) as process:
         try:
             meanwhile(process)
-            stdout, stderr = process.communicate(timeout=SECONDS)
+            return ended(process)
         finally:
             process.kill()
-    return Session(process.returncode, stdout.decode().splitlines(), stderr.decode())
+
+
+def ended(process: subprocess.Popen) -> Session:
+    """Fails with all stacks, Python's and native, if the process does not end."""
+    try:
+        stdout, stderr = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        native = end_with_stacks(process)
+        pytest.fail(f"no end after {SECONDS} s: {process.communicate()}\n{native}")
+    return Session(process.returncode, stdout.decode().splitlines(), (stderr or b"").decode())
+
+
+def session_in_a_terminal(command: list[str], closed_when: Callable[[], object]) -> Session:
+    """Runs a command whose stdin and stderr are a terminal that is closed at some moment."""
+    terminal, end = pty.openpty()
+    os.set_blocking(terminal, False)
+    ends = {"stdin": end, "stderr": end, "stdout": subprocess.PIPE}
+    with subprocess.Popen(
+        command, env=environment(), start_new_session=True, preexec_fn=_take_terminal, **ends
+    ) as process:
+        os.close(end)
+
+        def read_and_look() -> object:
+            with suppress(BlockingIOError):
+                os.read(terminal, 4096)  # the progress bar would fill it
+            return closed_when()
+
+        try:
+            wait_until(process, read_and_look)
+            os.close(terminal)
+            return ended(process)
+        finally:
+            process.kill()
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def wait_until(process: subprocess.Popen, condition: Callable[[], object]) -> None:
@@ -125,8 +166,8 @@ def begin(trained_run: TrainedRun, folder: Path, *more: str) -> Story:
 
 
 @pytest.fixture(scope="module")
-def story(trained_run, tmp_path_factory) -> Story:
-    """One device: killed within a write, killed, stopped by SIGTERM, and run to the end."""
+def story(trained_run, tmp_path_factory, no_nohup) -> Story:
+    """One device: killed within a write, its terminal closed, SIGTERM, and run to the end."""
     story = begin(trained_run, tmp_path_factory.mktemp("one"))
     run, sessions = story.disturbed, story.sessions
     command = train_command(story.options, run)
@@ -135,7 +176,10 @@ def story(trained_run, tmp_path_factory) -> Story:
         sessions["beside"] = session(command, lambda _: None)
 
     sessions["write"] = session(command, within_a_write(run, second))
-    sessions["kill"] = session(command, after_step(run, PERIOD // 2, signal.SIGKILL))
+    states = CheckpointFolder(run / "checkpoints").state_steps
+    sessions["hangup"] = session_in_a_terminal(
+        command, lambda: max(states(), default=0) >= PERIOD // 2
+    )
     sessions["term"] = session(command, after_step(run, PERIOD + 2, signal.SIGTERM))
     sessions["end"] = session(command, lambda _: None)
     return story
@@ -154,13 +198,6 @@ def story_of_two(trained_run, tmp_path_factory) -> Story:
 
 
 STORIES = pytest.mark.parametrize("name", ["story", "story_of_two"])
-
-
-def arrays(path: Path) -> dict[str, bytes]:
-    """The file's content, but for the time it took."""
-    with np.load(path) as archive:
-        names = set(archive) - {"progress/period_seconds", "members"}
-        return {name: archive[name].tobytes() for name in names}
 
 
 def history(run: Path) -> list[dict[str, float]]:
@@ -191,7 +228,7 @@ def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
 
 
 @pytest.mark.parametrize(
-    ("name", "keys"), [("story", ["kill", "term", "end"]), ("story_of_two", ["int", "end"])]
+    ("name", "keys"), [("story", ["hangup", "term", "end"]), ("story_of_two", ["int", "end"])]
 )
 def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
     """None has an error to tell of, and none starts again."""
@@ -204,8 +241,12 @@ def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
 
 def test_a_kill_within_a_write_costs_no_checkpoint(story):
     assert story.sessions["write"].status == -signal.SIGKILL
-    assert story.sessions["kill"].status == -signal.SIGKILL
     assert story.sessions["end"].status == 0
+
+
+def test_a_kill_between_writes_costs_no_checkpoint(story_of_two):
+    assert story_of_two.sessions["kill"].status == -signal.SIGKILL
+    assert story_of_two.sessions["end"].status == 0
 
 
 def test_a_second_process_on_the_same_run_is_refused(story):
@@ -220,7 +261,11 @@ def test_a_second_process_on_the_same_run_is_refused(story):
 
 @pytest.mark.parametrize(
     ("name", "key", "signal_name", "status"),
-    [("story", "term", "SIGTERM", 143), ("story_of_two", "int", "Ctrl-C", 130)],
+    [
+        ("story", "hangup", "SIGHUP", 129),
+        ("story", "term", "SIGTERM", 143),
+        ("story_of_two", "int", "Ctrl-C", 130),
+    ],
 )
 def test_a_signal_saves_the_very_step_and_says_so(name, key, signal_name, status, request):
     sessions = request.getfixturevalue(name).sessions
@@ -230,7 +275,8 @@ def test_a_signal_saves_the_very_step_and_says_so(name, key, signal_name, status
     assert stopped.lines[-1] == found[0]
     asked = f"{signal_name}: stopping after this step; once more to stop at once"
     assert stopped.lines.count(asked) <= 1  # not if it came between two steps' ends
-    assert sessions["end"].line(rf"going on from step {found[1]}")
+    next_one = sessions["term" if key == "hangup" else "end"]
+    assert next_one.line(rf"going on from step {found[1]}")
 
 
 def test_a_run_stops_after_so_many_steps_and_goes_on(story, tmp_path, capsys):
