@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "training.metrics": ["training.losses"],
     "training.schedules": [],
     "training.optimizers": [],
-    "training.model": ["training.losses", "training.optimizers"],
+    "training.model": ["training.losses", "training.metrics", "training.optimizers"],
     "training.progress": ["training.model"],
     "training.interruption": ["errors"],
     "training.evaluation": ["errors"],

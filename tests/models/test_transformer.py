@@ -7,7 +7,7 @@ import pytest
 from tf_transformer.config import BOS_ID
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.training.losses import LabelSmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity
+from tf_transformer.training.metrics import Perplexity, TokenCount
 from tf_transformer.training.schedules import TransformerSchedule
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}
@@ -267,6 +267,35 @@ def test_a_global_policy_is_the_models_own():
         keras.config.set_dtype_policy("float32")
     assert model.dtype_policy.name == "mixed_bfloat16"
     assert model.encoder.compute_dtype == "bfloat16"
+
+
+@pytest.fixture
+def floatx(request):
+    """Keras's `floatx` and policy of a notebook that has set them."""
+    keras.config.set_floatx(request.param)
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("floatx", ["float16", "bfloat16", "float64"], indirect=True)
+def test_any_floatx_trains_and_loses_no_token_id_and_no_count(floatx):
+    """float16 knows no odd id above 2,048, and its numbers end at 65,504."""
+    ids = np.full((70, 1000), 4099, "int32")
+    model = Transformer(5000, num_layers=1, d_model=8, d_ff=8, num_heads=2)
+    assert model.encoder.compute_dtype == floatx
+    model.compile("sgd", LabelSmoothedCrossEntropy(), metrics=[Perplexity(), TokenCount()])
+    short = {"source": ids[:, :2], "target": ids[:, :2]}
+    logs = model.fit(short, ids[:, :2], verbose=0).history
+    assert np.isfinite([float(logs["loss"][0]), float(logs["perplexity"][0])]).all()
+    for mean in model.running_means:
+        assert {v.dtype for v in mean.variables} <= {"float32", "float64"}
+    counted = TokenCount()
+    counted.update_state(ids, np.zeros((*ids.shape, 1), "float32"))
+    assert float(counted.result()) == 70_000
+    one, other = (model.source_embedding(ids[:1, :1] + number) for number in (0, 1))
+    assert np.any(one != other)
 
 
 def test_losses_of_keras_itself_can_train_the_model():

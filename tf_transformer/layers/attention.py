@@ -1,12 +1,14 @@
 """Scaled dot-product and multi-head attention (paper 3.2)."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from tf_transformer.layers.masking import combine_masks
 from tf_transformer.layers.shapes import outer_shape, project, transpose
 
-MASKED_SCORE = -1e9  # added in float32: finite, so that a fully masked row is not NaN
+# Added in float32, whatever `floatx` is: finite, so that a fully masked row is not NaN.
+MASKED_SCORE = np.float32(-1e9)
 
 
 def scaled_dot_product_attention(query, key, value, mask=None):
@@ -25,7 +27,7 @@ def scaled_dot_product_attention(query, key, value, mask=None):
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, H, T, S]
     scores = ops.cast(scores, "float32")
     if mask is not None:
-        scores = scores + ops.where(mask, 0.0, MASKED_SCORE)
+        scores = scores + ops.where(mask, np.float32(0), MASKED_SCORE)
     weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
     return ops.matmul(weights, value), weights
 

@@ -104,7 +104,7 @@ class PositionalEmbedding(keras.layers.Layer):
         if reverse:
             return project_to_logits(inputs, self.output_kernel(), self.output_bias)
         embedded = ops.take(self.embeddings, inputs, axis=0) * self.d_model**0.5
-        positions = offset + ops.arange(ops.shape(inputs)[1])
+        positions = offset + ops.arange(ops.shape(inputs)[1], dtype="int32")
         if self.positions == "learned":
             encoded = ops.take(self.position_embeddings, positions, axis=0)
         else:

@@ -10,7 +10,7 @@ def padding_mask(ids, pad_id: int = 0):
 
 def causal_mask(length):
     """True where the key is not later than the query: [1, T, T]."""
-    positions = ops.arange(length)
+    positions = ops.arange(length, dtype="int32")
     return positions[None, :, None] >= positions[None, None, :]
 
 

@@ -246,6 +246,6 @@ def _embeddings(arguments, policy):
 
 def _own_history(ancestry, width):
     """Which cached rows (step t, slot j) a beam may see: [B, W, t] -> [B, 1, W, t * W]."""
-    own = ops.equal(ancestry[..., None], ops.arange(width))  # [B, W, t, W]
+    own = ops.equal(ancestry[..., None], ops.arange(width, dtype="int32"))  # [B, W, t, W]
     batch, beams, steps = ops.shape(ancestry)
     return ops.reshape(own, (batch, 1, beams, steps * width))

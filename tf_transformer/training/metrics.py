@@ -6,7 +6,13 @@ from keras import ops
 from tf_transformer.training.losses import softmax_statistics, token_weights
 
 
-class _TokenMean(keras.metrics.Metric):
+def full_precision(dtype=None) -> str:
+    """`dtype`, by default `floatx`, or float32 if that is less: float16 ends at 65,504 tokens,
+    and bfloat16 does not count beyond 256."""
+    return keras.backend.result_type(dtype or keras.config.floatx(), "float32")
+
+
+class TokenMean(keras.metrics.Metric):
     """The mean of a value per token over all real tokens seen since the last reset.
 
     Args:
@@ -14,11 +20,11 @@ class _TokenMean(keras.metrics.Metric):
             `LabelSmoothedCrossEntropy`.
     """
 
-    def __init__(self, name: str, first_label: int = 0, **kwargs):
-        super().__init__(name=name, **kwargs)
+    def __init__(self, name: str, first_label: int = 0, dtype=None, **kwargs):
+        super().__init__(name=name, dtype=full_precision(dtype), **kwargs)
         self.first_label = first_label
-        self.total = self.add_weight(name="total", initializer="zeros")
-        self.count = self.add_weight(name="count", initializer="zeros")
+        self.total = self.add_weight(name="total", initializer="zeros", dtype=self.dtype)
+        self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         weights = token_weights(y_true, sample_weight)
@@ -38,7 +44,7 @@ class _TokenMean(keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Perplexity(_TokenMean):
+class Perplexity(TokenMean):
     """exp of the mean negative log-likelihood per token, never smoothed (Table 3)."""
 
     def __init__(self, name: str = "perplexity", **kwargs):
@@ -53,7 +59,7 @@ class Perplexity(_TokenMean):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TokenAccuracy(_TokenMean):
+class TokenAccuracy(TokenMean):
     """The share of real tokens whose label has the highest logit."""
 
     def __init__(self, name: str = "accuracy", **kwargs):
@@ -66,7 +72,7 @@ class TokenAccuracy(_TokenMean):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TokenCount(_TokenMean):
+class TokenCount(TokenMean):
     """The number of real target tokens."""
 
     def __init__(self, name: str = "tokens", **kwargs):

@@ -1,10 +1,15 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
+import logging
+
 import keras
 import tensorflow as tf
 
 from tf_transformer.training.losses import LabelSmoothedCrossEntropy, token_weights
+from tf_transformer.training.metrics import TokenMean, full_precision
 from tf_transformer.training.optimizers import LossScaleOptimizer
+
+logger = logging.getLogger(__name__)
 
 # Between the dropout seeds of two replicas: no seed that Keras draws is that large.
 _SEED_DISTANCE = 2**33
@@ -40,10 +45,15 @@ class TokenModel(keras.Model):
         loss=None,
         *,
         metrics=None,
+        weighted_metrics=None,
         max_tokens_per_device: int | None = None,
         **kwargs,
     ):
-        """As Keras's, and:
+        """Compiles as Keras does; metrics of an earlier `compile` are dropped.
+
+        Metrics of this package count real tokens, whichever list they are in. Others count
+        padding too, unless they are weighted: `weighted_metrics` are given the sample weights
+        of the real tokens, and 0 for padding.
 
         Args:
             max_tokens_per_device: a larger share of a batch (rows x length) is computed in
@@ -53,9 +63,24 @@ class TokenModel(keras.Model):
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self.dtype_policy.name == "mixed_float16" and not scaled:
             optimizer = LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
-        super().compile(optimizer, loss, metrics=metrics, **kwargs)
+        self._compile_metrics = None  # Keras keeps them where `metrics` is None
+        super().compile(
+            optimizer, loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
+        )
         self.max_tokens_per_device = max_tokens_per_device
-        self._own_metrics = list(metrics or [])
+        given = keras.tree.flatten([metrics or [], weighted_metrics or []])
+        self._track_metrics([one for one in given if isinstance(one, keras.metrics.Metric)])
+        if max_tokens_per_device is not None:
+            _warn_of_padding(metrics)
+
+    def _track_metrics(self, own_metrics: list[keras.metrics.Metric]) -> None:
+        """Keeps the metrics that are objects, and counts the loss in float32 at least.
+
+        Past Keras's `__setattr__`, which would list every metric a second time.
+        """
+        loss = keras.metrics.Mean("loss", dtype=full_precision())
+        object.__setattr__(self, "_loss_tracker", loss)
+        object.__setattr__(self, "_own_metrics", own_metrics)
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -111,7 +136,7 @@ class TokenModel(keras.Model):
     def _total(self, inputs, labels, weights, training: bool):
         """The sum of the loss over the tokens; updates the metrics."""
         logits = self(inputs, training=training)
-        self.compute_metrics(inputs, labels, logits)
+        self.compute_metrics(inputs, labels, logits, weights)
         return self.loss.weighted_sum(labels, logits, weights)
 
     def _gradients(self, inputs, labels, weights, count):
@@ -203,6 +228,18 @@ class TokenModel(keras.Model):
 def dropout_seeds(model: keras.Model) -> list[keras.Variable]:
     """The states of the model's random generators, in the order of its layers."""
     return [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+
+
+def _warn_of_padding(metrics) -> None:
+    """Names the metrics that would count the rows of padding which fill up the last part."""
+    plain = [one for one in keras.tree.flatten(metrics) if not isinstance(one, TokenMean)]
+    if metrics and plain:
+        names = ", ".join(getattr(one, "name", str(one)) for one in plain)
+        logger.warning(
+            "metrics that count padding, which depends on `max_tokens_per_device`: %s; give "
+            "them as `weighted_metrics`",
+            names,
+        )
 
 
 def _over_replicas(value):
