@@ -3,7 +3,7 @@
 import keras
 
 from tf_transformer.layers import Encoder, MeanPooling
-from tf_transformer.models.parts import make_embedding, stack_arguments
+from tf_transformer.models.parts import arguments_of, clonable, make_embedding, stack_arguments
 from tf_transformer.training.model import TokenModel
 
 
@@ -40,6 +40,7 @@ class Classifier(TokenModel):
     first_label = 1
     unit = "sentences"
 
+    @clonable
     def __init__(
         self,
         vocab_size: int,
@@ -88,11 +89,17 @@ class Classifier(TokenModel):
         mean = keras.layers.Dropout(dropout, name="dropout", dtype="float32")(mean)
         logits = keras.layers.Dense(num_classes, name="classes", dtype="float32")(mean)
 
-        super().__init__({"source": source}, logits, **kwargs)
-        self.dtype_policy = policy
-        self.embedding = embedding
-        self.encoder = encoder
-        self.arguments = arguments
+        self._adopt({"source": source}, logits, **kwargs)
+
+    def _adopt(self, inputs, outputs, **kwargs):
+        """Becomes the model of a graph of these layers, its own or that of a clone."""
+        super().__init__(inputs, outputs, **kwargs)
+        layers = {layer.name: layer for layer in self.layers}
+        self.embedding = layers["embedding"]
+        self.encoder = layers["encoder"]
+        self.dtype_policy = self.encoder.dtype_policy
+        own = {"num_classes": layers["classes"].units}
+        self.arguments = arguments_of(self.embedding, self.encoder) | own
 
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)

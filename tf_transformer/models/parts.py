@@ -1,7 +1,10 @@
 """What models make of their arguments: embeddings, and encoder or decoder stacks."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import keras
 
 from tf_transformer.layers import PositionalEmbedding
 
@@ -31,3 +34,26 @@ def make_embedding(
     """The embedding of a model's arguments, with a name and `options` of its own."""
     own = {argument: arguments[argument] for argument in _EMBEDDING_ARGUMENTS} | options
     return PositionalEmbedding(**own, name=name, dtype=policy)
+
+
+def arguments_of(embedding: PositionalEmbedding, stack: keras.layers.Layer) -> dict[str, Any]:
+    """The arguments from which `make_embedding` and `stack_arguments` made these layers."""
+    return {name: embedding.get_config()[name] for name in _EMBEDDING_ARGUMENTS} | {
+        name: stack.get_config()[name] for name in _STACK_ARGUMENTS
+    }
+
+
+def clonable(init: Callable) -> Callable:
+    """Lets a model's constructor take a graph (inputs, outputs) as well, for `_adopt`.
+
+    `keras.models.clone_model` copies the layers and calls the model's class with their graph,
+    if its constructor takes `*args, **kwargs`. With any other class it makes a plain
+    `Functional`, which has Keras's train step.
+    """
+
+    @functools.wraps(init)
+    def constructor(self, *args, **kwargs):
+        is_graph = any(map(keras.utils.is_keras_tensor, keras.tree.flatten(args[:1])))
+        (self._adopt if is_graph else functools.partial(init, self))(*args, **kwargs)
+
+    return constructor

@@ -7,7 +7,7 @@ from keras import ops
 
 from tf_transformer.layers import Decoder, Encoder, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
-from tf_transformer.models.parts import make_embedding, stack_arguments
+from tf_transformer.models.parts import arguments_of, clonable, make_embedding, stack_arguments
 from tf_transformer.training.model import TokenModel
 
 # --- The model ---------------------------------------------------------------------------
@@ -46,6 +46,7 @@ class Transformer(TokenModel):
         TensorShape([1, 4, 100])
     """
 
+    @clonable
     def __init__(
         self,
         vocab_size: int,
@@ -97,14 +98,31 @@ class Transformer(TokenModel):
         hidden = decoder(target_embedding(target), encoder_output)
         logits = projection(hidden, reverse=True) if tie_embeddings else projection(hidden)
 
-        super().__init__({"source": source, "target": target}, logits, **kwargs)
-        self.dtype_policy = policy
-        self.source_embedding = source_embedding
-        self.target_embedding = target_embedding
-        self.encoder = encoder
-        self.decoder = decoder
-        self.projection = projection
-        self.arguments = arguments
+        self._adopt({"source": source, "target": target}, logits, **kwargs)
+
+    def _adopt(self, inputs, outputs, **kwargs):
+        """Becomes the model of a graph of these layers, its own or that of a clone.
+
+        Raises:
+            ValueError: if encoder and decoder have not the same arguments.
+        """
+        super().__init__(inputs, outputs, **kwargs)
+        layers = {layer.name: layer for layer in self.layers}
+        tied = layers.get("embedding")
+        self.source_embedding = tied or layers["source_embedding"]
+        self.target_embedding = tied or layers["target_embedding"]
+        self.encoder = layers["encoder"]
+        self.decoder = layers["decoder"]
+        self.projection = tied or layers["output_projection"]
+        self.dtype_policy = self.encoder.dtype_policy
+        own = {"tie_embeddings": bool(tied), "output_bias": self.projection.use_bias}
+        self.arguments = arguments_of(self.source_embedding, self.encoder) | own
+        other = arguments_of(self.target_embedding, self.decoder) | own
+        if other != self.arguments:
+            raise ValueError(
+                "Encoder and decoder must have the same arguments. "
+                f"Received: {self.arguments} and {other}."
+            )
 
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
