@@ -50,6 +50,7 @@ class Run:
         self.tokenizer = path / "tokenizer.model"
         self.label_file = path / "labels.json"
         self.lexicon = path / "lexicon.json"
+        self.lengths = path / "lengths.json"
         self.shortlist = path / "shortlist.npz"
         self.data = path / "data"
         self.logs = path / "logs"
@@ -156,6 +157,30 @@ class Run:
                 "files to go on, or another --output."
             )
         write_text(self.label_file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
+
+    def trained_lengths(self) -> tuple[int, int]:
+        """The most tokens of a source and of a target in training, with EOS.
+
+        Only runs with learned positions keep a record; else what the filters let pass.
+        """
+        if not self.lengths.exists():
+            return self.config.data.max_length, self.config.data.max_length
+        try:
+            record = json.loads(self.lengths.read_text(encoding="utf-8"))
+            return int(record["source"]), int(record["target"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(
+                f"{self.lengths} is damaged: {error!r}. Expected a JSON object with the "
+                "longest source and target in training. Delete it: train.py writes it again."
+            ) from None
+
+    def write_trained_lengths(self, source: int, target: int) -> None:
+        """Keeps the longest lengths in training: those before as well, once it has begun."""
+        if self.lengths.exists() and self.checkpoints.state_steps():
+            before = self.trained_lengths()
+            source, target = max(source, before[0]), max(target, before[1])
+        record = {"source": source, "target": target}
+        write_text(self.lengths, json.dumps(record) + "\n")
 
     def history(self) -> list[dict[str, Any]]:
         """The evaluations so far, oldest first, one record of metrics each."""

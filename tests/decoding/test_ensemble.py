@@ -78,8 +78,8 @@ def test_a_forced_pass_gives_the_log_of_the_mean_of_the_probabilities():
 
 def test_the_shortest_positions_of_any_model_limit_all():
     learned = [random_model(1, positions="learned", max_length=n) for n in (12, 9)]
-    assert Ensemble([random_model(1), *learned]).longest_input == 9
-    assert Ensemble([random_model(1)] * 2).longest_input is None
+    assert Ensemble([random_model(1), *learned]).longest_source == 9
+    assert Ensemble([random_model(1)] * 2).longest_target is None
 
 
 @pytest.mark.parametrize("sizes", [(20, 21), ()])

@@ -84,6 +84,13 @@ def test_learned_positions_are_added_row_by_row():
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 
+def test_learned_positions_end_at_their_number():
+    layer = PositionalEmbedding(vocab_size=7, d_model=8, **LEARNED)
+    assert layer(IDS).shape == (2, 4, 8)
+    with pytest.raises(ValueError, match="Received: 5 positions, max_length=4"):
+        layer(np.ones((2, 5), "int32"))
+
+
 @pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])
 def test_offset_continues_a_sequence(positions):
     layer = PositionalEmbedding(vocab_size=7, d_model=8, **positions)

@@ -1,7 +1,7 @@
 """Several models of one vocabulary that decode as one: the mean of their probabilities."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
@@ -28,8 +28,8 @@ class Ensemble:
             )
         self.models = list(models)
         self.vocab_size = sizes[0]
-        limits = [model.longest_input for model in models if model.longest_input]
-        self.longest_input = min(limits, default=None)
+        self.longest_source = _least(model.longest_source for model in models)
+        self.longest_target = _least(model.longest_target for model in models)
 
     def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
         """As the models are called: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
@@ -52,6 +52,11 @@ class Ensemble:
             return mean_log_probs(logits), list(caches)
 
         return step
+
+
+def _least(limits: Iterable[int | None]) -> int | None:
+    """The least of the limits that there are, if any."""
+    return min((limit for limit in limits if limit), default=None)
 
 
 def mean_log_probs(logits: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -163,7 +163,7 @@ class ForcedDecoder:
 
         Returns:
             The ids, and bool [B]: whether a text was cut at `limit` tokens; by default at
-            `decoding.max_source_length`, or at the learned positions that the model has.
+            `decoding.max_source_length`, or where learned positions end.
         """
         tokenizer = self.tokenizer
         tokenize = tokenizer.tokenize_target if target else tokenizer.tokenize
@@ -181,16 +181,14 @@ class ForcedDecoder:
     @property
     def source_limit(self) -> int:
         """The most tokens of a source, with EOS."""
-        return self._within_positions(self.decoding.max_source_length)
+        limit = self.decoding.max_source_length
+        return min(limit, self.model.longest_source or limit)
 
     @property
     def target_limit(self) -> int:
         """The most tokens of a target, with EOS: what the longest source may become."""
-        decoding = self.decoding
-        return self._within_positions(decoding.max_source_length + decoding.max_extra_length)
-
-    def _within_positions(self, limit: int) -> int:
-        return min(limit, self.model.longest_input or limit)
+        limit = self.decoding.max_source_length + self.decoding.max_extra_length
+        return min(limit, self.model.longest_target or limit)
 
     def _ids(self, texts: Sequence[str], limit: int, name: str, *, target: bool = False) -> Ids:
         """The ids of each text with EOS, as `encode`; says how many `name` were cut."""
@@ -199,7 +197,9 @@ class ForcedDecoder:
         strings = tf.constant(list(texts), tf.string)
         ragged, cut = self.encode(strings, limit, target=target)
         if number := int(tf.math.count_nonzero(cut)):
-            logger.warning("%s cut at %d tokens: %d", name, limit, number)
+            learned = self.model.longest_target if target else self.model.longest_source
+            why = ", where the trained positions end" if limit == learned else ""
+            logger.warning("%s cut at %d tokens%s: %d", name, limit, why, number)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 
     def _pieces(self, ids: np.ndarray) -> list[str]:

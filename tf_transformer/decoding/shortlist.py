@@ -139,7 +139,8 @@ class _Restricted:
         self._model = model
         self._choice = choice
         self.vocab_size = model.vocab_size
-        self.longest_input = model.longest_input
+        self.longest_source = model.longest_source
+        self.longest_target = model.longest_target
 
     def initial_cache(self, source: tf.Tensor) -> dict:
         """The model's cache, and what each sentence of it may have."""

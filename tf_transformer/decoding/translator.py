@@ -218,7 +218,7 @@ class Translator(ForcedDecoder):
     def _max_lengths(self, source: tf.Tensor, given: tf.Tensor | None = None) -> tf.Tensor:
         lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
         max_lengths = lengths + self.decoding.max_extra_length
-        for limit in (self.decoding.max_length, self.model.longest_input):
+        for limit in (self.decoding.max_length, self.model.longest_target):
             if limit:
                 max_lengths = tf.minimum(max_lengths, limit)
         if given is not None:

@@ -35,6 +35,8 @@ def write_pruned_run(
     with replacing_folder(path, replace=False) as temporary:
         written = Run.create_or_resume(temporary, run.config)
         Tokenizer(run.tokenizer).copy(written.tokenizer)
+        if run.lengths.exists():
+            written.write_trained_lengths(*run.trained_lengths())
         masks.apply(pruned)
         save_weights(written.checkpoints.best, model)
         masks.apply([])

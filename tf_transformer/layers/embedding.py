@@ -55,7 +55,8 @@ class PositionalEmbedding(keras.layers.Layer):
         [B, T, D], masked at padding; float32 logits [B, T, V] if `reverse`.
 
     Raises:
-        ValueError: if `d_model` is odd, or `positions` unknown, or learned without a length.
+        ValueError: if `d_model` is odd, or `positions` unknown, or learned without a length;
+            if `inputs` are longer than learned positions.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class PositionalEmbedding(keras.layers.Layer):
     def call(self, inputs, reverse=False, offset=0):
         if reverse:
             return project_to_logits(inputs, self.output_kernel(), self.output_bias)
+        self._check_length(inputs)
         embedded = ops.take(self.embeddings, inputs, axis=0) * self.d_model**0.5
         positions = offset + ops.arange(ops.shape(inputs)[1], dtype="int32")
         if self.positions == "learned":
@@ -110,6 +112,15 @@ class PositionalEmbedding(keras.layers.Layer):
         else:
             encoded = sinusoidal_positions(positions, self.d_model)
         return ops.cast(embedded, self.compute_dtype) + ops.cast(encoded, self.compute_dtype)
+
+    def _check_length(self, inputs):
+        # A GPU would give zeros for positions that are not there.
+        length = inputs.shape[1]
+        if self.positions == "learned" and length is not None and length > self.max_length:
+            raise ValueError(
+                "`inputs` must have at most `max_length` positions where these are learned. "
+                f"Received: {length} positions, max_length={self.max_length}."
+            )
 
     def output_kernel(self, candidates=None):
         """The embeddings as an output projection, [D, V]; [D, C] of the candidates, int [C]."""

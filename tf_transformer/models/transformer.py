@@ -39,12 +39,18 @@ class Transformer(TokenModel):
         activation: "relu", or "swish", of the feed-forward networks.
         norm_epsilon: added to the variance in every layer norm.
 
+    Attributes:
+        position_limits: the most tokens of source and target in training, for decoding with
+            learned positions; None allows all `max_length`.
+
     Example:
         >>> model = Transformer(vocab_size=100, num_layers=2, d_model=64, d_ff=128, num_heads=4)
         >>> ids = np.array([[5, 6, 3, 0]])
         >>> model({"source": ids, "target": ids}).shape
         TensorShape([1, 4, 100])
     """
+
+    position_limits: tuple[int, int] | None = None
 
     @clonable
     def __init__(
@@ -135,11 +141,20 @@ class Transformer(TokenModel):
         return self.arguments["vocab_size"]
 
     @property
-    def longest_input(self) -> int | None:
-        """The most positions of source or target; None where there is no limit."""
-        return (
-            self.arguments["max_length"] if self.arguments["positions"] == "learned" else None
-        )
+    def longest_source(self) -> int | None:
+        """The most tokens of a source; None where there is no limit."""
+        return self._longest(0)
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a target; None where there is no limit."""
+        return self._longest(1)
+
+    def _longest(self, side: int) -> int | None:
+        if self.arguments["positions"] != "learned":
+            return None
+        rows = self.arguments["max_length"]
+        return min(rows, self.position_limits[side]) if self.position_limits else rows
 
     # --- Looking inside ------------------------------------------------------------------
 

@@ -22,12 +22,12 @@ from tf_transformer.evaluation.classes import ClassScores, score_classes, summar
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
+from tf_transformer.tasks.positions import check_positions, position_limits
 from tf_transformer.tasks.predictor import Predictor
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import (
     Files,
     SequenceTask,
-    check_positions,
     resolve_files,
 )
 from tf_transformer.tasks.transfer import check_encoder, encoder_layers
@@ -199,7 +199,7 @@ def _predictor(run: Run, model: Classifier, tokenizer: Tokenizer) -> Predictor:
         model,
         tokenizer,
         run.labels(),
-        max_length=run.config.data.max_length,
+        max_length=(position_limits(run) or [run.config.data.max_length])[0],
         batch_tokens=run.config.decoding.batch_tokens,
     )
 

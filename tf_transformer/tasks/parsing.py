@@ -17,8 +17,9 @@ from tf_transformer.tasks.lexicon import Lexicon
 from tf_transformer.tasks.linearisation import normalise
 from tf_transformer.tasks.parallel_text import require_files
 from tf_transformer.tasks.parser import Parser, Parses, check_rules
+from tf_transformer.tasks.positions import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
-from tf_transformer.tasks.sequences import SequenceTask, check_positions, resolve_files
+from tf_transformer.tasks.sequences import SequenceTask, resolve_files
 from tf_transformer.tasks.tree_grammar import TreeGrammar
 from tf_transformer.tasks.treebank import as_parallel_text, check_treebank, read_treebank
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.config import Config, DataConfig, DecodingConfig
-from tf_transformer.data.batching import BatchPlan, bucket_boundaries, make_dataset
+from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
 from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
@@ -22,6 +22,7 @@ from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
+from tf_transformer.tasks.positions import position_limits, record_positions
 from tf_transformer.tasks.record import Progress
 from tf_transformer.training.checkpoints import load_weights
 from tf_transformer.training.model import TokenModel
@@ -34,17 +35,6 @@ Files = tuple[list[Path], list[Path]]
 def resolve_files(prefixes: tuple[str, ...], data: DataConfig) -> Files:
     """The source and target files of some prefixes; UserError if one is missing."""
     return resolve_prefixes(prefixes, data.source), resolve_prefixes(prefixes, data.target)
-
-
-def check_positions(config: Config) -> None:
-    """Refuses learned positions that are fewer than those of the longest sentence."""
-    longest = bucket_boundaries(config.data.max_length)[-1]
-    if config.model.positions == "learned" and config.model.max_length < longest:
-        raise UserError(
-            "`model.max_length` must be at least `data.max_length`, a multiple of 4, where "
-            "positions are learned. "
-            f"Received: {config.model.max_length} and {config.data.max_length}."
-        )
 
 
 class SequenceTask:
@@ -83,6 +73,8 @@ class SequenceTask:
         self.valid = self._encoded("valid", self.data.valid, progress)
         self.plan = self._plan(self.train)
         self.valid_plan = self._plan(self.valid)
+        if may_encode:
+            record_positions(run, self.train)
 
     def _vocabulary_text(self) -> Iterator[str]:
         """What a tokenizer is trained on: both sides of the training text."""
@@ -153,7 +145,9 @@ class SequenceTask:
         return make_dataset(corpus, plan, **options)
 
     def build_model(self) -> TokenModel:
-        return build_model(self.run.config)
+        model = build_model(self.run.config)
+        model.position_limits = position_limits(self.run)
+        return model
 
     @property
     def steps_per_epoch(self) -> int:
@@ -260,6 +254,7 @@ def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer
     path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
     run.require_tokenizer()
     model = build_model(run.config, precision)
+    model.position_limits = position_limits(run)
     load_weights(path, model)
     return model
 

@@ -12,8 +12,9 @@ from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
 from tf_transformer.run import Run
+from tf_transformer.tasks.positions import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
-from tf_transformer.tasks.sequences import SequenceTask, check_positions, resolve_files
+from tf_transformer.tasks.sequences import SequenceTask, resolve_files
 
 
 @dataclasses.dataclass(frozen=True)

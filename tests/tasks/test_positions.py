@@ -1,0 +1,97 @@
+"""Learned positions that training never reached are never used."""
+
+import logging
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.serving.module import Signatures
+from tf_transformer.tasks.positions import position_limits
+from tf_transformer.tasks.sequences import build_model, load_translator
+from tf_transformer.tasks.translation import TranslationTask
+from tf_transformer.training.checkpoints import save_weights
+
+DECODING = DecodingConfig(beam_size=2, max_extra_length=50)
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    """A copy of the trained run as if its positions were learned, with random weights."""
+    run = Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
+    changes = {"model.positions": "learned", "model.max_length": 256}
+    run = Run(run.path, run.config.replace(changes))
+    save_weights(run.checkpoints.best, build_model(run.config))
+    return run
+
+
+@pytest.fixture
+def translator(run) -> Translator:
+    run.write_trained_lengths(6, 7)
+    return load_translator(run, "best", DECODING)
+
+
+def sources(translator: Translator) -> tuple[str, str]:
+    """A text of as many tokens as training's longest with EOS, and the same with more."""
+    fitting, longer = " ".join(["the"] * 5), " ".join(["the"] * 8)
+    ids = translator.tokenizer.tokenize(tf.constant([fitting, longer]))
+    assert ids.row_lengths().numpy().tolist() == [5, 8]
+    return fitting, longer
+
+
+def test_training_keeps_the_longest_lengths_of_its_text(run):
+    task = TranslationTask(run, lambda *_: None)
+    corpus = EncodedCorpus.open(run.data / "train")
+    longest = int(corpus.source_lengths.max()), int(corpus.target_lengths.max())
+    assert position_limits(run) == longest == task.build_model().position_limits
+    assert max(longest) < run.config.data.max_length
+
+
+def test_sources_are_cut_where_the_trained_positions_end_and_a_line_says_so(translator, caplog):
+    fitting, longer = sources(translator)
+    with caplog.at_level(logging.WARNING, logger="tf_transformer"):
+        ((whole,),) = translator.translate([fitting])
+        assert not caplog.records
+        ((cut,),) = translator.translate([longer])
+    assert caplog.messages == ["texts cut at 6 tokens, where the trained positions end: 1"]
+    assert cut == whole
+    assert translator.translate([longer, fitting])[0][0].num_tokens <= 7
+    assert translator.length_limits([longer]) == [7]
+    (scored,) = translator.score([fitting], [longer * 3])
+    assert scored.num_tokens == 7
+
+
+def test_the_saved_models_functions_cut_likewise(translator):
+    fitting, longer = sources(translator)
+    answer = Signatures(translator).functions()["serving_default"](
+        tf.constant([fitting, longer])
+    )
+    assert answer["source_cut"].numpy().tolist() == [False, True]
+    translations = answer["translation"].numpy()
+    assert translations[0] == translations[1]
+
+
+def test_a_run_without_a_record_is_limited_by_its_filters(run):
+    limit = run.config.data.max_length
+    assert position_limits(run) == (limit, limit)
+    sinusoidal = Run(run.path, run.config.replace({"model.positions": "sinusoidal"}))
+    assert position_limits(sinusoidal) is None
+
+
+def test_lengths_that_training_reached_before_still_count(run):
+    assert run.checkpoints.state_steps()
+    run.write_trained_lengths(30, 20)
+    run.write_trained_lengths(10, 25)
+    assert run.trained_lengths() == (30, 25)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"source": "x", "target": 1}'])
+def test_a_damaged_record_is_one_line(run, text):
+    run.lengths.write_text(text, "utf-8")
+    with pytest.raises(UserError, match="lengths.json is damaged"):
+        load_translator(run, "best", DECODING)
