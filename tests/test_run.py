@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from tf_transformer.run import Run, versions
 
 def tiny(**changes: object) -> Config:
     return preset("tiny").replace({name.replace("__", "."): v for name, v in changes.items()})
+
+
+def evaluation(step: int, **more: float) -> dict[str, float]:
+    """A record such as training writes."""
+    return {"step": step, "valid_perplexity": 2.0, "valid_bleu": 20.0} | more
 
 
 def with_checkpoint(run: Run) -> None:
@@ -47,8 +53,9 @@ def test_a_run_opens_with_the_configuration_it_was_made_with(tmp_path):
 
 def test_the_same_configuration_goes_on(tmp_path):
     first = Run.create_or_resume(tmp_path / "one", tiny())
-    first.write_history([{"step": 1}])
-    assert Run.create_or_resume(tmp_path / "one", tiny()).history() == [{"step": 1}]
+    first.write_history([evaluation(1)])
+    assert Run.create_or_resume(tmp_path / "one", tiny()).history() == [evaluation(1)]
+    assert first.changes() == []
 
 
 @pytest.mark.parametrize(
@@ -209,14 +216,91 @@ def test_history_is_empty_before_the_first_evaluation(tmp_path):
 
 def test_history_returns_what_was_written(tmp_path):
     run = Run.create_or_resume(tmp_path / "one", tiny())
-    records = [{"step": 10, "loss": 0.1 + 0.2}, {"step": 20, "loss": 1e-12}]
+    records = [evaluation(10, loss=0.1 + 0.2), evaluation(20, loss=1e-12)]
     run.write_history(records)
     assert Run.open(run.path).history() == records
     assert len(run.metrics.read_text().splitlines()) == 2
 
 
-def test_a_damaged_history_is_a_user_error(tmp_path):
+GOOD = json.dumps(evaluation(10)).encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"st', "a JSON object"),
+        (b"\x00\xff\xfe", "a JSON object"),
+        (b"null", "a JSON object"),
+        (b"5", "a JSON object"),
+        (b"[" * 100_000, "a JSON object"),
+        (b"{}", "a record with step"),
+        (b'{"step": 20, "valid_perplexity": 2.0}', "a record with valid_bleu"),
+        (GOOD.replace(b"10", b"-1"), "a whole number as step"),
+        (GOOD.replace(b"10", b"1.5"), "a whole number as step"),
+        (GOOD.replace(b"10", b"1" + b"0" * 400), "a number as step"),
+        (GOOD.replace(b"10", b"1" + b"0" * 5_000), "a JSON object"),
+        (GOOD.replace(b"20.0", b"NaN"), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b"Infinity"), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b'"NaN"'), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b"true"), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b"[20.0]"), "a number as valid_bleu"),
+    ],
+)
+def test_a_line_of_the_history_that_is_no_evaluation_is_named(tmp_path, line, expected):
     run = Run.create_or_resume(tmp_path / "one", tiny())
-    run.metrics.write_text('{"step": 10}\n{"st')
-    with pytest.raises(UserError, match="metrics.jsonl is damaged"):
+    run.metrics.write_bytes(GOOD + b"\n" + line)
+    with pytest.raises(
+        UserError, match=rf"one/metrics.jsonl:2: expected {expected}\."
+    ) as raised:
         run.history()
+    assert len(str(raised.value)) < 400
+    assert "\n" not in str(raised.value)
+
+
+def test_the_perplexity_of_a_hopeless_model_may_be_infinite(tmp_path):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.write_history([evaluation(1, valid_perplexity=math.inf)])
+    assert run.history()[0]["valid_perplexity"] == math.inf
+
+
+def test_changed_settings_are_announced_and_kept_with_their_step(tmp_path, caplog):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+    changed = tiny(training__warmup_steps=7, decoding__beam_size=8)
+    run = Run.create_or_resume(tmp_path / "one", changed)
+    assert [(each["step"], each["what"], each["to"]) for each in run.changes()] == [
+        (1, "training.warmup_steps", 7), (1, "decoding.beam_size", 8),
+    ]  # fmt: skip
+    before = tiny().training.warmup_steps
+    assert run.changes()[0]["from"] == before
+    assert f"from step 1 on training.warmup_steps is 7, was {before}" in caplog.messages
+    Run.create_or_resume(tmp_path / "one", changed)
+    assert len(run.changes()) == len(caplog.messages) == 2
+    Run.create_or_resume(tmp_path / "one", tiny(decoding__beam_size=8))
+    assert len(run.changes()) == 3
+
+
+def test_a_session_killed_before_its_configuration_was_written_leaves_no_change_twice(tmp_path):
+    with_checkpoint(run := Run.create_or_resume(tmp_path / "one", tiny()))
+    changed, file = tiny(training__warmup_steps=7), run.path / "config.json"
+    before = file.read_text()
+    Run.create_or_resume(run.path, changed)
+    file.write_text(before)
+    assert len(Run.create_or_resume(run.path, changed).changes()) == 1
+
+
+def test_before_the_first_checkpoint_no_change_is_kept(tmp_path):
+    Run.create_or_resume(tmp_path / "one", tiny())
+    assert Run.create_or_resume(tmp_path / "one", tiny(model__d_ff=64)).changes() == []
+
+
+@pytest.mark.parametrize("file", ["tokenizer.model", "tokenizer.target.model", "labels.json"])
+def test_a_file_of_the_run_with_one_bit_changed_is_refused(tmp_path, file):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    for path in run.own_files():
+        path.write_text('["a", "b"]')
+    run.checksums.keep(*run.own_files())
+    assert run.require_tokenizer() == run.tokenizer
+    assert run.labels() == ["a", "b"]
+    (run.path / file).write_text('["a", "c"]')
+    with pytest.raises(UserError, match=f"{file} is damaged: its SHA-256"):
+        run.labels() if file == "labels.json" else run.require_tokenizer()

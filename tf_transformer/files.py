@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import shutil
@@ -191,3 +192,9 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

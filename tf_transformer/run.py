@@ -1,15 +1,22 @@
 """The run directory: configuration, tokenizer, checkpoints, logs, versions, metrics."""
 
 import json
+import logging
 import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+from tf_transformer.checksums import Checksums
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.files import LOCK_FILE, write_text
+from tf_transformer.records import read_changes, read_history, write_lines
 from tf_transformer.training.checkpoints import CheckpointFolder
+
+logger = logging.getLogger(__name__)
 
 # What may change between two sessions of one run: nothing that defines its model, its loss or
 # the state of its optimizer.
@@ -55,6 +62,8 @@ class Run:
         self.data = path / "data"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
+        self.change_log = path / "changes.jsonl"
+        self.checksums = Checksums(path / "checksums.json")
         self.checkpoints = CheckpointFolder(path / "checkpoints")
 
     @classmethod
@@ -71,10 +80,20 @@ class Run:
         return cls(Path(path), Config.from_json(text))
 
     @classmethod
-    def create_or_resume(cls, path: Path | str, config: Config) -> Self:
+    def create_or_resume(
+        cls, path: Path | str, config: Config, may_change: Mapping[str, str] | None = None
+    ) -> Self:
         """A new run, or the one in `path` if its configuration agrees.
 
         A run without a checkpoint has nothing to lose: a corrected configuration replaces its.
+        A setting that may change between sessions and does is announced, and recorded in
+        changes.jsonl.
+
+        Args:
+            path: of the run directory.
+            config: of this session.
+            may_change: settings that may change this time beside those that always may, each
+                with a remark for its announcement.
 
         Raises:
             UserError: if `path` holds a run with another configuration, weights without a state
@@ -84,14 +103,16 @@ class Run:
         if (path / "config.json").exists():
             before = cls.open(path)
             before.checkpoints.require_state_beside_best()
-            changes = _changes(before.config, before._with_own_tokenizer(config))
+            allowed = dict(may_change or {})
+            changes = _changes(before.config, before._with_own_tokenizer(config), allowed)
             if changes and before.checkpoints.state_steps():
                 raise UserError(
                     f"{path} holds a run of another configuration: {'; '.join(changes)}. "
                     "Give the same settings to go on, or another --output."
                 )
             if changes:
-                before.tokenizer.unlink(missing_ok=True)
+                before.discard_tokenizer()
+            before._record_changed_settings(config, allowed)
         elif holds_other_files(path):
             raise UserError(
                 f"{path} exists and is not a run directory. Give --output a new folder."
@@ -114,20 +135,61 @@ class Run:
             return config
         return config.replace({"data.tokenizer": before}) if same else config
 
+    def discard_tokenizer(self) -> None:
+        """Deletes the tokenizer, for another one to be trained."""
+        self.tokenizer.unlink(missing_ok=True)
+        self.checksums.forget(*self.tokenizer_files())
+
+    def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
+        """Records each setting of `config` that is another than before, if training began."""
+        before, now = self.config.flat(), config.flat()
+        for name in now:
+            if before[name] != now[name] and self.checkpoints.state_steps():
+                self.record_change(name, before[name], now[name], remarks.get(name, ""))
+
+    def record_change(self, what: str, before: object, now: object, remark: str = "") -> None:
+        """Announces a change between two sessions and adds it to changes.jsonl."""
+        step = self.checkpoints.resume_step()
+        remark = f" ({remark})" if remark else ""
+        logger.warning(
+            "from step %s on %s is %s, was %s%s", f"{step:,}", what, now, before, remark
+        )
+        change = {"step": step, "what": what, "from": before, "to": now}
+        recorded = self.changes()
+        latest = [each for each in recorded if each["what"] == what][-1:]
+        if any(json.loads(json.dumps(change)).items() <= each.items() for each in latest):
+            return  # by a session that ended before it wrote config.json
+        change["time"] = datetime.now(UTC).isoformat(timespec="seconds")
+        write_lines(self.change_log, [*recorded, change])
+
+    def changes(self) -> list[dict[str, Any]]:
+        """What changed between sessions, oldest first: step, what, from, to and time."""
+        return read_changes(self.change_log)
+
+    def tokenizer_files(self) -> tuple[Path, Path]:
+        """The tokenizer, and where it has one the model of the target language beside it."""
+        return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
+
+    def own_files(self) -> tuple[Path, ...]:
+        """The files that commands read as they were made, which have checksums."""
+        return (*self.tokenizer_files(), self.label_file, self.lexicon, self.shortlist)
+
     def require_tokenizer(self) -> Path:
-        """The tokenizer's file; UserError if there is none."""
+        """The tokenizer's file; UserError if there is none, or it is damaged."""
         if not self.tokenizer.exists():
             raise UserError(f"{self.path} has no tokenizer.model: its training never began.")
+        for file in self.tokenizer_files():
+            self.checksums.require(file)
         return self.tokenizer
 
     def labels(self) -> list[str]:
         """What its classes are called, in order; none of a run whose output is a sequence."""
+        self.checksums.require(self.label_file)
         try:
             text = self.label_file.read_text(encoding="utf-8")
+            return [str(label) for label in json.loads(text)]
         except FileNotFoundError:
             return []
-        try:
-            return [str(label) for label in json.loads(text)]
         except (ValueError, TypeError) as error:
             raise UserError(
                 f"{self.label_file} is damaged: {error}. Expected a JSON list of labels."
@@ -157,6 +219,7 @@ class Run:
                 "files to go on, or another --output."
             )
         write_text(self.label_file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
+        self.checksums.keep(self.label_file, new=not self.checkpoints.state_steps())
 
     def trained_lengths(self) -> tuple[int, int]:
         """The most tokens of a source and of a target in training, with EOS.
@@ -182,22 +245,20 @@ class Run:
         record = {"source": source, "target": target}
         write_text(self.lengths, json.dumps(record) + "\n")
 
-    def history(self) -> list[dict[str, Any]]:
-        """The evaluations so far, oldest first, one record of metrics each."""
-        if not self.metrics.exists():
-            return []
-        try:
-            lines = self.metrics.read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise UserError(
-                f"{self.metrics} is damaged: {error}. Expected one JSON object a line; "
-                "delete the broken line."
-            ) from None
+    def history(self, *also: str) -> list[dict[str, Any]]:
+        """The evaluations so far, oldest first, one record of metrics each.
+
+        Args:
+            *also: names that each must have, beside the step and the scores that choose.
+
+        Raises:
+            UserError: if a line is no such record: with its number.
+        """
+        return read_history(self.metrics, self.config.training.best_by, also)
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replaces metrics.jsonl: one JSON object a line."""
-        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
+        write_lines(self.metrics, records)
 
 
 def holds_other_files(path: Path) -> bool:
@@ -223,11 +284,11 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _changes(stored: Config, given: Config) -> list[str]:
+def _changes(stored: Config, given: Config, allowed: Mapping[str, str]) -> list[str]:
     """What differs and may not, for a message."""
     before, now = stored.flat(), given.flat()
     return [
         f"{name} was {before[name]!r}, now {now[name]!r}"
         for name in now
-        if now[name] != before[name] and not name.startswith(_CHANGEABLE)
+        if now[name] != before[name] and not name.startswith((*_CHANGEABLE, *allowed))
     ]

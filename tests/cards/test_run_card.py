@@ -89,6 +89,27 @@ def test_a_card_can_be_written_without_the_data(trained_run, tmp_path):
     assert "time x devices x 9.5 TFLOP/s" in text
 
 
+def test_changes_between_sessions_are_told_with_their_step(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert "Changes during training" not in run_card(run)
+    run.record_change("training.warmup_steps", 100, 60)
+    run.record_change("training text", "0123456789abcdef", "fedcba9876543210")
+    text = run_card(run)
+    assert "## Changes during training\n" in text
+    assert "| 240 | training.warmup_steps | 100 | 60 |\n" in text
+    assert "| 240 | training text | 0123456789abcdef | fedcba9876543210 |\n" in text
+
+
+def test_a_score_on_an_earlier_dev_text_is_not_the_best(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    *earlier, last = run.history()
+    best = [{**record, "valid_bleu": 99.0, "dev_set": "earlier"} for record in earlier]
+    run.write_history([*best, last])
+    assert f"best bleu of 1 evaluations: {last['valid_bleu']:.4g} at step 240" in run_card(run)
+
+
 def test_a_run_that_was_never_evaluated_has_no_card(trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "run")
     for name in ("metrics.jsonl", "card.md"):
@@ -131,7 +152,7 @@ def test_at_the_end_of_training_no_card_is_a_warning(trained_run, tmp_path, capl
     with caplog.at_level("WARNING"):
         try_to_write_card(Run.open(tmp_path / "run"))
     assert "there is no card: " in caplog.text
-    assert "metrics.jsonl is damaged" in caplog.text
+    assert "metrics.jsonl:1: expected a JSON object" in caplog.text
 
 
 def test_every_kind_of_value_comes_back():

@@ -1,6 +1,8 @@
 """Damaged checkpoints and full disks: one line, and what was there before is still there."""
 
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -76,3 +78,58 @@ def test_a_full_disk_under_the_output_is_one_line(workplace):
         )
     assert done.returncode == 1
     assert done.stderr == b"error: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "5", "null", '{"step": 320, "valid_bleu": "NaN"}', "\0"]
+)
+@pytest.mark.parametrize("command", ["curves run", "card run", "average run --best 1"])
+def test_a_line_of_the_metrics_that_is_no_evaluation_is_named(workplace, capsys, command, line):
+    with Path("run/metrics.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    assert_refused(capsys, command.split(), "^error: run/metrics.jsonl:4: expected a ")
+
+
+EVERY_COMMAND = (
+    "train", "translate run", "evaluate run --source dev.en --reference dev.de", "card run",
+    "score run --source dev.en --target dev.de", "average run", "curves run", "recipe diff run",
+    "doctor run", "export run --output new", "shortlist run", "parse run", "classify run",
+    "heads run --source dev.en --reference dev.de --output new",
+    "lengths run --source dev.en --reference dev.de --output new.png",
+    "attention run --sentence Hello --output new.png",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", EVERY_COMMAND)
+def test_a_run_whose_task_was_changed_is_refused(workplace, trained_run, capsys, command):
+    config = Path("run/config.json")
+    config.write_text(config.read_text().replace('"translation"', '"classification"'))
+    arguments = command.split()
+    if command == "train":
+        arguments = ["train", *trained_run.options, "--output", "run"]
+    assert_refused(capsys, arguments, "task")
+
+
+def test_changed_training_text_is_refused_and_accepted_if_told(
+    workplace, trained_run, capsys, monkeypatch
+):
+    """With as many lines and bytes, and the time that the file had before."""
+    options = [*trained_run.options[2 * 4 :], "--output", "run", "--set", "training.steps=241"]
+    options += ["--source", "en", "--target", "de", "--train", "train", "--valid", "same"]
+    for language in ("en", "de"):
+        shutil.copy(trained_run.corpus / f"dev.{language}", f"same.{language}")
+    file, lines = Path("train.en"), trained_run.lines("train.en")
+    state = file.stat()
+    file.write_text("".join(f"{line}\n" for line in reversed(lines)), "utf-8")
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    expected = r"train\.en is not the text that run was trained on.*--accept-new-data"
+    assert_refused(capsys, ["train", *options], expected)
+    assert main(["train", *options, "--accept-new-data"]) == 0
+    printed = capsys.readouterr().out
+    assert "from step 240 on training text is " in printed
+    assert "from step 240 on training.steps is 241, was 240" in printed
+    assert "(the same text)" in printed  # the dev text, which has only moved
+    assert "run/data/train is made again from the text: " in printed
+    card = Path("run/card.md").read_text()
+    assert "| 240 | training text | " in card
+    assert "| 240 | training.steps | 240 | 241 |" in card

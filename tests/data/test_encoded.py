@@ -185,6 +185,24 @@ def forget_dtype(path):
     path.write_text(json.dumps(info))
 
 
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def swap_ends(path):
+    lengths = np.load(path)
+    lengths[[0, -1]] = lengths[[-1, 0]]
+    np.save(path, lengths)
+
+
+def keep_one_pair_less(path):
+    info = json.loads(path.read_text())
+    info["report"]["kept"] -= 1
+    path.write_text(json.dumps(info))
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -193,6 +211,12 @@ def forget_dtype(path):
         ("corpus.json", truncate),
         ("corpus.json", forget_dtype),
         ("target_ids.bin", lambda path: path.unlink()),
+        ("source_ids.bin", flip),
+        ("target_ids.bin", flip),
+        ("source_lengths.npy", flip),
+        ("target_lengths.npy", swap_ends),
+        ("corpus.json", keep_one_pair_less),
+        ("corpus.json", lambda path: path.write_text("[]")),
     ],
 )
 def test_damaged_corpus_is_refused(tokenizer, tmp_path, name, damage):
@@ -200,6 +224,15 @@ def test_damaged_corpus_is_refused(tokenizer, tmp_path, name, damage):
     damage(tmp_path / "c" / name)
     with pytest.raises(UserError, match="holds no complete encoded corpus"):
         EncodedCorpus.open(tmp_path / "c")
+
+
+def test_a_corpus_of_an_earlier_version_without_checksums_is_taken(tokenizer, tmp_path):
+    written = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    file = tmp_path / "c" / "corpus.json"
+    info = json.loads(file.read_text())
+    del info["checksum"], info["checksums"]
+    file.write_text(json.dumps(info))
+    assert EncodedCorpus.open(tmp_path / "c").source(0).tolist() == written.source(0).tolist()
 
 
 def test_missing_corpus_is_refused(tmp_path):

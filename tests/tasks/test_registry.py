@@ -8,7 +8,8 @@ import pytest
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.presets import PRESETS
-from tf_transformer.tasks.registry import TASKS, check_config, task_named
+from tf_transformer.run import Run
+from tf_transformer.tasks.registry import TASKS, check_config, check_run, task_named
 
 
 def test_an_unknown_task_is_refused_with_the_list():
@@ -36,6 +37,36 @@ def test_every_score_of_a_task_may_choose_the_best(name):
 def test_a_preset_is_chosen_by_the_main_score_of_its_task(name):
     config = PRESETS[name]
     assert config.training.best_by == task_named(config.task).main_score
+
+
+OF_TASK = {
+    "translation": {"data.train": ["a"], "data.source": "en", "data.target": "de"},
+    "parsing": {"data.train": ["a.ptb"], "training.best_by": "perplexity"},
+    "classification": {"data.train": ["a.tsv"], "training.best_by": "perplexity"},
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_run_whose_task_was_changed_by_hand_is_refused(tmp_path, name):
+    """By perplexity, which every task measures."""
+    for number, (trained, settings) in enumerate(OF_TASK.items()):
+        path = tmp_path / f"{number}"
+        path.mkdir()
+        if own_file := TASKS[trained].own_file:
+            (path / own_file).touch()
+        settings = settings | {"training.best_by": "perplexity"}
+        run = Run(path, Config(task=name).replace(settings))
+        if name == trained:
+            check_run(run)
+        else:
+            with pytest.raises(UserError, match=f"config.json has task '{name}', but it"):
+                check_run(run)
+
+
+def test_a_converted_run_is_of_translation_without_data(tmp_path):
+    check_run(Run(tmp_path, Config()))
+    with pytest.raises(UserError, match="There is no task 'juggling'"):
+        check_run(Run(tmp_path, Config(task="juggling")))
 
 
 def test_the_names_are_known_without_tensorflow():

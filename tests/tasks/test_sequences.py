@@ -1,5 +1,6 @@
 """What a run gives: its model, its translator, its tokenizer."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tf_transformer.config import EOS_ID, Config, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.tasks.fingerprints import old_fingerprint
 from tf_transformer.tasks.sequences import (
     SequenceTask,
     build_model,
@@ -140,3 +142,71 @@ def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):
     path: Path = tmp_path / "expected.model"
     train_tokenizer(lines, path, vocab_size=276, kind="unigram")
     assert tokenizer.model_bytes == path.read_bytes()
+
+
+def test_a_lost_tokenizer_is_made_again_if_it_comes_out_the_same(run, trained_run):
+    """Else the weights would be of other pieces."""
+    before = run.tokenizer.read_bytes()
+    lines = trained_run.lines("train.en") + trained_run.lines("train.de")
+    run.tokenizer.unlink()
+    assert load_tokenizer(run, lambda: iter(lines)).model_bytes == before
+    run.tokenizer.unlink()
+    with pytest.raises(UserError, match="tokenizer.model was gone, and what was made"):
+        load_tokenizer(run, lambda: iter(lines[::-1] + ["another line"] * 99))
+
+
+def test_a_damaged_tokenizer_is_refused(run):
+    data = bytearray(run.tokenizer.read_bytes())
+    data[len(data) // 2] ^= 1
+    run.tokenizer.write_bytes(data)
+    for use in (
+        lambda: load_tokenizer(run, no_lines),
+        lambda: load_translator(run, "best", DecodingConfig()),
+    ):
+        with pytest.raises(UserError, match="tokenizer.model is damaged.*Restore it"):
+            use()
+
+
+def corpus_task(run: Run, **options) -> SequenceTask:
+    return SequenceTask(run, run.config.data, lambda *_: None, **options)
+
+
+@pytest.mark.parametrize(
+    "file", ["source_ids.bin", "target_ids.bin", "source_lengths.npy", "corpus.json"]
+)
+def test_a_damaged_corpus_is_made_again_with_a_word(run, caplog, file):
+    path = run.data / "train" / file
+    before = path.read_bytes()
+    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    with pytest.raises(UserError, match="is not of the text that this worker sees.*damaged"):
+        corpus_task(run, may_encode=False)
+    task = corpus_task(run)
+    assert path.read_bytes() == before
+    assert f"{run.data}/train is made again from the text: " in caplog.text
+    assert len(task.train) == task.train.report.kept
+
+
+def test_a_moved_corpus_is_not_made_again(run, trained_run, tmp_path, caplog):
+    """Its text is known by the content, wherever it lies."""
+    for name in ("train.en", "train.de", "dev.en", "dev.de"):
+        shutil.copy(trained_run.corpus / name, tmp_path)
+    inode = (run.data / "train" / "source_ids.bin").stat().st_ino
+    moved = with_settings(
+        run, data__train=[str(tmp_path / "train")], data__valid=[str(tmp_path / "dev")]
+    )
+    assert corpus_task(moved).dev_set == corpus_task(run).dev_set
+    assert (run.data / "train" / "source_ids.bin").stat().st_ino == inode
+    assert caplog.messages == []
+
+
+def test_a_corpus_of_an_earlier_version_is_known_by_sizes_and_times(run, caplog):
+    task = corpus_task(run)
+    files = [Path(text.path) for text in task.texts["train"]]
+    settings = f"{task.data.max_length} {task.data.max_ratio}"
+    file = run.data / "train" / "corpus.json"
+    info = json.loads(file.read_text())
+    info["fingerprint"] = old_fingerprint(files, task.tokenizer.models.values(), settings)
+    del info["checksum"], info["checksums"]
+    file.write_text(json.dumps(info))
+    assert corpus_task(run).train.fingerprint == info["fingerprint"]
+    assert caplog.messages == []

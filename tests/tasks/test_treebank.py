@@ -106,9 +106,32 @@ def test_text_is_made_again_only_if_its_trees_changed(treebank, tmp_path):
     path = treebank("t.ptb", WE_WON)
     data = DataConfig(train=(str(path),), valid=(str(path),))
     prefix = as_parallel_text(data, tmp_path / "text").train[0]
-    Path(f"{prefix}.words").write_text("marked")
+    inode = Path(f"{prefix}.words").stat().st_ino
     as_parallel_text(data, tmp_path / "text")
-    assert read(prefix, "words") == "marked"
+    assert Path(f"{prefix}.words").stat().st_ino == inode
     treebank("t.ptb", "(S (UH Yes))")
     as_parallel_text(data, tmp_path / "text")
     assert read(prefix, "words") == "Yes\n"
+
+
+def test_damaged_text_is_written_again_with_a_word(treebank, tmp_path, caplog):
+    path = treebank("t.ptb", WE_WON)
+    data = DataConfig(train=(str(path),), valid=(str(path),))
+    prefix = as_parallel_text(data, tmp_path / "text").train[0]
+    good = read(prefix, "sequences")
+    Path(f"{prefix}.sequences").write_text(good.replace("NP", "VP"))
+    as_parallel_text(data, tmp_path / "text")
+    assert read(prefix, "sequences") == good
+    assert "damaged: written again" in caplog.text
+
+
+def test_text_of_an_earlier_version_is_left_as_it_is(treebank, tmp_path, caplog):
+    path = treebank("t.ptb", WE_WON)
+    data = DataConfig(train=(str(path),), valid=(str(path),))
+    prefix = as_parallel_text(data, tmp_path / "text").train[0]
+    stamp = Path(f"{prefix}.sha256")
+    stamp.write_text(stamp.read_text().splitlines(keepends=True)[0])
+    inode = Path(f"{prefix}.words").stat().st_ino
+    as_parallel_text(data, tmp_path / "text")
+    assert Path(f"{prefix}.words").stat().st_ino == inode
+    assert caplog.messages == []

@@ -49,6 +49,7 @@ class FakeTask:
 
     steps_per_epoch = 7
     validation_steps = 2
+    dev_set = "two batches"
 
     def __init__(
         self,

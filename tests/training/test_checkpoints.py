@@ -371,3 +371,70 @@ def test_a_checkpoint_is_a_plain_archive_of_named_arrays(tmp_path):
         "model/small/dense/bias",
         "optimizer/adam/iteration",
     } <= {name.removesuffix(".npy") for name in zipfile.ZipFile(tmp_path / "a.npz").namelist()}
+
+
+def corrupted(array: np.ndarray) -> dict[str, np.ndarray]:
+    spoiled = array.copy()
+    spoiled.flat[0] = np.nan
+    return {
+        "strings": np.full(array.shape, "0.5"),
+        "bytes": np.full(array.shape, b"0.5"),
+        "complex": array + 1j,
+        "dates": np.zeros(array.shape, "datetime64[s]"),
+        "integers": array.astype(int),
+        "objects": array.astype(object),
+        "no number": spoiled,
+        "another shape": array[:1],
+        "a record": np.zeros(array.shape, [("x", "f4")]),
+    }
+
+
+KINDS = list(corrupted(np.zeros([2, 2])))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_that_are_no_weights_are_refused_and_nothing_is_assigned(tmp_path, kind):
+    model, path = small_model(), tmp_path / "a.npz"
+    before, arrays = weights(model), {f"model/{k}": v for k, v in weights(model).items()}
+    name = f"model/{model.trainable_variables[0].path}"
+    np.savez(path, **arrays | {name: corrupted(arrays[name])[kind]})
+    with pytest.raises(UserError, match="The checkpoint .*a.npz (must|is)") as raised:
+        load_weights(path, model)
+    assert "\n" not in str(raised.value)
+    assert_identical(weights(model), before)
+
+
+@pytest.mark.parametrize("kind", set(KINDS) - {"objects"})
+def test_such_arrays_are_not_averaged(folder, tmp_path, kind):
+    paths = [saved(folder, step, 1.0) for step in (1, 2)]
+    with np.load(paths[1]) as archive:
+        arrays = dict(archive)
+    name = next(name for name in arrays if name.startswith("model/"))
+    np.savez(paths[1], **arrays | {name: corrupted(arrays[name])[kind]})
+    with pytest.raises(UserError, match="step-00000002.npz (must|is of another model)"):
+        average_checkpoints(paths, tmp_path / "mean.npz")
+    assert not (tmp_path / "mean.npz").exists()
+
+
+def test_a_file_that_is_no_archive_of_arrays_is_one_line(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/dense/kernel", b"text in place of an array")
+    with pytest.raises(UserError, match="a.npz is damaged"):
+        load_weights(path, small_model())
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(UserError, match="a.npz is damaged"):
+        load_weights(path, small_model())
+    assert not is_valid(path)
+    np.savez(path, members=np.zeros(3))
+    assert not is_valid(path)
+
+
+def test_scores_that_are_no_numbers_are_none(tmp_path):
+    save_weights(tmp_path / "a.npz", small_model())
+    save_best(tmp_path / "a.npz", tmp_path / "b.npz", {"bleu": 1.0})
+    with np.load(tmp_path / "b.npz") as archive:
+        arrays = dict(archive)
+    np.savez(tmp_path / "b.npz", **arrays | {"best/bleu": np.array("one")})
+    assert best_scores(tmp_path / "b.npz") == {}

@@ -83,3 +83,32 @@ def test_parts_of_another_size_are_named():
     now = Progress(max_tokens_per_device=64)
     assert Progress().moved_to(now) == ["parts of another size"]
     assert Progress(max_tokens_per_device=64).moved_to(now) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("data_step", "7"),
+        ("data_step", -1),
+        ("data_step", [7]),
+        ("data_step", None),
+        ("period_seconds", np.nan),
+        ("steps_per_epoch", 0),
+        ("replicas", 0),
+    ],
+)
+def test_what_is_no_progress_is_refused(name, value):
+    arrays = Progress(steps_per_epoch=7).to_arrays()
+    arrays.pop(name)
+    if value is not None:
+        arrays[name] = np.asarray(value)
+    with pytest.raises(ValueError, match=f"{name} is"):
+        Progress.from_arrays(arrays)
+
+
+def test_means_of_another_model_are_refused():
+    model = FakeTask(iter(())).build_model()
+    compile_model(model, Config())
+    for means in ([np.float32(1)], [np.array("1")] * len(model.running_means) * 2):
+        with pytest.raises(ValueError, match="means are of another model"):
+            Progress(means=means).resume_means(model)

@@ -10,6 +10,7 @@ import pytest
 from fake_task import FakeResult, FakeTask
 from test_trainer import RECIPE, arrays, assert_same_training, open_run, rising, train_run
 
+from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.training.checkpoints import load_weights
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
@@ -154,3 +155,42 @@ def test_patience_follows_the_measure_that_chooses(tmp_path):
     task = TwoScoresTask(itertools.count(10.0))
     run = train_run(tmp_path, task, steps=100, patience=2, best_by="chrf")
     assert [record["step"] for record in run.history()] == [2, 4, 6]
+
+
+class OtherDevSet(FakeTask):
+    dev_set = "two other batches"
+
+
+def test_scores_on_an_earlier_dev_set_neither_choose_nor_end_training(tmp_path):
+    """Scores as high as those of the first session would end the second at its first one."""
+    run = train_run(tmp_path, FakeTask(itertools.count(50.0)), steps=4)
+    later = OtherDevSet(iter([20.0, 10.0, 5.0, 1.0, 20.0]))
+    run = train_run(tmp_path, later, steps=100, patience=2)
+    assert [(record["step"], record["dev_set"]) for record in run.history()] == [
+        (2, "two batches"), (4, "two batches"),
+        (6, "two other batches"), (8, "two other batches"), (10, "two other batches"),
+    ]  # fmt: skip
+    assert arrays(run.checkpoints.best)["best/bleu"] == 20.0
+
+
+def test_best_weights_lost_between_two_sessions_are_restored(tmp_path, caplog):
+    """Evaluations of 2, 4 and 6 steps; the first was the best."""
+    recipe = {"keep_last": 3}
+    scores = [66.6, 51.4, 1.0, 66.6]
+    run = train_run(tmp_path, FakeTask(iter(scores)), steps=4, **recipe)
+    run.checkpoints.best.unlink()
+    scores = [51.4, 1.0, 66.6]
+    run = train_run(tmp_path, FakeTask(iter(scores)), **recipe)
+    best, kept = weights(run.checkpoints.best), weights(run.checkpoints.step_path(2))
+    assert all(np.array_equal(best[name], kept[name]) for name in best)
+    assert "best.npz is gone: restored from step-00000002.npz" in caplog.text
+
+
+def test_a_state_with_another_progress_is_one_line(tmp_path):
+    run = train_run(tmp_path, rising(), steps=2)
+    path = run.checkpoints.state_path(2)
+    with np.load(path) as archive:
+        content = dict(archive)
+    np.savez(path, **content | {"progress/data_step": np.array("two")})
+    with pytest.raises(UserError, match="does not hold the progress of a training: data_step"):
+        train_run(tmp_path, rising())

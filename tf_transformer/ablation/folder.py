@@ -43,10 +43,11 @@ def begin_folder(output: Path, base: Config) -> Run:
     Without a row, a tokenizer that is here may be of a mistake since corrected: it is deleted.
     It is ablate's own, for `check_folder` has seen the settings, which are written first.
     """
+    run = Run(output, base)
     if not _has_rows(output):
-        (output / "tokenizer.model").unlink(missing_ok=True)
+        run.discard_tokenizer()
     write_text(output / SETTINGS_FILE, base.to_json())
-    return Run(output, base)
+    return run
 
 
 def read_settings(output: Path) -> Config:

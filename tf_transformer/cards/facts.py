@@ -1,6 +1,5 @@
 """Facts of a run that every card tells: its data files, its best score, contents by hash."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 from tf_transformer.data.corpus import count_lines, resolve_prefixes
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.files import sha256
 from tf_transformer.run import Run
-from tf_transformer.training.evaluation import score_of
+from tf_transformer.training.evaluation import comparable, score_of
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,6 @@ class DataFile:
     def lines(self) -> int | None:
         """How many there are; None if the file is not there."""
         return None if self.sha256 is None else count_lines(Path(self.path))
-
-
-def sha256(path: Path) -> str:
-    """Of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def data_files(run: Run) -> list[DataFile]:
@@ -69,9 +63,12 @@ def with_signature(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def best_record(run: Run) -> dict[str, Any] | None:
-    """The run's evaluation with the best `training.best_by`; None without an evaluation."""
+    """The run's evaluation with the best `training.best_by`; None without an evaluation.
+
+    Only those on the dev set of the last one compare.
+    """
     best_by = run.config.training.best_by
-    history = run.history()
+    history = comparable(run.history())
     if not history:
         return None
     return with_signature(max(history, key=lambda record: score_of(record, best_by)))

@@ -17,6 +17,7 @@ from tf_transformer.recipes import describe_departures
 from tf_transformer.run import Run
 from tf_transformer.training.checkpoints import read_progress
 from tf_transformer.training.cost import Lengths, costs, describe_cost
+from tf_transformer.training.evaluation import comparable
 from tf_transformer.training.memory import parameter_count
 
 CARD_FILE = "card.md"
@@ -56,13 +57,18 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
         "Model": _model(run),
         "Departures from the paper": _code(describe_departures(run.config, "paper")),
         "Data": _data(run),
+        "Changes during training": _changes(run),
         "Dev set": _scores(run, best),
         "Cost": _cost(run, sustained_tflops),
         "Made with": _versions(run),
         "Again": _code([train_command(run.config, run.path)]),
     }
     parts = [f"# {run.path.name}\n"]
-    parts += [f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in sections.items()]
+    parts += [
+        f"## {title}\n\n" + "\n".join(lines) + "\n"
+        for title, lines in sections.items()
+        if lines
+    ]
     return "\n".join(parts)
 
 
@@ -127,10 +133,22 @@ def _data(run: Run) -> list[str]:
     return lines
 
 
+def _changes(run: Run) -> list[str]:
+    """A table of what later sessions changed; the rest of the card tells the last settings."""
+    changes = run.changes()
+    if not changes:
+        return []
+    rows = [
+        f"| {each['step']:,} | {each['what']} | {each['from']} | {each['to']} |"
+        for each in changes
+    ]
+    return ["| from step | what | before | since |", "|---|---|---|---|", *rows]
+
+
 def _scores(run: Run, best: dict[str, Any]) -> list[str]:
-    by = run.config.training.best_by
+    by, evaluations = run.config.training.best_by, len(comparable(run.history()))
     lines = [
-        f"- best {by} of {len(run.history())} evaluations: {best[f'valid_{by}']:.4g} at step "
+        f"- best {by} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
         f"{best['step']:,}, perplexity {best['valid_perplexity']:.2f}"
     ]
     if "bleu_signature" in best:

@@ -3,10 +3,11 @@
 import argparse
 import logging
 
+from tf_transformer.cli.options import open_run
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.training.checkpoints import average_checkpoints
-from tf_transformer.training.evaluation import score_of
+from tf_transformer.training.evaluation import comparable, score_of
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    run = Run.open(options.run)
+    run = open_run(options.run, None)
     given = [number for number in (options.best, options.last) if number is not None]
     number = given[0] if given else min(5, len(run.checkpoints.steps()))
     kept = run.checkpoints.steps()
@@ -50,7 +51,7 @@ def command(options: argparse.Namespace) -> None:
 
 def _best(run: Run, number: int) -> list[int]:
     kept = set(run.checkpoints.steps())
-    records = [record for record in run.history() if record["step"] in kept]
+    records = [record for record in comparable(run.history()) if record["step"] in kept]
     by = run.config.training.best_by
     records.sort(key=lambda record: score_of(record, by), reverse=True)
     return [record["step"] for record in records[:number]]

@@ -3,7 +3,7 @@
 import argparse
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.run import Run
+from tf_transformer.cli.options import open_run
 
 DESCRIPTION = (
     "Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev "
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     from tf_transformer.cards.run_card import sustained_rate, write_card
 
-    run = Run.open(options.run)
+    run = open_run(options.run, None)
     rate = sustained_rate(options.gpu, options.sustained_tflops)
     import_tensorflow_quietly()  # for the tokenised corpus
     path = write_card(run, rate)

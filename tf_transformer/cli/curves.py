@@ -3,7 +3,7 @@
 import argparse
 import logging
 
-from tf_transformer.cli.options import picture
+from tf_transformer.cli.options import open_run, picture
 from tf_transformer.cli.sparkline import sparkline
 from tf_transformer.errors import UserError
 from tf_transformer.plots.curves import LearningCurve, draw_curves
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> None:
     output = picture(options.output) if options.output else None
-    runs = [Run.open(path) for path in options.runs]
+    runs = [open_run(path, None) for path in options.runs]
     for run in runs:
         if not run.history():
             raise UserError(f"The run {run.path} has no evaluations yet.")
@@ -48,7 +48,8 @@ def _line(curve: LearningCurve) -> str:
 
 
 def _curve(run: Run) -> LearningCurve:
-    records, task = run.history(), task_named(run.config.task)
+    task = task_named(run.config.task)
+    records = run.history("perplexity", f"valid_{task.main_score}")
     return LearningCurve(
         label=str(run.path),
         steps=[record["step"] for record in records],

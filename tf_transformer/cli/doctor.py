@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.cli import train
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.options import open_run
 from tf_transformer.cli.progress import Progress
 from tf_transformer.config import Config
 from tf_transformer.data.findings import Finding
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> None:
     _check(options)
-    run = Run.open(options.run) if options.run else None
+    run = open_run(options.run, None) if options.run else None
     config = run.config if run else _configuration(options)
     import_tensorflow_quietly()
     check_config(config)

@@ -112,7 +112,7 @@ def _buckets(options: argparse.Namespace, sources: Sequence[str]) -> list:
     from tf_transformer.data.tokenizer import Tokenizer
     from tf_transformer.evaluation.lengths import buckets
 
-    first, *others = [Tokenizer(open_run(run).tokenizer) for run in options.runs]
+    first, *others = [Tokenizer(open_run(run).require_tokenizer()) for run in options.runs]
     if any(other.models != first.models for other in others):
         logger.warning("the tokenizers differ: lengths are in pieces of %s", options.runs[0])
     pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # and EOS

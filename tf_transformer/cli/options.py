@@ -5,7 +5,7 @@ import dataclasses
 from pathlib import Path
 
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.registry import task_named
+from tf_transformer.tasks.registry import check_run, task_named
 
 
 def add_run_options(
@@ -56,12 +56,16 @@ def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_run(path: str, task: str = "translation"):
-    """A run of the task that a command is for; UserError if it is of another."""
+def open_run(path: str, task: str | None = "translation"):
+    """A run of the task that a command is for; UserError if it is of another.
+
+    With None it may be of any.
+    """
     from tf_transformer.run import Run
 
     run = Run.open(path)
-    if run.config.task != task:
+    check_run(run)
+    if task and run.config.task != task:
         raise UserError(
             f"This command is for runs of --task {task}. Received: {path}, of --task "
             f"{run.config.task}. To use that run: tf-transformer "

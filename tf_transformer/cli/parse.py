@@ -12,11 +12,11 @@ from tf_transformer.cli.options import (
     add_ensemble_option,
     add_run_options,
     load_translator,
+    open_run,
 )
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.translate import CHUNK
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.run import Run
 from tf_transformer.tasks.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.tasks.parser import Counts, Parser
     from tf_transformer.tasks.tree_grammar import load_grammar
 
-    run = Run.open(options.run)
+    run = open_run(options.run, "parsing")
     grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)
     parser, total, done = Parser(translator, grammar), Counts(), 0
     with Progress() as progress:

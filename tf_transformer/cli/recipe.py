@@ -2,8 +2,8 @@
 
 import argparse
 
+from tf_transformer.cli.options import open_run
 from tf_transformer.recipes import RECIPES, describe_departures
-from tf_transformer.run import Run
 
 DESCRIPTION = (
     "Prints in what a run departs from a recipe, one setting a line: the run's value, the "
@@ -20,5 +20,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    config = Run.open(options.run).config
+    config = open_run(options.run, None).config
     print("\n".join(describe_departures(config, options.recipe)))

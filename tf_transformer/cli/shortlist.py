@@ -72,6 +72,7 @@ def command(options: argparse.Namespace) -> None:
         shortlist = learn(train, vocab_size, *sizes, progress)
         found = coverage(shortlist, held_out)
     shortlist.write(run.shortlist)
+    run.checksums.keep(run.shortlist)
     logger.info("%s", run.shortlist)
     logger.info(
         "%s: %.0f of %s tokens for a sentence in the mean",

@@ -48,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of --task classification: begin with the encoder and the tokenizer of a run",
     )
     parser.add_argument("--output", metavar="DIR", help="run directory (default: runs/NAME)")
+    parser.add_argument(
+        "--accept-new-data",
+        action="store_true",
+        help="go on with a run although the content of its training text has changed",
+    )
     add_training_options(parser)
 
 
@@ -143,7 +148,9 @@ def command(options: argparse.Namespace) -> int:
     alone = locked(output) if devices.is_chief() else nullcontext()
     try:
         with Stopper(budget) as stopper, alone, devices.lost_workers_explained():
-            run, result = train_run(config, output, options.devices, stopper)
+            run, result = train_run(
+                config, output, options.devices, stopper, options.accept_new_data
+            )
             if result:
                 _report(run, result)
     except Interrupted as stop:
@@ -154,7 +161,13 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
-def train_run(config: Config, output: Path, num_devices: int | None, stopper: Stopper):
+def train_run(
+    config: Config,
+    output: Path,
+    num_devices: int | None,
+    stopper: Stopper,
+    accept_new_data: bool = False,
+):
     """Trains to the end, or goes on to it.
 
     Returns:
@@ -170,7 +183,7 @@ def train_run(config: Config, output: Path, num_devices: int | None, stopper: St
     strategy = devices.make_strategy(num_devices)
     stopper.listen()
     with devices.chief_first(strategy):
-        run, task = _prepare(config, output, devices.is_chief())
+        run, task = _prepare(config, output, devices.is_chief(), accept_new_data)
         if devices.is_chief():
             _warn(task, strategy.num_replicas_in_sync, config)
     logger.info("device: %s", devices.describe(strategy))
@@ -178,16 +191,17 @@ def train_run(config: Config, output: Path, num_devices: int | None, stopper: St
     return run, trainer.train()
 
 
-def _prepare(config: Config, output: Path, is_chief: bool):
+def _prepare(config: Config, output: Path, is_chief: bool, accept_new_data: bool):
     """The run directory and the task with its data, which only the chief writes."""
     from tf_transformer.cli.progress import Progress
     from tf_transformer.data.tokenizer import Tokenizer
+    from tf_transformer.resume import open_for_training
     from tf_transformer.run import Run
 
     if config.data.tokenizer:
         size = Tokenizer(Path(config.data.tokenizer)).vocab_size
         config = config.replace({"model.vocab_size": size})
-    run = Run.create_or_resume(output, config) if is_chief else Run.open(output)
+    run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
     with Progress() as progress:
         record = task_named(config.task).record()
         task = record.prepare(run, progress, may_encode=is_chief)

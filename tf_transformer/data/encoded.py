@@ -2,25 +2,24 @@
 
 import dataclasses
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.corpus_info import INFO_FILE, read_info, write_info
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder
 
 CHUNK_PAIRS = 2048  # tokenised at once, by all cores
 COUNTED_IDS = 2**20  # at once; NumPy makes int64 of them
-INFO_FILE = "corpus.json"
 COUNTS = ("read", "kept", "empty", "too_long", "ratio")
 
 
@@ -101,16 +100,18 @@ class EncodedCorpus:
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """Maps the corpus in `directory`.
+        """Maps the corpus in `directory` after it has read all of it once for its checksums.
+
+        A corpus of an earlier version has no checksums and is taken as it is.
 
         Raises:
             UserError: if there is none, or it is damaged.
         """
         try:
-            info = json.loads((directory / INFO_FILE).read_text("utf-8"))
+            info = read_info(directory)
             sides = [Side(directory, name, info["dtype"]) for name in SIDES]
-            return cls(*sides, FilterReport(**info["report"]), info["fingerprint"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return cls(*sides, FilterReport(**info["report"]), str(info["fingerprint"]))
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{directory} holds no complete encoded corpus: {error}. Encode the text again."
             ) from None
@@ -215,7 +216,7 @@ def encode_corpus(
             raise UserError(f"The corpus has no usable pair: {report.summary()}.")
         for side in sides:
             side.finish()
-        write_info(temporary / INFO_FILE, dtype, fingerprint, report)
+        write_info(temporary, describe(dtype, fingerprint, report))
     return EncodedCorpus.open(directory)
 
 
@@ -239,10 +240,9 @@ def _append(
     return {"read": len(pairs)} | {name: int(rows.sum()) for name, rows in chosen.items()}
 
 
-def write_info(path: Path, dtype: str, fingerprint: str, report: FilterReport) -> None:
-    """Writes INFO_FILE, which tells a whole corpus from one that was begun."""
-    info = {"dtype": dtype, "fingerprint": fingerprint, "report": dataclasses.asdict(report)}
-    path.write_text(json.dumps(info, indent=2), encoding="utf-8")
+def describe(dtype: str, fingerprint: str, report: FilterReport) -> dict[str, Any]:
+    """An encoded corpus, as `corpus_info` keeps it."""
+    return {"dtype": dtype, "fingerprint": fingerprint, "report": dataclasses.asdict(report)}
 
 
 def token_ids(

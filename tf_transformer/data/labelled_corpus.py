@@ -9,14 +9,14 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan, dataset_of
+from tf_transformer.data.corpus_info import write_info
 from tf_transformer.data.encoded import (
     CHUNK_PAIRS,
-    INFO_FILE,
     EncodedCorpus,
     FilterReport,
     SideWriter,
+    describe,
     id_dtype,
-    write_info,
 )
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.files import replacing_folder
@@ -79,7 +79,7 @@ def encode_labelled(
         source.finish()
         target.finish()
         report = FilterReport(read, read, 0, 0, 0, max_length, max_ratio=0.0, cut=cut)
-        write_info(temporary / INFO_FILE, dtype, fingerprint, report)
+        write_info(temporary, describe(dtype, fingerprint, report))
     return LabelledCorpus.open(directory)
 
 

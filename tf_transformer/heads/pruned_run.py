@@ -34,9 +34,10 @@ def write_pruned_run(
     """
     with replacing_folder(path, replace=False) as temporary:
         written = Run.create_or_resume(temporary, run.config)
-        Tokenizer(run.tokenizer).copy(written.tokenizer)
         if run.lengths.exists():
             written.write_trained_lengths(*run.trained_lengths())
+        Tokenizer(run.require_tokenizer()).copy(written.tokenizer)
+        written.checksums.keep(*written.tokenizer_files())
         masks.apply(pruned)
         save_weights(written.checkpoints.best, model)
         masks.apply([])

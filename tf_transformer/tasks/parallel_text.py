@@ -1,13 +1,15 @@
 """A task's own files as parallel text, in the run: what all that reads parallel text takes."""
 
 import dataclasses
-import hashlib
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tf_transformer.config import DataConfig
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing, write_text
+from tf_transformer.files import replacing, sha256, write_text
+
+logger = logging.getLogger(__name__)
 
 Pairs = Iterator[tuple[str, str]]
 
@@ -73,11 +75,11 @@ def _write_text(
     read_pairs: Callable[[Path], Pairs],
     version: str,
 ) -> None:
-    """Writes PREFIX.SIDE for both sides, and of which file they are."""
+    """Writes PREFIX.SIDE for both sides, and the hashes of the file and of what is written."""
     stamp, digest = Path(f"{prefix}.sha256"), _digest(file, version)
-    if stamp.exists() and stamp.read_text() == digest:
-        return
     sources, targets = (Path(f"{prefix}.{side}") for side in sides)
+    if _is_as_written(stamp, digest, (sources, targets)):
+        return
     with (
         replacing(sources) as left,
         replacing(targets) as right,
@@ -87,12 +89,30 @@ def _write_text(
         for source, target in read_pairs(file):
             one.write(f"{source}\n")
             two.write(f"{target}\n")
-    write_text(stamp, digest)
+    write_text(stamp, digest + _digests((sources, targets)))
+
+
+def _is_as_written(stamp: Path, digest: str, written: Sequence[Path]) -> bool:
+    """Whether `written` is of the same file and undamaged, as far as the stamp tells.
+
+    Stamps of earlier versions hold the hash of the file alone.
+    """
+    try:
+        stamped = stamp.read_text()
+        damaged = stamped != digest and stamped != digest + _digests(written)
+    except (OSError, UnicodeDecodeError):
+        return False
+    if damaged and stamped.startswith(digest):
+        logger.warning("%s and %s are damaged: written again", *written)
+    return not damaged
+
+
+def _digests(written: Sequence[Path]) -> str:
+    return "".join(f"{sha256(path)}\n" for path in written)
 
 
 def _digest(path: Path, version: str) -> str:
     try:
-        with path.open("rb") as file:
-            return f"{version} {hashlib.file_digest(file, 'sha256').hexdigest()}\n"
+        return f"{version} {sha256(path)}\n"
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None

@@ -95,6 +95,7 @@ class ParsingTask(SequenceTask):
         self._grammar = TreeGrammar(self.tokenizer, lexicon)
         if may_encode:
             lexicon.save(run.lexicon)
+            run.checksums.keep(run.lexicon)
 
     def _vocabulary_text(self) -> Iterator[str]:
         """The sentences alone: brackets and tags are pieces of their own."""

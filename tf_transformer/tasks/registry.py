@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
+from tf_transformer.run import Run
 from tf_transformer.tasks.record import TaskRecord
 
 
@@ -18,12 +19,16 @@ class Entry:
         command: of `tf-transformer`, to use a trained run with.
         record: imports the task and returns its record.
         takes_encoder: whether its training may begin with the encoder of another run.
+        languages: whether its text is in two languages, else in files of its own kind.
+        own_file: a file in the run directory that only this task writes.
     """
 
     scores: dict[str, str]
     command: str
     record: Callable[[], TaskRecord]
     takes_encoder: bool = False
+    languages: bool = False
+    own_file: str = ""
 
     @property
     def main_score(self) -> str:
@@ -49,13 +54,16 @@ def _classification() -> TaskRecord:
 
 
 TASKS = {
-    "translation": Entry({"bleu": "BLEU", "chrf": "chrF"}, "translate", _translation),
-    "parsing": Entry({"f1": "F1"}, "parse", _parsing),
+    "translation": Entry(
+        {"bleu": "BLEU", "chrf": "chrF"}, "translate", _translation, languages=True
+    ),
+    "parsing": Entry({"f1": "F1"}, "parse", _parsing, own_file="lexicon.json"),
     "classification": Entry(
         {"accuracy": "accuracy", "f1": "macro F1"},
         "classify",
         _classification,
         takes_encoder=True,
+        own_file="labels.json",
     ),
 }
 
@@ -75,13 +83,35 @@ def check_config(config: Config) -> None:
             take the encoder of another run and one is given, or its own check finds a mistake.
     """
     task = task_named(config.task)
-    measured = (*task.scores, "perplexity")
+    _check_score(config)
+    if config.training.encoder_from and not task.takes_encoder:
+        able = ", ".join(name for name, entry in TASKS.items() if entry.takes_encoder)
+        raise UserError(f"--encoder-from is for --task {able}. Received: --task {config.task}.")
+    task.record().check_config(config)
+
+
+def check_run(run: Run) -> None:
+    """Refuses a run whose config.json names another task than the run was trained for.
+
+    Raises:
+        UserError: if there is no such task, or settings or files of the run are of another.
+    """
+    task, data = task_named(run.config.task), run.config.data
+    _check_score(run.config)
+    others = [one.own_file for one in TASKS.values() if one is not task and one.own_file]
+    strange = [name for name in others if (run.path / name).exists()]
+    if strange or bool(data.source) != (task.languages and bool(data.train)):
+        reason = f"it has {strange[0]}" if strange else "its `data` is of another task"
+        raise UserError(
+            f"{run.path}/config.json has task {run.config.task!r}, but {reason}. Restore "
+            "config.json."
+        )
+
+
+def _check_score(config: Config) -> None:
+    measured = (*task_named(config.task).scores, "perplexity")
     if config.training.best_by not in measured:
         raise UserError(
             f"`training.best_by` must be one of {measured} for --task {config.task}. "
             f"Received: {config.training.best_by!r}."
         )
-    if config.training.encoder_from and not task.takes_encoder:
-        able = ", ".join(name for name, entry in TASKS.items() if entry.takes_encoder)
-        raise UserError(f"--encoder-from is for --task {able}. Received: --task {config.task}.")
-    task.record().check_config(config)

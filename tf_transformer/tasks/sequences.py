@@ -2,11 +2,9 @@
 
 import dataclasses
 import functools
-import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import tensorflow as tf
@@ -14,7 +12,9 @@ import tensorflow as tf
 from tf_transformer.config import Config, DataConfig, DecodingConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
-from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, encode_corpus
+from tf_transformer.data.corpus_info import INFO_FILE
+from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.shortlist import Shortlist
@@ -22,6 +22,7 @@ from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
+from tf_transformer.tasks.fingerprints import fingerprint, old_fingerprint
 from tf_transformer.tasks.positions import position_limits, record_positions
 from tf_transformer.tasks.record import Progress
 from tf_transformer.training.checkpoints import load_weights
@@ -68,6 +69,7 @@ class SequenceTask:
         self.run = run
         self.may_encode = may_encode
         self.data = data
+        self.texts = {role: self._texts(role) for role in ROLES}
         self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols)
         self.train = self._encoded("train", self.data.train, progress)
         self.valid = self._encoded("valid", self.data.valid, progress)
@@ -88,21 +90,41 @@ class SequenceTask:
 
     def _encoded(self, name: str, prefixes: tuple[str, ...], progress) -> EncodedCorpus:
         files = resolve_files(prefixes, self.data)
-        fingerprint = _fingerprint(files, self.tokenizer, self._settings())
         folder = self.run.data / name
-        with suppress(UserError):  # not there, or half deleted: it is made again
+        paths, models = [*files[0], *files[1]], self.tokenizer.models.values()
+        texts = [Text.of(path, self.texts[name]) for path in paths]
+        made_from = fingerprint(texts, models, self._settings())
+        try:
             corpus = self.corpus_class.open(folder)
-            if corpus.fingerprint == fingerprint:
+            if corpus.fingerprint in (
+                made_from, old_fingerprint(paths, models, self._settings())
+            ):  # fmt: skip
                 return corpus
+            reason = "encoded from other text or with other settings"
+        except UserError as error:
+            reason = str(error)
         if not self.may_encode:
             raise UserError(
                 f"{folder} is not of the text that this worker sees. All workers need the same "
-                "files under the same paths."
+                f"files ({reason})."
             )
+        if folder.exists():
+            logger.warning("%s is made again from the text: %s", folder, reason)
         if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
         report = functools.partial(progress, f"tokenising {name}")
-        return self._encode(files, folder, fingerprint, report)
+        return self._encode(files, folder, made_from, report)
+
+    def _texts(self, role: Role) -> list[Text]:
+        """The user's files of text; of the built-in corpus those written into the run."""
+        files = text_files(self.run.config.data, role) or text_files(self.data, role)
+        known = self.run.checksums.texts(role) or ()
+        return [Text.of(file, known) for file in files]
+
+    @property
+    def dev_set(self) -> str:
+        """Names the content of the dev text."""
+        return identity(self.texts["valid"])
 
     def _settings(self) -> str:
         """On what, beside text and tokenizer, the encoded corpora depend."""
@@ -193,19 +215,22 @@ def load_tokenizer(
 ) -> Tokenizer:
     """The run's tokenizer: its own, else the configured one, else one trained on `lines`."""
     data, vocab_size = run.config.data, run.config.model.vocab_size
-    if not run.tokenizer.exists():
-        target_model_path(run.tokenizer).unlink(missing_ok=True)  # of another tokenizer
-        if data.tokenizer:
-            Tokenizer(Path(data.tokenizer)).copy(run.tokenizer)
-        else:
-            logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
-            train_tokenizer(
-                lines(),
-                run.tokenizer,
-                vocab_size=vocab_size,
-                kind=data.tokenizer_kind,
-                symbols=symbols(),
-            )
+    if run.tokenizer.exists():
+        return Tokenizer(run.require_tokenizer())
+    target_model_path(run.tokenizer).unlink(missing_ok=True)  # of another tokenizer
+    if data.tokenizer:
+        Tokenizer(Path(data.tokenizer)).copy(run.tokenizer)
+    else:
+        logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
+        train_tokenizer(
+            lines(),
+            run.tokenizer,
+            vocab_size=vocab_size,
+            kind=data.tokenizer_kind,
+            symbols=symbols(),
+        )
+    # Checkpoints were trained with the tokenizer that was here, if they are there already.
+    run.checksums.keep(*run.tokenizer_files(), new=not run.checkpoints.state_steps())
     return Tokenizer(run.tokenizer)
 
 
@@ -237,15 +262,16 @@ def load_translator(
             tokenizer.
     """
     models = [_load_model(one, checkpoint, precision) for one in (run, *others)]
-    tokenizer = Tokenizer(run.tokenizer)
+    tokenizer = Tokenizer(run.require_tokenizer())
     for other in others:
-        if Tokenizer(other.tokenizer).models != tokenizer.models:
+        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
             raise UserError(
                 "The runs of an ensemble must have the same tokenizer. Received: another one "
                 f"in {other.path} than in {run.path}. Train it with "
                 f"--set data.tokenizer={run.tokenizer}."
             )
     model = Ensemble(models) if others else models[0]
+    run.checksums.require(run.shortlist)
     own = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
     return Translator(model, tokenizer, decoding, num_hypotheses, own)
 
@@ -257,13 +283,3 @@ def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer
     model.position_limits = position_limits(run)
     load_weights(path, model)
     return model
-
-
-def _fingerprint(files: Files, tokenizer: Tokenizer, settings: str) -> str:
-    """Names the text files (path, size, time), the tokenizer and the filters."""
-    digest = hashlib.sha256(b"".join(tokenizer.models.values()))
-    for file in (*files[0], *files[1]):
-        state = file.stat()
-        digest.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
-    digest.update(settings.encode())
-    return digest.hexdigest()

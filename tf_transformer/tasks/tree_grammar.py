@@ -104,6 +104,7 @@ def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
     Raises:
         UserError: if its lexicon is missing, damaged, or not of this tokenizer.
     """
+    run.checksums.require(run.lexicon)
     return TreeGrammar(tokenizer, Lexicon.load(run.lexicon))
 
 

@@ -8,9 +8,6 @@ position in the data ("progress/..."). Zip's own checksums tell a damaged file f
 
 import logging
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,34 +15,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing
+from tf_transformer.training.npz import (
+    Arrays,
+    is_valid,
+    read_arrays,
+    require_numbers,
+    require_shapes,
+    write_arrays,
+)
 
 if TYPE_CHECKING:  # commands look into a run directory before they wait for TensorFlow
     import keras
 
 logger = logging.getLogger(__name__)
 
-Arrays = dict[str, np.ndarray]
 
-# The names of all other arrays: damage to zip's own directory, which has no checksum, may hide
-# one of them.
-_MEMBERS = "members"
-
-# What zipfile and NumPy raise where bytes of an archive are missing or changed.
-_DAMAGE = (
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-)
+_DEV_SET = "dev_set"  # in a file of best weights
 
 
 def save_weights(path: Path, model: "keras.Model") -> None:
     """Writes the model's weights; `path` appears whole or not at all."""
-    _write(path, _values(_model_variables(model)))
+    write_arrays(path, _values(_model_variables(model)))
 
 
 def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
@@ -63,7 +53,7 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
                 "training.clip_norm=1."
             )
     named = {f"progress/{name}": value for name, value in progress.items()}
-    _write(path, weights | _values(_training_variables(model)) | named)
+    write_arrays(path, weights | _values(_training_variables(model)) | named)
 
 
 def restore_state(path: Path, model: "keras.Model") -> Arrays:
@@ -74,7 +64,7 @@ def restore_state(path: Path, model: "keras.Model") -> Arrays:
     """
     if not model.optimizer.built:  # a second time would replace the state of a loss scale
         model.optimizer.build(model.trainable_variables)
-    arrays = _read(path)
+    arrays = read_arrays(path)
     progress = {name: arrays.pop(name) for name in list(arrays) if name.startswith("progress/")}
     _assign(path, arrays, _model_variables(model) | _training_variables(model))
     return {name.removeprefix("progress/"): value for name, value in progress.items()}
@@ -82,13 +72,13 @@ def restore_state(path: Path, model: "keras.Model") -> Arrays:
 
 def read_progress(path: Path) -> Arrays:
     """What was given to `save_state` as `progress`."""
-    arrays = _read(path, prefix="progress/")
+    arrays = read_arrays(path, prefix="progress/")
     return {name.removeprefix("progress/"): value for name, value in arrays.items()}
 
 
 def load_weights(path: Path, model: "keras.Model") -> None:
     """Loads the model's weights only, for decoding."""
-    _assign(path, _read(path, prefix="model/"), _model_variables(model))
+    _assign(path, read_arrays(path, prefix="model/"), _model_variables(model))
 
 
 def load_layers(path: Path, model: "keras.Model", layers: Mapping[str, str]) -> None:
@@ -102,7 +92,7 @@ def load_layers(path: Path, model: "keras.Model", layers: Mapping[str, str]) -> 
     Raises:
         UserError: if the checkpoint lacks one of the weights, or has it in another shape.
     """
-    stored, arrays = _read(path, prefix="model/"), {}
+    stored, arrays = read_arrays(path, prefix="model/"), {}
     variables = {
         name: variable
         for name, variable in _model_variables(model).items()
@@ -132,24 +122,39 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
         raise UserError(f"There is no good checkpoint to average among {len(paths)}.")
     totals: Arrays = {}
     for path in good:
-        for name, value in _read(path, prefix="model/").items():
+        arrays = read_arrays(path, prefix="model/")
+        require_numbers(path, arrays)
+        require_shapes(path, arrays, {name: v.shape for name, v in (totals or arrays).items()})
+        for name, value in arrays.items():
             totals[name] = totals.get(name, 0) + value.astype(np.float64) / len(good)
-    _write(output, {name: value.astype(np.float32) for name, value in totals.items()})
+    write_arrays(output, {name: value.astype(np.float32) for name, value in totals.items()})
     return len(good)
 
 
-def save_best(source: Path, best: Path, scores: dict[str, float]) -> None:
-    """Copies weights to be the best, with the scores that made them so."""
-    marks = {f"best/{name}": np.float64(score) for name, score in scores.items()}
-    _write(best, _read(source, prefix="model/") | marks)
+def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
+    """Copies weights to be the best, with the scores that made them so and on which dev set."""
+    marks: Arrays = {f"best/{name}": np.float64(score) for name, score in scores.items()}
+    write_arrays(
+        best, read_arrays(source, prefix="model/") | marks | {_DEV_SET: np.array(dev_set)}
+    )
 
 
 def best_scores(best: Path) -> dict[str, float]:
     """The scores beside the best weights; none if there are no good ones."""
     if not is_valid(best):
         return {}
-    marks = _read(best, prefix="best/")
-    return {name.removeprefix("best/"): float(value) for name, value in marks.items()}
+    marks = read_arrays(best, prefix="best/")
+    return {
+        name.removeprefix("best/"): float(value)
+        for name, value in marks.items()
+        if not value.shape and value.dtype.kind == "f"
+    }
+
+
+def best_dev_set(best: Path) -> str | None:
+    """The dev set of these scores; None if the file does not tell."""
+    mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
+    return None if mark is None else str(mark)
 
 
 class CheckpointFolder:
@@ -204,6 +209,12 @@ class CheckpointFolder:
     def state_path(self, step: int) -> Path:
         return self.path / f"state-{step:08d}.npz"
 
+    def resume_step(self) -> int:
+        """The step that training goes on from, by the newest good state; 0 without a state."""
+        steps = self.state_steps()[::-1]
+        good = (step for step in steps if is_valid(self.state_path(step)))
+        return next(good, steps[0] if steps else 0)
+
     def require_state_beside_best(self) -> None:
         """UserError if there are weights that training would begin anew, and replace."""
         if self.best.exists() and not self.state_steps():
@@ -241,19 +252,6 @@ class CheckpointFolder:
         return sorted(int(name[1]) for name in names if name)
 
 
-def is_valid(path: Path) -> bool:
-    """Whether every member that was written is there and has its checksum."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:
-                return False
-            names = {name.removesuffix(".npy") for name in archive.namelist()}
-        with np.load(path) as archive:
-            return names == {*archive[_MEMBERS].tolist(), _MEMBERS}
-    except (*_DAMAGE, KeyError):
-        return False
-
-
 def _model_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
     return {f"model/{v.path}": v for v in model.trainable_variables}
 
@@ -269,34 +267,9 @@ def _values(variables: dict[str, "keras.Variable"]) -> Arrays:
     return {name: variable.numpy() for name, variable in variables.items()}
 
 
-def _write(path: Path, arrays: Arrays) -> None:
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays, **{_MEMBERS: np.array(list(arrays))})
-
-
-def _read(path: Path, prefix: str = "") -> Arrays:
-    try:
-        with np.load(path) as archive:
-            names = [name for name in archive.files if name != _MEMBERS]
-            return {name: archive[name] for name in names if name.startswith(prefix)}
-    except FileNotFoundError:
-        raise UserError(f"There is no checkpoint {path}.") from None
-    except _DAMAGE as error:
-        raise UserError(
-            f"The checkpoint {path} is damaged ({error}). Delete it to go on from the one "
-            "before, or choose another with --checkpoint."
-        ) from error
-
-
 def _assign(path: Path, arrays: Arrays, variables: dict[str, "keras.Variable"]) -> None:
     """Assigns all or none; UserError unless names and shapes are the same."""
-    stored = {name: array.shape for name, array in arrays.items()}
-    expected = {name: tuple(variable.shape) for name, variable in variables.items()}
-    for name in sorted(stored.keys() | expected.keys()):
-        if stored.get(name) != expected.get(name):
-            raise UserError(
-                f"The checkpoint {path} is of another model. Expected {name} of shape "
-                f"{expected.get(name, 'nothing')}, received {stored.get(name, 'nothing')}."
-            )
+    require_shapes(path, arrays, {name: tuple(v.shape) for name, v in variables.items()})
+    require_numbers(path, arrays)
     for name, variable in variables.items():
         variable.assign(arrays[name])

@@ -1,5 +1,6 @@
 """Evaluations of a run: their records, which one is best, and the line that tells of each."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tf_transformer.errors import UserError
@@ -11,6 +12,19 @@ def score_of(record: Record, best_by: str) -> float:
     """What `training.best_by` compares; higher is better."""
     value = record[f"valid_{best_by}"]
     return -value if best_by == "perplexity" else value
+
+
+def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Record]:
+    """The records of evaluations on one dev set.
+
+    Args:
+        history: of a run. A record that names no dev set is of an earlier version, and of the
+            present one: when the text changes, training names it in the records so far.
+        dev_set: which; by default that of the last record.
+    """
+    if dev_set is None:
+        dev_set = history[-1].get("dev_set", "") if history else ""
+    return [record for record in history if record.get("dev_set", dev_set) == dev_set]
 
 
 def patience_used_up(scores: list[float], patience: int) -> bool:
@@ -37,7 +51,8 @@ def write_tensorboard(folder: str, record: Record) -> None:
         writer = tf.summary.create_file_writer(folder)
         with writer.as_default(step=record["step"]):
             for name, value in record.items():
-                tf.summary.scalar(name, value)
+                if name != "dev_set":
+                    tf.summary.scalar(name, value)
         writer.close()
     except tf.errors.OpError as error:
         reason = str(error.message).splitlines()[0]

@@ -45,7 +45,13 @@ class Progress:
         self.means = [variable.numpy() for variable in _totals(model)]
 
     def resume_means(self, model: TokenModel) -> None:
+        """Gives them back; ValueError if they are not such a model's."""
         if self.means:
+            shapes = [tuple(variable.shape) for variable in _totals(model)]
+            if [mean.shape for mean in self.means] != shapes or any(
+                mean.dtype.kind != "f" for mean in self.means
+            ):
+                raise ValueError("its running means are of another model")
             for variable, value in zip(_totals(model), self.means, strict=True):
                 variable.assign(value)
 
@@ -55,6 +61,16 @@ class Progress:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """The progress that `to_arrays` gave.
+
+        Raises:
+            ValueError: if a number is missing or cannot be of a training.
+        """
+        least = {"steps_per_epoch": 1, "replicas": 1}
+        for name in _NUMBERS:
+            value = arrays.get(name, np.array(""))
+            if value.shape or value.dtype.kind not in "iuf" or not value >= least.get(name, 0):
+                raise ValueError(f"{name} is {value}")
         numbers = {name: arrays[name].item() for name in _NUMBERS}
         means = [arrays[name] for name in sorted(arrays.keys() - {*_NUMBERS})]
         return cls(**numbers, means=means)

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from pathlib import Path
 
 import tensorflow as tf
 
@@ -23,6 +22,7 @@ from tf_transformer.training.optimizers import (
 )
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.schedules import TransformerSchedule
+from tf_transformer.training.selection import BestWeights
 from tf_transformer.training.task import Result, Task
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class Trainer:
             compile_model(self.model, run.config)
             self.model.optimizer.build(self.model.trainable_variables)
         self.evaluate = task.evaluator(self.model)
+        self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
         self.progress = Progress(
             steps_per_epoch=task.steps_per_epoch,
             replicas=self.strategy.num_replicas_in_sync,
@@ -135,7 +136,8 @@ class Trainer:
         return steps >= self.training.evaluate_every or (at_end and steps > 0)
 
     def _is_finished(self) -> bool:
-        scores = [evaluation.score_of(r, self.training.best_by) for r in self._history()]
+        records = evaluation.comparable(self._history(), self.task.dev_set)
+        scores = [evaluation.score_of(record, self.training.best_by) for record in records]
         # Of the chief's files only the chief can be sure.
         over = self.is_chief and evaluation.patience_used_up(scores, self.training.patience)
         if over and self._step() < self.training.steps:
@@ -155,10 +157,18 @@ class Trainer:
             self.folder.clear(path)
         if path is None:
             return
-        here = self.progress
-        self.progress = Progress.from_arrays(checkpoints.restore_state(path, self.model))
-        self.progress.resume_means(self.model)
+        here, stored = self.progress, checkpoints.restore_state(path, self.model)
+        try:
+            self.progress = Progress.from_arrays(stored)
+            self.progress.resume_means(self.model)
+        except ValueError as error:
+            raise UserError(
+                f"The state {path} does not hold the progress of a training: {error}. Delete "
+                "it to go on from the one before."
+            ) from None
         logger.info("going on from step %s", f"{self._step():,}")
+        if self.is_chief:
+            self.best.mend(self._history())
         if changes := self.progress.moved_to(here):
             changed = " and ".join(changes)
             logger.warning("%s: from here on not bit for bit as without the change", changed)
@@ -231,7 +241,7 @@ class Trainer:
         seconds = self.progress.period_seconds
         tokens = means.pop("tokens")
         return (
-            {"step": self._step()}
+            {"step": self._step(), "dev_set": self.task.dev_set}
             | means
             | {
                 "learning_rate": learning_rate(self.model.optimizer),
@@ -244,21 +254,12 @@ class Trainer:
         """Keeps the weights; the record comes last, so that what it tells of is there."""
         path = self.folder.step_path(self._step())
         checkpoints.save_weights(path, self.model)
-        is_best = self._keep_if_best(path, record)
+        is_best = self.best.offer(path, record, self._history())
         self.folder.rotate(self.training.keep_last)
         self.run.write_history([*self._history(), record])
         evaluation.write_tensorboard(str(self.run.logs), record)
         line = evaluation.line(record, result.headline, is_best, self.model.unit)
         logger.info("%s", line)
-
-    def _keep_if_best(self, path: Path, record: evaluation.Record) -> bool:
-        name = self.training.best_by
-        score = evaluation.score_of(record, name)
-        best = checkpoints.best_scores(self.folder.best)
-        if name in best and best[name] >= score:
-            return False
-        checkpoints.save_best(path, self.folder.best, {name: score})
-        return True
 
     def _choose(self) -> Result | None:
         """Keeps the average of the last weights if it beats the best on the dev set."""
@@ -272,7 +273,7 @@ class Trainer:
         measured, result = self._measure()
         if self.is_chief:
             logger.info("average of the last %d checkpoints: dev %s", used, result.headline)
-            if not self._keep_if_best(average, measured):
+            if not self.best.offer(average, measured, self._history()):
                 checkpoints.load_weights(self.folder.best, self.model)
                 result = self.evaluate()
         devices.part(self.strategy)

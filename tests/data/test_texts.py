@@ -1,0 +1,67 @@
+"""Text files known by their content."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import DataConfig
+from tf_transformer.data.texts import Text, identity, text_files
+from tf_transformer.errors import UserError
+
+
+def test_a_file_packed_again_has_the_content_it_had(tmp_path):
+    (tmp_path / "plain").write_bytes(b"one\ntwo\n")
+    (tmp_path / "fast.gz").write_bytes(gzip.compress(b"one\ntwo\n", 1, mtime=1))
+    (tmp_path / "small.gz").write_bytes(gzip.compress(b"one\ntwo\n", 9, mtime=2))
+    found = {identity([Text.of(tmp_path / name)]) for name in ("plain", "fast.gz", "small.gz")}
+    assert len(found) == 1
+
+
+def test_other_content_with_size_and_time_put_back_is_noticed(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(b"one\ntwo\n")
+    before, state = Text.of(file), file.stat()
+    while True:  # until the clock of the file system has moved on
+        file.write_bytes(b"two\none\n")
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+        if file.stat().st_ctime_ns != state.st_ctime_ns:
+            break
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.size, before.mtime_ns)
+    assert Text.of(file, [before]).sha256 != before.sha256
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(b"one\n")
+    known = Text(**vars(Text.of(file)) | {"sha256": "as known"})
+    assert Text.of(file, [known]).sha256 == "as known"
+    assert Text.of(file).sha256 != "as known"
+
+
+def test_the_order_of_files_is_part_of_their_identity(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    one, two = (Text.of(tmp_path / name) for name in "ab")
+    assert identity([one, two]) != identity([two, one])
+    assert identity([]) == ""
+
+
+@pytest.mark.parametrize("content", [None, b"\x1f\x8b\x08\x00", b"no gzip"])
+def test_what_cannot_be_read_is_named(tmp_path, content):
+    file = tmp_path / "a.gz"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.gz (cannot be read|is no complete gzip file)"):
+        Text.of(file)
+
+
+def test_files_are_found_by_language_or_are_named_themselves(tmp_path):
+    for name in ("x.en", "x.de.gz", "trees"):
+        (tmp_path / name).touch()
+    two = DataConfig(train=(str(tmp_path / "x"),), source="en", target="de")
+    assert text_files(two, "train") == [tmp_path / "x.en", tmp_path / "x.de.gz"]
+    one = DataConfig(valid=(str(tmp_path / "trees"),))
+    assert text_files(one, "valid") == [Path(tmp_path / "trees")]
+    assert text_files(one, "train") == []

@@ -1,0 +1,121 @@
+"""best.npz: by scores that compare, and mended from what is kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tf_transformer.training.checkpoints import (
+    CheckpointFolder,
+    best_dev_set,
+    best_scores,
+    save_best,
+)
+from tf_transformer.training.npz import read_arrays, write_arrays
+from tf_transformer.training.selection import BestWeights
+
+SCORES = {10: 0.3, 20: 0.666, 30: 0.514}
+
+
+def evaluation(step: int, score: float, **more: object) -> dict[str, object]:
+    return {"step": step, "valid_bleu": score, "dev_set": "one"} | more
+
+
+HISTORY = [evaluation(step, score) for step, score in SCORES.items()]
+
+
+@pytest.fixture
+def folder(tmp_path) -> CheckpointFolder:
+    """Three steps, whose weights say which they are, and the best of them."""
+    folder = CheckpointFolder(tmp_path)
+    for step in SCORES:
+        write_arrays(folder.step_path(step), {"model/w": np.full(3, step, np.float32)})
+    save_best(folder.step_path(20), folder.best, {"bleu": 0.666}, "one")
+    return folder
+
+
+def best_step(folder: CheckpointFolder) -> int:
+    return int(read_arrays(folder.best)["model/w"][0])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def test_good_best_weights_stay_without_a_word(folder, caplog):
+    before = folder.best.read_bytes()
+    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    BestWeights(folder, "bleu", "one").mend([])
+    assert folder.best.read_bytes() == before
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("damage", "word"), [(flip, "is damaged"), (remove, "is gone")])
+def test_lost_best_weights_are_restored_from_their_step(folder, caplog, damage, word):
+    damage(folder.best)
+    best = BestWeights(folder, "bleu", "one")
+    assert not best.offer(folder.step_path(30), evaluation(40, 0.6), HISTORY)
+    assert (best_step(folder), best_scores(folder.best)) == (20, {"bleu": 0.666})
+    assert caplog.messages == [f"{folder.best} {word}: restored from step-00000020.npz"]
+
+
+@pytest.mark.parametrize("damage", [flip, remove])
+def test_where_the_best_step_is_not_kept_the_loss_is_named(folder, caplog, damage):
+    remove(folder.best)
+    damage(folder.step_path(20))
+    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    assert (best_step(folder), best_scores(folder.best)) == (30, {"bleu": 0.514})
+    assert "weights of step 20, the best, are not kept any more: lost" in caplog.text
+    assert "step-00000030.npz, the best of those kept, takes its place" in caplog.text
+    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    assert len(caplog.messages) == 1  # it is said once
+
+
+def test_where_nothing_is_kept_the_next_evaluation_is_the_best(folder, caplog):
+    for path in (folder.best, *map(folder.step_path, SCORES)):
+        remove(path)
+    write_arrays(folder.step_path(40), {"model/w": np.full(3, 40, np.float32)})
+    best = BestWeights(folder, "bleu", "one")
+    assert best.offer(folder.step_path(40), evaluation(40, 0.1), HISTORY)
+    assert best_step(folder) == 40
+    assert "lost. The next evaluation replaces it" in caplog.text
+
+
+def test_worse_weights_in_place_of_the_best_give_way_to_its_step(folder, caplog):
+    """As versions left them that replaced damaged best weights by later ones."""
+    save_best(folder.step_path(30), folder.best, {"bleu": 0.514})
+    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    assert best_step(folder) == 20
+    assert "does not hold the best weights on this dev set: restored from" in caplog.text
+
+
+def test_a_mean_that_beat_all_steps_stays(folder, caplog):
+    save_best(folder.step_path(30), folder.best, {"bleu": 0.7}, "one")
+    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    assert (best_step(folder), caplog.messages) == (30, [])
+
+
+def test_scores_on_another_dev_set_do_not_keep_better_weights_out(folder):
+    best = BestWeights(folder, "bleu", "two")
+    assert best.offer(folder.step_path(30), evaluation(40, 0.1, dev_set="two"), HISTORY)
+    assert (best_step(folder), best_dev_set(folder.best)) == (30, "two")
+    history = [*HISTORY, evaluation(40, 0.1, dev_set="two")]
+    assert not best.offer(folder.step_path(10), evaluation(50, 0.05), history)
+
+
+def test_weights_of_an_earlier_version_are_of_the_only_dev_set(folder):
+    save_best(folder.step_path(20), folder.best, {"bleu": 0.666})
+    arrays = read_arrays(folder.best)
+    del arrays["dev_set"]
+    write_arrays(folder.best, arrays)
+    unmarked = [{"step": 20, "valid_bleu": 0.666}]
+    one, two = (BestWeights(folder, "bleu", dev_set) for dev_set in ("one", "two"))
+    assert not one.offer(folder.step_path(30), evaluation(30, 0.5), unmarked)
+    assert not one.offer(folder.step_path(30), evaluation(30, 0.5), HISTORY)
+    assert two.offer(folder.step_path(30), evaluation(30, 0.5), HISTORY)

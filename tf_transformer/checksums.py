@@ -1,0 +1,97 @@
+"""Checksums of a run's own files and of its text, in its checksums.json."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.data.texts import Role, Text
+from tf_transformer.errors import UserError
+from tf_transformer.files import sha256, write_text
+
+
+class Checksums:
+    """What was recorded of a run's files; a run of an earlier version has no record.
+
+    Args:
+        path: the JSON file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def require(self, file: Path) -> None:
+        """UserError if `file` is there and is not as it was recorded."""
+        recorded = self._read()["files"].get(file.name)
+        if recorded and file.exists() and sha256(file) != recorded:
+            raise UserError(
+                f"{file} is damaged: its SHA-256 is not that in {self.path.name}. Restore it "
+                "from a copy of the run; or delete it and run the command that made it again."
+            )
+
+    def knows(self, file: Path) -> bool:
+        """Whether a checksum of `file` is recorded."""
+        return file.name in self._read()["files"]
+
+    def keep(self, *files: Path, new: bool = True) -> None:
+        """Records the files that are there.
+
+        Args:
+            *files: in the run directory.
+            new: whether they may differ from what is recorded of them.
+
+        Raises:
+            UserError: if one differs and may not.
+        """
+        record = self._read()
+        found = {file.name: sha256(file) for file in files if file.exists()}
+        for name, digest in found.items():
+            if not new and record["files"].get(name, digest) != digest:
+                raise UserError(
+                    f"{self.path.parent / name} was gone, and what was made in its place is "
+                    "not what the checkpoints were trained with. Restore it from a copy."
+                )
+        if found.items() - record["files"].items():
+            self._write(record | {"files": record["files"] | found})
+
+    def forget(self, *files: Path) -> None:
+        """Drops what is recorded of files that are to be made again."""
+        record = self._read()
+        names = {file.name for file in files}
+        kept = {name: each for name, each in record["files"].items() if name not in names}
+        if kept != record["files"]:
+            self._write(record | {"files": kept})
+
+    def texts(self, role: Role) -> list[Text] | None:
+        """The recorded text files; None if there is no record of them."""
+        return self._read()["texts"].get(role)
+
+    def keep_texts(self, texts: Mapping[Role, Sequence[Text]]) -> None:
+        """Records text files in place of those before."""
+        record = self._read()
+        if record["texts"] != (kept := record["texts"] | dict(texts)):
+            self._write(record | {"texts": kept})
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            record = json.loads(self.path.read_text(encoding="utf-8"))
+            texts = {
+                role: [Text(**text) for text in texts]
+                for role, texts in dict(record["texts"]).items()
+            }
+            return {"files": dict(record["files"]), "texts": texts}
+        except FileNotFoundError:
+            return {"files": {}, "texts": {}}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(
+                f"{self.path} is damaged: {error}. Restore it, or delete it: the next training "
+                "session then records the files as they are."
+            ) from None
+
+    def _write(self, record: dict[str, dict[str, Any]]) -> None:
+        texts = {
+            role: [dataclasses.asdict(text) for text in texts]
+            for role, texts in record["texts"].items()
+        }
+        write_text(self.path, json.dumps(record | {"texts": texts}, indent=2) + "\n")

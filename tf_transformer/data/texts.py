@@ -1,0 +1,79 @@
+"""The text files of a run and the hashes of their content, which tell when they changed."""
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from tf_transformer.config import DataConfig
+from tf_transformer.data.corpus import resolve_prefixes
+from tf_transformer.errors import UserError
+
+Role = Literal["train", "valid"]
+ROLES: tuple[Role, Role] = ("train", "valid")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text file as it was when its content was hashed.
+
+    Attributes:
+        path: absolute.
+        size, mtime_ns, ctime_ns, inode: by which an unchanged file is known without reading it.
+            No program can set the time of change, so a modification time that was put back does
+            not hide other content.
+        sha256: of the content, of a .gz file after unpacking.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, known: Iterable[Self] = ()) -> Self:
+        """Hashes a file, unless it is one of `known` and unchanged.
+
+        Raises:
+            UserError: if it cannot be read.
+        """
+        try:
+            state = path.stat()
+            marks = (str(path.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns,
+                     state.st_ino)  # fmt: skip
+            for text in known:
+                if marks == (text.path, text.size, text.mtime_ns, text.ctime_ns, text.inode):
+                    return text
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                return cls(*marks, hashlib.file_digest(file, "sha256").hexdigest())
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UserError(f"{path} is no complete gzip file: {error}.") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def text_files(data: DataConfig, role: Role) -> list[Path]:
+    """The files that a configuration names, source before target; none for the built-in corpus.
+
+    Data without languages are files themselves, not prefixes of two.
+
+    Raises:
+        UserError: if a prefix has no file.
+    """
+    prefixes = getattr(data, role)
+    languages = [each for each in (data.source, data.target) if each]
+    if not languages:
+        return [Path(prefix) for prefix in prefixes]
+    return [path for each in languages for path in resolve_prefixes(prefixes, each)]
+
+
+def identity(texts: Sequence[Text]) -> str:
+    """A short name for the content of files in their order; "" if there are none."""
+    if not texts:
+        return ""
+    return hashlib.sha256("\n".join(text.sha256 for text in texts).encode()).hexdigest()[:16]

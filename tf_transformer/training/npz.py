@@ -1,0 +1,101 @@
+"""Arrays in .npz files, checked by zip's checksums and by a list of the members."""
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
+
+Arrays = dict[str, np.ndarray]
+
+# The names of all other arrays: damage to zip's own directory, which has no checksum, may hide
+# one of them.
+_MEMBERS = "members"
+
+# What zipfile and NumPy raise where bytes of an archive are missing or changed.
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+)
+
+
+def is_valid(path: Path) -> bool:
+    """Whether every member that was written is there and has its checksum."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                return False
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+        with np.load(path) as archive:
+            return names == {*archive[_MEMBERS].tolist(), _MEMBERS}
+    except (*_DAMAGE, KeyError):
+        return False
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """Writes a .npz with the names of its arrays; it appears whole or not at all."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays, **{_MEMBERS: np.array(list(arrays))})
+
+
+def read_arrays(path: Path, prefix: str = "") -> Arrays:
+    """Reads the arrays whose names begin with `prefix`.
+
+    Raises:
+        UserError: if there is no such file, or it is damaged.
+    """
+    try:
+        with np.load(path) as archive:
+            names = [name for name in archive.files if name != _MEMBERS]
+            arrays = {name: archive[name] for name in names if name.startswith(prefix)}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):  # a member that is no .npy comes as bytes
+                raise ValueError(f"{name} is no array")
+        return arrays
+    except FileNotFoundError:
+        raise UserError(f"There is no checkpoint {path}.") from None
+    except _DAMAGE as error:
+        raise UserError(
+            f"The checkpoint {path} is damaged ({error}). Delete it to go on from the one "
+            "before, or choose another with --checkpoint."
+        ) from error
+
+
+def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """UserError unless names and shapes are as `expected`."""
+    for name in sorted(arrays.keys() | expected.keys()):
+        stored = arrays[name].shape if name in arrays else "nothing"
+        if stored != expected.get(name, "nothing"):
+            raise UserError(
+                f"The checkpoint {path} is of another model. Expected {name} of shape "
+                f"{expected.get(name, 'nothing')}, received {stored}."
+            )
+
+
+def require_numbers(path: Path, arrays: Arrays) -> None:
+    """UserError unless weights are floats, all else numbers, and all of them finite."""
+    for name, array in arrays.items():
+        kinds = "f" if name.startswith("model/") else "fiub"
+        if array.dtype.kind not in kinds:
+            raise UserError(
+                f"The checkpoint {path} must hold numbers. Received: {name} of type "
+                f"{array.dtype}. Choose another with --checkpoint."
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise UserError(
+                f"The checkpoint {path} must hold finite numbers. Received: others in "
+                f"{name}. Choose another with --checkpoint."
+            )

@@ -1,0 +1,93 @@
+"""The best weights of a run, best.npz: chosen by scores on one dev set, mended if damaged."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.training.checkpoints import (
+    CheckpointFolder,
+    best_dev_set,
+    best_scores,
+    is_valid,
+    save_best,
+)
+from tf_transformer.training.evaluation import Record, comparable, score_of
+
+logger = logging.getLogger(__name__)
+
+
+class BestWeights:
+    """Keeps best.npz.
+
+    Args:
+        folder: the checkpoints of the run.
+        best_by: the score that chooses; higher is better.
+        dev_set: names the present dev set; scores on another do not count.
+    """
+
+    def __init__(self, folder: CheckpointFolder, best_by: str, dev_set: str) -> None:
+        self.folder = folder
+        self.best_by = best_by
+        self.dev_set = dev_set
+
+    def offer(self, path: Path, record: Record, history: Sequence[Record]) -> bool:
+        """Keeps weights if they are better than the best so far; returns whether they are.
+
+        Args:
+            path: of the weights.
+            record: of their evaluation.
+            history: the records of the evaluations before.
+        """
+        self.mend(history)
+        best, score = self._score(history), score_of(record, self.best_by)
+        if best is not None and best >= score:
+            return False
+        save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
+        return True
+
+    def mend(self, history: Sequence[Record]) -> None:
+        """Restores best.npz from the best kept step if it is damaged or worse than that."""
+        records = comparable(history, self.dev_set)
+        if not records:
+            return
+        records = sorted(records, key=self._of, reverse=True)
+        best, problem = self._score(history), self._problem()
+        better = [each for each in records if best is None or self._of(each) > best]
+        path = next(
+            (path for path in map(self._path, better) if is_valid(path)), None
+        )  # fmt: skip
+        if path:
+            score = next(self._of(each) for each in better if self._path(each) == path)
+            save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
+        if path and path == self._path(records[0]):
+            logger.warning("%s %s: restored from %s", self.folder.best, problem, path.name)
+        elif path or best is None:
+            logger.warning(
+                "%s %s, and the weights of step %s, the best, are not kept any more: lost. %s",
+                self.folder.best, problem, f"{records[0]['step']:,}",
+                f"{path.name}, the best of those kept, takes its place" if path else
+                "The next evaluation replaces it",
+            )  # fmt: skip
+
+    def _path(self, record: Record) -> Path:
+        return self.folder.step_path(record["step"])
+
+    def _of(self, record: Record) -> float:
+        return score_of(record, self.best_by)
+
+    def _score(self, history: Sequence[Record]) -> float | None:
+        """The score of best.npz on the present dev set; None without good weights of one."""
+        measured_on = best_dev_set(self.folder.best)
+        if measured_on is None:  # of an earlier version
+            one_dev_set = len(comparable(history, self.dev_set)) == len(history)
+            measured_on = self.dev_set if one_dev_set else None
+        if measured_on != self.dev_set:
+            return None
+        return best_scores(self.folder.best).get(self.best_by)
+
+    def _problem(self) -> str:
+        if not self.folder.best.exists():
+            return "is gone"
+        if not is_valid(self.folder.best):
+            return "is damaged"
+        return "does not hold the best weights on this dev set"
