@@ -29,7 +29,8 @@ MAY_IMPORT = {
         "run", "training.memory",
     ],
     "cards": [
-        "config", "data.corpus", "data.encoded", "errors", "evaluation.bleu", "files", "paper",
+        "config", "data.corpus", "data.encoded", "data.texts", "errors", "evaluation.bleu",
+        "files", "paper",
         "presets", "recipes", "run", "training.checkpoints", "training.cost",
         "training.evaluation", "training.memory",
     ],

@@ -41,6 +41,19 @@ def test_lines_are_counted_in_what_is_packed_and_missing_files_are_named(trained
     assert (gone.sha256, gone.lines()) == (None, None)
 
 
+def test_a_file_that_changed_since_the_training_is_told(trained_run, tmp_path):
+    for name in ("train.en", "train.de", "dev.en", "dev.de"):
+        shutil.copy(trained_run.corpus / name, tmp_path)
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    moved = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
+    run.config = run.config.replace(moved)
+    assert [file.changed for file in data_files(run)] == [False] * 4
+    with (tmp_path / "dev.en").open("a") as file:
+        file.write("one more line\n")
+    assert [file.changed for file in data_files(run)] == [False, False, True, False]
+
+
 def test_data_without_languages_are_files(trained_run):
     run = Run.open(trained_run.path)
     names = [str(trained_run.corpus / name) for name in ("dev.en", "nothing.ptb")]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.data.corpus import count_lines, resolve_prefixes
+from tf_transformer.data.texts import ROLES, Role, Text
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import sha256
@@ -17,14 +18,16 @@ class DataFile:
     """A file of the run's text as it is now.
 
     Attributes:
-        role: "train" or "valid".
+        role: what it is for.
         path: of the file, or what was looked for if it is not there.
         sha256: of its content; None if it is not there.
+        changed: whether that is not what the run's last training session has seen.
     """
 
-    role: str
+    role: Role
     path: str
     sha256: str | None
+    changed: bool = False
 
     def lines(self) -> int | None:
         """How many there are; None if the file is not there."""
@@ -38,19 +41,23 @@ def data_files(run: Run) -> list[DataFile]:
     """
     data = run.config.data
     languages = [each for each in (data.source, data.target) if each] or [None]
-    prefixes = [("train", each) for each in data.train]
-    prefixes += [("valid", each) for each in data.valid]
+    prefixes = {role: getattr(data, role) for role in ROLES}
     return [
-        _data_file(role, prefix, language)
-        for role, prefix in prefixes
+        _data_file(role, prefix, language, run.checksums.texts(role))
+        for role in ROLES
+        for prefix in prefixes[role]
         for language in languages
     ]
 
 
-def _data_file(role: str, prefix: str, language: str | None) -> DataFile:
+def _data_file(
+    role: Role, prefix: str, language: str | None, known: list[Text] | None
+) -> DataFile:
     try:
         (file,) = resolve_prefixes((prefix,), language) if language else (Path(prefix),)
-        return DataFile(role, str(file), sha256(file))
+        seen = {text.sha256 for text in known or ()}
+        changed = bool(seen) and Text.of(file, known).sha256 not in seen
+        return DataFile(role, str(file), sha256(file), changed)
     except (UserError, OSError):
         return DataFile(role, f"{prefix}.{language}" if language else prefix, None)
 

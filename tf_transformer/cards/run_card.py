@@ -128,8 +128,11 @@ def _data(run: Run) -> list[str]:
     ]
     for file in files:
         count = file.lines()
-        found = "not there any more | |" if count is None else f"{count:,} | {file.sha256} |"
-        lines.append(f"| {file.role}: {file.path} | {found}")
+        word = ", which has changed since the last session" if file.changed else ""
+        hashed = (
+            "not there any more | |" if count is None else f"{count:,} | {file.sha256}{word} |"
+        )
+        lines.append(f"| {file.role}: {file.path} | {hashed}")
     return lines
 
 
