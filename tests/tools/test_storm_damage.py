@@ -1,0 +1,71 @@
+"""The storm of damage: it finds nothing in a sound product, and notices what breaks."""
+
+import itertools
+import random
+import shutil
+from contextlib import closing
+
+import pytest
+
+from tools.storm.damage import COMMANDS, DAMAGE, attempt, damage, judge, of_folder
+from tools.storm.lab import Done, Lab
+from tools.storm.worker import Worker
+
+READING = {name: COMMANDS[name] for name in ("translate", "curves", "average")}
+
+
+@pytest.fixture
+def lab(tmp_path) -> Lab:
+    return Lab(tmp_path, seed=3)
+
+
+def test_damage_to_a_run_is_told_or_does_no_harm(lab, trained_run):
+    """The quick commands; `train` is for the storm by hand."""
+    folder = lab.folder / "base"
+    shutil.copytree(trained_run.path, folder / "run")
+    (folder / "texts").mkdir()
+    for name in ("dev.en", "dev.de"):
+        lines = trained_run.lines(name)[:4]
+        (folder / "texts" / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    with closing(Worker(lab.folder)) as worker:
+        base = of_folder(lab, worker, folder, READING)
+        for command in itertools.chain(READING, ["curves"] * 6):
+            outcome = attempt(lab, worker, base, command)
+            assert outcome.held, outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("done", "right", "word"),
+    [
+        (Done(None, "", ""), True, "no end"),
+        (Done(1, "", "Traceback (most recent call last)\nerror: x\n"), True, "traceback"),
+        (Done(-11, "", ""), True, "status -11"),
+        (Done(1, "", ""), True, "0 error lines"),
+        (Done(1, "", "error: x\nerror: y\n"), True, "2 error lines"),
+        (Done(0, "other words", ""), False, "without a word"),
+    ],
+)
+def test_a_broken_promise_is_named(done, right, word):
+    assert word in judge(done, right)
+
+
+@pytest.mark.parametrize(
+    ("done", "right"),
+    [
+        (Done(0, "the words", ""), True),
+        (Done(0, "", "best.npz is gone: restored from step-00000002.npz"), False),
+        (Done(1, "", "error: tokenizer.model is damaged\n"), False),
+    ],
+)
+def test_a_kept_promise_is_not(done, right):
+    assert judge(done, right) == ""
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+@pytest.mark.parametrize("content", [b"", b"x", b"one\ntwo\nthree\n" * 99])
+def test_every_damage_takes_every_file(tmp_path, name, content):
+    path = tmp_path / "file"
+    for seed in range(20):
+        path.write_bytes(content)
+        damage(path, name, random.Random(seed))
+        assert path.exists() == (name != "delete")

@@ -1,0 +1,207 @@
+"""Changes files of a run and its text at random; then a command must be right, or say so."""
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.data import toy
+from tools.storm.lab import Done, Lab, Outcome
+from tools.storm.worker import Worker
+
+SECONDS = 300  # for a command
+PAIRS = 80
+TRAIN = [
+    *("train", "--train", "texts/train", "--valid", "texts/dev"),
+    *("--source", "en", "--target", "de", "--output", "run"),
+]
+SETTINGS = (
+    "model.vocab_size=330", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
+    "model.num_heads=2", "training.steps=6", "training.evaluate_every=2",
+    "training.batch_tokens=256", "training.warmup_steps=4", "training.keep_last=3",
+    "training.average_last=2", "decoding.beam_size=2", "decoding.max_extra_length=5",
+)  # fmt: skip
+COMMANDS = {
+    "train": [*TRAIN, *(word for setting in SETTINGS for word in ("--set", setting))],
+    "translate": ["translate", "run"],
+    "evaluate": ["evaluate", "run", "--source", "texts/dev.en", "--reference", "texts/dev.de"],
+    "card": ["card", "run"],
+    "average": ["average", "run", "--best", "1"],
+    "curves": ["curves", "run"],
+}
+
+# Files in which other well-formed content is the user's own edit, or only informs, and metrics,
+# whose figures have no checksum: only what a command prints must be in order.
+UNCHECKED = ("config.json", "versions.json", "card.md", "changes.jsonl", "metrics.jsonl")
+
+# One of these words is in every line that announces a change.
+ANNOUNCED = re.compile(
+    r"damaged|is gone|was gone|has changed|made again|from step [\d,]+ on|lost"
+)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A run to damage, and what comes out of it undamaged.
+
+    Attributes:
+        folder: holds run/ and texts/; copied for every try.
+        right: what each command prints, but for train what is in the run afterwards.
+    """
+
+    folder: Path
+    right: dict[str, object]
+
+
+def tries(lab: Lab) -> Iterator[Outcome]:
+    """Damages copies of a small run without end; see docs/reliability.md."""
+    with closing(Worker(lab.folder)) as worker:
+        base = make_base(lab, worker)
+        while True:
+            yield attempt(lab, worker, base, lab.random.choice(list(COMMANDS)))
+
+
+def make_base(lab: Lab, worker: Worker) -> Base:
+    """Trains the run to step 4 of 6, and runs every command on a copy of it."""
+    folder = lab.folder / "base"
+    (folder / "texts").mkdir(parents=True)
+    pairs = toy.generate(PAIRS)
+    for name, part in (("train", pairs), ("dev", pairs[:8])):
+        for language, lines in zip(toy.LANGUAGES, zip(*part, strict=True), strict=True):
+            text = "".join(f"{line}\n" for line in lines)
+            (folder / "texts" / f"{name}.{language}").write_text(text, "utf-8")
+    begin(worker, [*COMMANDS["train"], "--stop-after", "4 steps"], folder)
+    return of_folder(lab, worker, folder, COMMANDS)
+
+
+def of_folder(lab: Lab, worker: Worker, folder: Path, commands: dict[str, list[str]]) -> Base:
+    """The base in a folder, with what `commands` give there."""
+    right: dict[str, object] = {}
+    for name, arguments in commands.items():
+        place = fresh_copy(lab, folder)
+        done = begin(worker, arguments, place)
+        right[name] = result(name, done, place)
+    return Base(folder, right)
+
+
+def begin(worker: Worker, arguments: list[str], folder: Path) -> Done:
+    """A command without damage; it must succeed."""
+    done = worker.run(arguments, folder, folder / "texts" / "dev.en", SECONDS)
+    if done.status != 0:
+        raise RuntimeError(f"{arguments} failed without damage: {done}")
+    return done
+
+
+def fresh_copy(lab: Lab, folder: Path) -> Path:
+    place = lab.folder / "now"
+    shutil.rmtree(place, ignore_errors=True)
+    return Path(shutil.copytree(folder, place))
+
+
+def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
+    """One damage to one file (at times to two), and one command after it."""
+    place, done_to = fresh_copy(lab, base.folder), []
+    for _ in range(lab.random.choice((1, 1, 1, 2))):
+        files = sorted(path for path in place.rglob("*") if path.is_file())
+        path, name = lab.random.choice(files), lab.random.choice(list(DAMAGE))
+        damage(path, name, lab.random)
+        done_to.append(f"{name} {path.relative_to(place)}")
+    source = base.folder / "texts" / "dev.en"
+    done = worker.run(COMMANDS[command], place, source, SECONDS)
+    exempt = all(
+        text.endswith(UNCHECKED)
+        or "/logs/" in text
+        or (command == "evaluate" and "texts/" in text)  # which it is given, whatever is in it
+        for text in done_to
+    )
+    problem = judge(done, exempt or result(command, done, place) == base.right[command])
+    detail = f"{', '.join(done_to)}: {problem}\n{done.stdout[-500:]}{done.stderr[-1500:]}"
+    return Outcome(command, not problem, detail)
+
+
+def judge(done: Done, right: bool) -> str:
+    """The promise that was broken; "" if none was."""
+    if done.status is None:
+        return f"no end within {SECONDS} s"
+    if done.traceback or done.status not in (0, 1):
+        return f"a traceback, or status {done.status}"
+    if done.status == 1:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        return "" if len(errors) == 1 else f"{len(errors)} error lines"
+    if right or ANNOUNCED.search(done.stdout + done.stderr):
+        return ""
+    return "another result without a word"
+
+
+def result(command: str, done: Done, place: Path) -> object:
+    """What must be the same whether or not there was damage that was repaired."""
+    if command != "train" or done.status != 0:
+        return done.stdout
+    found = {}
+    for name in ("step-00000006.npz", "best.npz", "average.npz"):
+        with np.load(place / "run" / "checkpoints" / name) as archive:
+            found[name] = {each: archive[each].tobytes() for each in sorted(archive.files)}
+    return found
+
+
+def damage(path: Path, name: str, numbers: random.Random) -> None:
+    """Changes a file in one of the ways of DAMAGE; at times puts its time back."""
+    state, data = path.stat(), path.read_bytes()
+    changed = DAMAGE[name](data, numbers)
+    if changed is None:
+        path.unlink()
+        return
+    path.write_bytes(changed)
+    if numbers.random() < 0.5:
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def _flip(data: bytes, numbers: random.Random) -> bytes:
+    if not data:
+        return b"\0"
+    changed = bytearray(data)
+    changed[numbers.randrange(len(data))] ^= 1 << numbers.randrange(8)
+    return bytes(changed)
+
+
+def _zero(data: bytes, numbers: random.Random) -> bytes:
+    start = numbers.randrange(len(data) + 1)
+    end = min(len(data), start + numbers.choice((1, 16, 4096)))
+    return data[:start] + bytes(end - start) + data[end:]
+
+
+def _truncate(data: bytes, numbers: random.Random) -> bytes:
+    return data[: numbers.randrange(len(data) + 1)]
+
+
+def _append(data: bytes, numbers: random.Random) -> bytes:
+    return data + numbers.choice((numbers.randbytes(100), b"{}\n", b"null\n", b"5\n", b"\n"))
+
+
+def _reverse_lines(data: bytes, numbers: random.Random) -> bytes:
+    return b"".join(reversed(data.splitlines(keepends=True)))
+
+
+def _swap_bytes(data: bytes, numbers: random.Random) -> bytes:
+    if len(data) < 2:
+        return data
+    changed, (one, two) = bytearray(data), numbers.sample(range(len(data)), 2)
+    changed[one], changed[two] = changed[two], changed[one]
+    return bytes(changed)
+
+
+DAMAGE: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
+    "flip": _flip,
+    "zero": _zero,
+    "truncate": _truncate,
+    "append": _append,
+    "reverse": _reverse_lines,
+    "swap": _swap_bytes,
+    "delete": lambda data, numbers: None,
+}
