@@ -29,10 +29,9 @@ MAY_IMPORT = {
         "run", "training.memory",
     ],
     "cards": [
-        "config", "data.corpus", "data.encoded", "data.texts", "errors", "evaluation.bleu",
-        "files", "paper",
-        "presets", "recipes", "run", "training.checkpoints", "training.cost",
-        "training.evaluation", "training.memory",
+        "config", "data.corpus", "data.encoded", "data.normalization", "data.texts", "errors",
+        "evaluation.bleu", "files", "paper", "presets", "recipes", "run",
+        "training.checkpoints", "training.cost", "training.evaluation", "training.memory",
     ],
     "evaluation": ["errors"],
     "plots": ["errors", "evaluation", "files"],
@@ -107,8 +106,8 @@ MAY_IMPORT = {
         "training.checkpoints", "training.evaluation",
     ],
     "conversion": [
-        "config", "data.tokenizer", "errors", "files", "layers", "models", "run", "settings",
-        "training.checkpoints",
+        "config", "data.normalization", "data.tokenizer", "errors", "files", "layers", "models",
+        "run", "settings", "training.checkpoints",
     ],
     "cli": [
         "ablation", "cards", "config", "conversion", "data",
@@ -137,6 +136,7 @@ MAY_USE = {
     "checksums": set(),
     "records": set(),
     "resume": set(),
+    "data.normalization": {"sentencepiece"},
     "decoding.translation_table": set(),
     "tasks.linearisation": set(),
     "tasks.record": set(),

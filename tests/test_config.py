@@ -138,6 +138,10 @@ def test_a_value_of_another_type_is_refused_by_name(assignment):
         "model.activation=gelu",
         "model.norm_epsilon=0",
         "data.tokenizer_kind=char",
+        "data.normalization=nfd",
+        "data.character_coverage=0.97",
+        "data.character_coverage=1.001",
+        "data.character_coverage=NaN",
         "data.max_length=7",
         "data.max_ratio=0.5",
         "training.steps=0",
@@ -166,6 +170,14 @@ def test_a_value_out_of_range_is_refused_by_name(assignment):
     name = assignment.split("=")[0]
     with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
         Config().override([assignment])
+
+
+@pytest.mark.parametrize("setting", ["normalization=identity", "character_coverage=0.99"])
+def test_settings_of_a_new_tokenizer_are_refused_beside_one_that_exists(setting):
+    assert Config().override([f"data.{setting}"]) != Config()
+    expected = r"must be left out with `data.tokenizer`, which holds its own. Received: "
+    with pytest.raises(UserError, match=f"`data.{setting.partition('=')[0]}` {expected}"):
+        Config().override([f"data.{setting}", "data.tokenizer=some.model"])
 
 
 def test_heads_must_divide_the_width_unless_their_sizes_are_given():

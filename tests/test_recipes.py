@@ -91,7 +91,11 @@ def test_what_the_paper_has_no_setting_for_is_told_apart():
         "training.max_tokens_per_device": 4096,
         "data.max_length": 256,
         "data.max_ratio": 4.0,
+        "data.normalization": None,
+        "data.character_coverage": 1.0,
     }
+    told = {"data.normalization": "nfc", "data.character_coverage": 0.99}
+    assert additions(config, told) == additions(config) | told
 
 
 def test_a_departure_is_a_line():

@@ -15,6 +15,9 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 POSITIONS = ("sinusoidal", "learned")
 ACTIVATIONS = ("relu", "swish")
 TOKENIZER_KINDS = ("bpe", "unigram")
+# How a tokenizer rewrites text before it cuts it; the first is that of a new one.
+NORMALIZATIONS = ("identity", "nfc", "nfkc", "nmt_nfkc")
+COVERAGES = (0.98, 1.0)  # SentencePiece takes no others
 BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -82,7 +85,10 @@ class DataConfig:
     of tasks without languages, files.
 
     `tokenizer` is the path of an existing SentencePiece model; empty means that one of
-    `model.vocab_size` pieces is trained on the training text (both languages, shared).
+    `model.vocab_size` pieces is trained on the training text (both languages, shared). That
+    one keeps text as it is (None: "identity") or rewrites it by a `normalization`, and has
+    pieces for `character_coverage` of all characters, counted as often as they occur; the
+    rest is spelled in bytes. A tokenizer that exists has both in its file.
     `max_length` (tokens with EOS, either side) and `max_ratio` (longer side / shorter side)
     filter the training pairs, and the dev pairs of the dev loss; dev BLEU is of all of them.
     """
@@ -93,12 +99,25 @@ class DataConfig:
     target: str = ""
     tokenizer: str = ""
     tokenizer_kind: str = "bpe"
+    normalization: str | None = None
+    character_coverage: float = 1.0
     max_length: int = 256
     max_ratio: float = 4.0
 
     def __post_init__(self) -> None:
         require(self.tokenizer_kind in TOKENIZER_KINDS, "data.tokenizer_kind",
                  f"one of {TOKENIZER_KINDS}", self.tokenizer_kind)  # fmt: skip
+        require(self.normalization in (None, *NORMALIZATIONS), "data.normalization",
+                 f"one of {NORMALIZATIONS}", self.normalization)  # fmt: skip
+        low, high = COVERAGES
+        require(low <= self.character_coverage <= high, "data.character_coverage",
+                 f"from {low} to {high}", self.character_coverage)  # fmt: skip
+        if self.tokenizer:
+            left_out = "left out with `data.tokenizer`, which holds its own"
+            require(self.normalization is None, "data.normalization", left_out,
+                     self.normalization)  # fmt: skip
+            require(self.character_coverage == 1, "data.character_coverage", left_out,
+                     self.character_coverage)  # fmt: skip
         require(self.max_length >= 8, "data.max_length", "at least 8", self.max_length)
         require(self.max_ratio >= 1, "data.max_ratio", "at least 1", self.max_ratio)
 

@@ -115,9 +115,11 @@ def _language_findings(surveys: Sequence[Survey]) -> list[Finding]:
 
 def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding]:
     """The checks that need the tokenizer and the tokenised corpora as well."""
+    sides = task.train.text_sides
     return [
         *vocabulary_checks.check_size(task.tokenizer, task.run.config.model.vocab_size),
-        *vocabulary_checks.check_unknown(task.tokenizer, surveys, task.train.text_sides),
+        *vocabulary_checks.check_unknown(task.tokenizer, surveys, sides),
+        *vocabulary_checks.check_round_trip(task.tokenizer, surveys, sides),
         *vocabulary_checks.check_unused(task.tokenizer, task.train),
         *vocabulary_checks.check_filters({"train": task.train, "dev": task.valid}),
     ]

@@ -8,7 +8,9 @@ robust, at small scale too.
 """
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tf_transformer.config import Config
@@ -119,7 +121,8 @@ _NEUTRAL = (
     "training.seed",
 )  # fmt: skip
 # They are always at work, so they are always told.
-_FILTERS = ("data.max_length", "data.max_ratio")
+_ALWAYS = ("data.max_length", "data.max_ratio", "data.normalization", "data.character_coverage")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -166,19 +169,28 @@ def departures(config: Config, name: str) -> list[Departure]:
     ]
 
 
-def additions(config: Config) -> dict[str, Any]:
-    """Settings at work that the paper knows nothing of, such as precision and filters."""
+def additions(config: Config, own: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+    """Settings at work that the paper knows nothing of, such as precision and filters.
+
+    `own` are settings that the run's files tell of themselves: they hold, whatever `config`
+    says.
+    """
     known = {*_MODEL_SOURCES, *RECIPES["paper"].settings, *_NEUTRAL}
-    values, defaults = config.flat(), Config().flat()
+    values, defaults = config.flat() | own, Config().flat()
     return {
         setting: value
         for setting, value in values.items()
-        if setting not in known and (setting in _FILTERS or value != defaults[setting])
+        if setting not in known and (setting in _ALWAYS or value != defaults[setting])
     }
 
 
-def describe_departures(config: Config, name: str) -> list[str]:
-    """A line for each departure, then one for each setting that the paper does not have."""
+def describe_departures(
+    config: Config, name: str, own: Mapping[str, Any] = _NOTHING
+) -> list[str]:
+    """A line for each departure, then one for each setting that the paper does not have.
+
+    `own` is as in `additions`.
+    """
     found = departures(config, name)
     versus = f"{name}'s" if name != "paper" else f"the paper's {reference(config)}"
     lines = [f"{len(found)} departures from {versus} recipe"] + aligned(
@@ -189,8 +201,8 @@ def describe_departures(config: Config, name: str) -> list[str]:
     )
     lines += [f"{name} has, and this package has not: {each}" for each in recipe(name).missing]
     if name == "paper":
-        own = [(setting, _text(value)) for setting, value in additions(config).items()]
-        lines += ["settings the paper does not have", *aligned(own)] if own else []
+        added = [(setting, _text(value)) for setting, value in additions(config, own).items()]
+        lines += ["settings the paper does not have", *aligned(added)]
     return lines
 
 

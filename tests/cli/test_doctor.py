@@ -45,7 +45,10 @@ def test_text_without_a_run_is_checked_and_nothing_is_written(texts, capsys):
 def test_a_run_is_checked_with_its_tokenizer_and_corpora(workplace, capsys):
     before = tree(workplace / "run")
     found = doctor(capsys, "run")
-    checks = [*TEXT, "vocabulary", "unknown characters", "unused pieces", "filters", "memory"]
+    checks = [
+        *TEXT, "vocabulary", "unknown characters", "round trip", "unused pieces", "filters",
+        "memory",
+    ]  # fmt: skip
     assert [check for _, check, _ in found] == checks
     assert [check for verdict, check, _ in found if verdict == "warning"] == ["overlap"]
     assert tree(workplace / "run") == before
@@ -56,6 +59,7 @@ def test_a_tokenizer_that_is_given_is_held_against_the_text(texts, capsys):
     found = doctor(capsys, f"{OPTIONS} --set data.tokenizer=run/tokenizer.model")
     (text,) = [text for _, check, text in found if check == "unknown characters"]
     assert "50 of 50 target lines of dev" in text
+    assert ("ok", "round trip") in [(verdict, check) for verdict, check, _ in found]
 
 
 def test_test_text_is_compared_with_train(texts, capsys):

@@ -7,6 +7,7 @@ from command_line import assert_refused
 
 from tf_transformer.cli import train
 from tf_transformer.cli.main import main
+from tf_transformer.data.tokenizer import train_tokenizer
 
 
 def configure(*words):
@@ -36,9 +37,28 @@ def test_every_departure_of_a_run_is_a_line(trained_run, capsys):
         ["model.dropout", "0.05", "paper", "0.1", "(5.4)"],
         ["training.batch_tokens", "1,024", "paper", "25,000", "(5.1)"],
         ["data.max_ratio", "4.0"],
+        ["data.normalization", "identity"],
+        ["data.character_coverage", "1.0"],
     ):
         assert expected in lines
     assert not [line for line in lines if line[0] == "training.beta_2"]
+
+
+def test_the_rule_told_is_that_of_the_tokenizer(copied, capsys):
+    """As in a run of an earlier version, or one whose tokenizer was given."""
+    lines, options = ["a b c"] * 9, {"kind": "bpe", "normalization": "nmt_nfkc"}
+    train_tokenizer(lines, copied / "tokenizer.model", vocab_size=266, **options)
+    assert main(["recipe", "diff", str(copied)]) == 0
+    assert ["data.normalization", "nmt_nfkc"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+def test_a_run_without_a_tokenizer_yet_can_be_compared(workplace, capsys):
+    assert main(["recipe", "diff", "begun"]) == 0
+    assert ["data.normalization", "None"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
 
 
 def test_the_paper_is_what_a_run_is_compared_with_by_default(trained_run, capsys):

@@ -9,6 +9,7 @@ from command_line import SIGNATURE
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
+from tf_transformer.data.normalization import settings_of
 from tf_transformer.run import Run
 
 EVALUATION = (
@@ -113,8 +114,11 @@ def test_a_vocabulary_made_once_serves_several_runs(trained_run, tmp_path, capsy
     texts = [str(trained_run.corpus / name) for name in ("train.en", "train.de")]
     model = tmp_path / "shared.model"
     arguments = ["--vocab-size", "500", "--kind", "unigram", "--output", str(model)]
+    arguments += ["--normalization", "nfc", "--character-coverage", "0.9995"]
     assert main(["tokenizer", *texts, *arguments]) == 0
     assert capsys.readouterr().out == f"{model}: 500 pieces\n"
+    told = {"data.normalization": "nfc", "data.character_coverage": 0.9995}
+    assert settings_of(model) == told
 
     run = tmp_path / "run"
     options = [*trained_run.options, "--set", f"data.tokenizer={model}"]

@@ -9,6 +9,7 @@ from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
 from tf_transformer.data.tokenizer import SPECIAL_IDS, Tokenizer, train_tokenizer
 from tf_transformer.data.vocabulary_checks import (
     check_filters,
+    check_round_trip,
     check_size,
     check_unknown,
     check_unused,
@@ -56,11 +57,12 @@ def test_text_that_the_tokenizer_was_made_for_passes(tokenizer, survey, encode):
     found = [
         *check_size(tokenizer, 600),
         *check_unknown(tokenizer, [survey(TRAIN), survey(DEV, "dev")]),
+        *check_round_trip(tokenizer, [survey(TRAIN), survey(DEV, "dev")]),
         *check_unused(tokenizer, corpora["train"]),
         *check_filters(corpora),
     ]
     assert [finding.check for finding in found] == [
-        "vocabulary", "unknown characters", "unused pieces", "filters",
+        "vocabulary", "unknown characters", "round trip", "unused pieces", "filters",
     ]  # fmt: skip
     assert not any(finding.warning for finding in found)
 
@@ -82,6 +84,56 @@ def test_lines_with_unknown_characters_are_found(request, survey, kind):
     assert "5 of 100 target lines of dev (5%)" in finding.text
     assert "(ó Ł ź 你)" in finding.text  # and no letter that it knows
     assert finding.text.endswith("dev.de:96.")
+
+
+def test_unknown_characters_that_do_not_show_are_given_as_code_points(tokenizer, survey):
+    (finding,) = check_unknown(tokenizer, [survey([("a", "10\u00a0000\u200c e\u0301")])])
+    assert "(U+00A0 U+0301 U+200C)" in finding.text
+
+
+@pytest.fixture(scope="module")
+def rewriting(tmp_path_factory) -> Tokenizer:
+    """One with the rule of earlier versions."""
+    path = tmp_path_factory.mktemp("tokenizer") / "nfkc.model"
+    lines = [line for pair in TRAIN for line in pair]
+    train_tokenizer(lines, path, vocab_size=600, kind="bpe", normalization="nmt_nfkc")
+    return Tokenizer(path)
+
+
+def test_lines_that_tokenising_changes_are_found_with_examples(rewriting, tokenizer, survey):
+    changed = ["你好，世界！", "你好，朋友。", "می\u200cخواهم", "10\u00a0000 …"]
+    dev = [
+        *TRAIN[5:100],
+        *((source, f"  {new} ") for (source, _), new in zip(TRAIN, changed, strict=False)),
+    ]
+    surveys = [survey(TRAIN), survey(dev, "dev")]
+    (finding,) = check_round_trip(rewriting, surveys)
+    assert finding.warning and finding.text.endswith("dev.de:96.")
+    assert "4 of 99 target lines of dev (4%) are rewritten by the tokenizer" in finding.text
+    assert "('，' becomes ','," in finding.text  # the most frequent first
+    (finding,) = check_round_trip(tokenizer, surveys)
+    assert str(finding) == "ok       round trip: none"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("می\u200cخواهم", "U+200C becomes a blank"),
+        ("\u200fa", "U+200F becomes nothing"),
+        ("x²", "'²' becomes '2'"),
+        ("cafe\u0301", "U+0065 U+0301 becomes 'é'"),
+        ("a\u2581b", "'\u2581' becomes a blank"),
+    ],
+)
+def test_characters_that_do_not_show_are_given_as_code_points(rewriting, survey, line, shown):
+    (finding,) = check_round_trip(rewriting, [survey([("a", line)])])
+    assert f"({shown})" in finding.text
+
+
+def test_the_labels_of_sentences_are_no_text_to_come_back(rewriting, survey):
+    surveys = [survey([("a", "x²")])]
+    assert not check_round_trip(rewriting, surveys, ("source",))[0].warning
+    assert check_round_trip(rewriting, surveys)[0].warning
 
 
 def test_a_tokenizer_of_other_text_has_pieces_that_are_not_used(tokenizer, encode):

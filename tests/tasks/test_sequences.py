@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, Config, DecodingConfig
+from tf_transformer.data.normalization import settings_of
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -210,3 +212,15 @@ def test_a_corpus_of_an_earlier_version_is_known_by_sizes_and_times(run, caplog)
     file.write_text(json.dumps(info))
     assert corpus_task(run).train.fingerprint == info["fingerprint"]
     assert caplog.messages == []
+
+
+def test_a_tokenizer_is_trained_with_the_settings_of_the_run(tmp_path):
+    settings = {"data.normalization": "nfkc", "data.character_coverage": 0.999}
+    new = Run(tmp_path, Config().replace(settings | {"model.vocab_size": 267}))
+    lines = ["x² … 龘"] + ["a b c"] * 2_000
+    tokenizer = load_tokenizer(new, lambda: iter(lines))
+    assert settings_of(new.tokenizer) == settings
+    assert "²".encode() not in tokenizer.pieces(tf.range(267)).numpy()
+    default = Run(tmp_path / "default", Config().replace({"model.vocab_size": 270}))
+    load_tokenizer(default, lambda: iter(lines))
+    assert settings_of(default.tokenizer)["data.normalization"] == "identity"

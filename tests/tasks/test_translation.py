@@ -1,6 +1,7 @@
 """The translation task: its data, its batches, its dev score, and what it takes from a run."""
 
 import dataclasses
+import json
 import shutil
 from collections import Counter
 
@@ -9,6 +10,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from tf_transformer.config import PAD_ID, Config
+from tf_transformer.data.tokenizer import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.sequences import build_model, load_translator, resolve_files
@@ -159,3 +161,21 @@ def test_the_dev_score_follows_the_weights(task):
     untrained = evaluate().score.value
     load_weights(task.run.checkpoints.best, model)
     assert evaluate().score.value > untrained + 20
+
+
+def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):
+    """Its config.json names no rule; its tokenizer.model holds the one of that version."""
+    asked, record = run.config, json.loads((run.path / "config.json").read_text())
+    del record["data"]["normalization"], record["data"]["character_coverage"]
+    (run.path / "config.json").write_text(json.dumps(record))
+    lines = trained_run.lines("train.en") + trained_run.lines("train.de")
+    options = {"vocab_size": 600, "kind": "bpe", "normalization": "nmt_nfkc"}
+    train_tokenizer(lines, run.tokenizer, **options)
+    before = run.tokenizer.read_bytes()
+    resumed = Run.create_or_resume(run.path, asked)
+    assert resumed.checkpoints.state_steps()  # the state is there still
+    task = TranslationTask(resumed, ignore)
+    assert task.tokenizer.detokenize(task.tokenizer.tokenize(["x²"])).numpy() == [b"x2"]
+    with pytest.raises(UserError, match="data.normalization was None, now 'identity'"):
+        Run.create_or_resume(run.path, asked.replace({"data.normalization": "identity"}))
+    assert run.tokenizer.read_bytes() == before

@@ -9,6 +9,7 @@ from typing import Any
 
 from tf_transformer.cards.facts import best_record, data_files
 from tf_transformer.config import Config
+from tf_transformer.data.normalization import settings_of
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.paper import SUSTAINED_TFLOPS
@@ -53,9 +54,10 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
     best = best_record(run)
     if best is None:
         raise UserError(f"{run.path} has no evaluation yet: there is nothing to tell.")
+    own = settings_of(run.tokenizer)
     sections = {
         "Model": _model(run),
-        "Departures from the paper": _code(describe_departures(run.config, "paper")),
+        "Departures from the paper": _code(describe_departures(run.config, "paper", own)),
         "Data": _data(run),
         "Changes during training": _changes(run),
         "Dev set": _scores(run, best),

@@ -149,7 +149,12 @@ def _prepare(output: Path, configs: dict[str, Config]) -> dict[str, Config]:
         task = TranslationTask(begin_folder(output, base), progress)
     logger.info("%s", task.describe())
     tokenizer = base.data.tokenizer or str(output / "tokenizer.model")
-    shared = {"data.tokenizer": tokenizer, "model.vocab_size": task.tokenizer.vocab_size}
+    shared = {
+        "data.tokenizer": tokenizer,
+        "data.normalization": None,  # which the tokenizer holds, as the coverage
+        "data.character_coverage": 1.0,
+        "model.vocab_size": task.tokenizer.vocab_size,
+    }
     return {row: config.replace(shared) for row, config in configs.items()}
 
 

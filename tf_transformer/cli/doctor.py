@@ -53,7 +53,7 @@ def _examine(run: Run, options: argparse.Namespace) -> list[Finding]:
     """All findings; what needs a tokenizer or a tokenised corpus only where there is one."""
     from tf_transformer import diagnosis
     from tf_transformer.data.tokenizer import Tokenizer
-    from tf_transformer.data.vocabulary_checks import check_unknown
+    from tf_transformer.data.vocabulary_checks import check_round_trip, check_unknown
 
     config, task = run.config, None
     record = task_named(config.task).record()
@@ -69,6 +69,7 @@ def _examine(run: Run, options: argparse.Namespace) -> list[Finding]:
         tokenizer = Tokenizer(Path(data.tokenizer))
         config = config.replace({"model.vocab_size": tokenizer.vocab_size})
         findings += check_unknown(tokenizer, surveys, record.text_sides)
+        findings += check_round_trip(tokenizer, surveys, record.text_sides)
     shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
     replicas, classes = _replicas(options.devices), len(run.labels())
     return [*findings, diagnosis.memory_finding(config, shapes, replicas, classes)]

@@ -3,6 +3,7 @@
 import argparse
 
 from tf_transformer.cli.options import open_run
+from tf_transformer.data.normalization import settings_of
 from tf_transformer.recipes import RECIPES, describe_departures
 
 DESCRIPTION = (
@@ -20,5 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    config = open_run(options.run, None).config
-    print("\n".join(describe_departures(config, options.recipe)))
+    run = open_run(options.run, None)
+    own = settings_of(run.tokenizer) if run.tokenizer.exists() else {}
+    print("\n".join(describe_departures(run.config, options.recipe, own)))

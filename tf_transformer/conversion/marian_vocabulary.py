@@ -13,6 +13,7 @@ import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.data.normalization import read_proto
 from tf_transformer.errors import UserError
 
 UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # as vocab.json calls them
@@ -117,14 +118,7 @@ def _check_pieces(vocabulary: dict[str, int]) -> None:
 
 
 def _read(path: Path) -> sentencepiece_proto.ModelProto:
-    try:
-        model = sentencepiece_proto.ModelProto.FromString(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except Exception as error:  # protobuf's own, whose module differs from version to version
-        if type(error).__name__ != "DecodeError":
-            raise
-        raise UserError(f"{path} is not a SentencePiece model.") from None
+    model = read_proto(path)
     if model.trainer_spec.model_type != _UNIGRAM or not model.pieces:
         raise UserError(
             f"{path} must be a unigram SentencePiece model, as OPUS-MT's are. Received: "

@@ -10,7 +10,8 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID
+from tf_transformer.data.normalization import SPACE_PIECE, rule_arguments, with_rule_name
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
@@ -26,17 +27,24 @@ def train_tokenizer(
     *,
     vocab_size: int,
     kind: str,
+    normalization: str = NORMALIZATIONS[0],
+    character_coverage: float = 1.0,
     symbols: Iterable[str] = (),
 ) -> None:
     """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
 
-    Characters that `lines` lacks are spelled in bytes, so every text can be encoded.
+    Characters that `lines` lacks are spelled in bytes, so every text can be encoded. With the
+    "identity" every text also comes back as it was, but for blanks: those (U+0020, and U+2581,
+    which stands for one in the pieces) are lost at the ends, and a run of them becomes one.
 
     Args:
         lines: sentences, of both languages for a shared vocabulary.
         path: the model file to write.
         vocab_size: number of pieces, with the four special ids and 256 bytes.
         kind: "bpe" (paper 5.1) or "unigram".
+        normalization: one of `config.NORMALIZATIONS`.
+        character_coverage: share of the characters in `lines`, counted as often as they
+            occur, that have pieces; the others, the rarest, are spelled in bytes.
         symbols: words that are a piece each, in any text, beside what is found in `lines`.
 
     Raises:
@@ -48,23 +56,24 @@ def train_tokenizer(
         raise UserError("There is no text to train a tokenizer on: every line is empty.")
     model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sample),
-            model_writer=model,
-            vocab_size=vocab_size,
-            model_type=kind,
-            byte_fallback=True,
-            character_coverage=1.0,
-            normalization_rule_name="nmt_nfkc",
-            minloglevel=2,
-            # A piece that begins a word has U+2581 in the place of the blank before it.
-            user_defined_symbols=sorted({f"\u2581{symbol}" for symbol in symbols}),
-            **SPECIAL_IDS,
-        )
+        with rule_arguments(normalization) as rule:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sample),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=kind,
+                byte_fallback=True,
+                character_coverage=character_coverage,
+                minloglevel=2,
+                # A piece that begins a word has this in the place of the blank before it.
+                user_defined_symbols=sorted({f"{SPACE_PIECE}{symbol}" for symbol in symbols}),
+                **rule,
+                **SPECIAL_IDS,
+            )
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
     with replacing(path) as temporary:
-        temporary.write_bytes(model.getvalue())
+        temporary.write_bytes(with_rule_name(model.getvalue(), normalization))
 
 
 def _sample(lines: Iterable[str], size: int) -> list[str]:
@@ -92,7 +101,8 @@ def _explain(message: str, vocab_size: int) -> UserError:
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UserError(
             f"`vocab_size` must be at least {match[1]}, for the characters of this text, the "
-            f"bytes and the special ids. {received}"
+            f"bytes and the special ids. {received} A data.character_coverage below 1 leaves "
+            "rare characters out: 0.9995 is usual for Chinese and Japanese."
         )
     return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
 

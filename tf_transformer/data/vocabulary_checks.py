@@ -3,6 +3,9 @@
 Checks return what those of `data.line_checks` do.
 """
 
+import difflib
+import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,15 +15,17 @@ from tf_transformer.config import EOS_ID, UNK_ID
 from tf_transformer.data.corpus import SIDES
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.findings import Count, Finding, judge, percent
-from tf_transformer.data.survey import Survey
+from tf_transformer.data.survey import Pair, Survey
 from tf_transformer.data.tokenizer import Tokenizer
 
+REWRITTEN = 0.001
 UNKNOWN = 0.02
 UNUSED = 0.25
 DROPPED = 0.05
 
 LINES = 5_000  # of each side that are tokenised to look for unknown characters
 SHOWN = 8  # unknown characters in a message
+EXAMPLES, COMPARED = 3, 100  # rewritings in a message; lines of a side that they are taken from
 
 
 def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
@@ -54,20 +59,49 @@ def check_unknown(
     unknown = _spelling_ids(tokenizer)
     counts, characters = [], set()
     for survey in surveys:
-        sample = survey.sample[:: max(1, len(survey.sample) // LINES)]
+        sample = _some(survey)
         for side in sides:
             lines = [pair[SIDES.index(side)] for pair in sample]
             bad = np.flatnonzero(_has_unknown(tokenizer, lines, unknown))
-            first = survey.place(sample[bad[0]].index, side) if len(bad) else ""
-            unit = f"{side} lines of {survey.name}"
-            counts.append(Count(len(bad), len(sample), unit, first))
+            counts.append(_count(survey, side, sample, bad))
             characters.update(*(lines[row] for row in bad))
     shown = _unknown_characters(tokenizer, sorted(characters), unknown)
     what = (
         f"have characters that the tokenizer does not know ({shown}). The model sees <unk> or "
-        "single bytes: train the tokenizer on text that has them, or clean the text."
+        "single bytes: train the tokenizer on text that has them, with a larger "
+        "data.character_coverage if it is below 1, or clean the text."
     )
     return judge("unknown characters", counts, UNKNOWN, what)
+
+
+def check_round_trip(
+    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
+) -> list[Finding]:
+    """Lines that change when they are tokenised and put together again.
+
+    The arguments are those of `check_unknown`. Blanks at the ends and runs of them do not
+    count: every rule reduces a run to one.
+    """
+    counts, rewritings = [], Counter()
+    for survey in surveys:
+        sample = _some(survey)
+        for side in sides:
+            lines = [_single_blanks(pair[SIDES.index(side)]) for pair in sample]
+            ids = tokenizer.tokenize(tf.constant(lines, tf.string))
+            after = [line.decode("utf-8") for line in tokenizer.detokenize(ids).numpy()]
+            bad = [row for row, line in enumerate(lines) if line != after[row]]
+            counts.append(_count(survey, side, sample, bad))
+            for row in bad[:COMPARED]:
+                rewritings.update(_rewritings(lines[row], after[row]))
+    shown = ", ".join(
+        f"{_visible(old)} becomes {_visible(new)}"
+        for (old, new), _ in rewritings.most_common(EXAMPLES)
+    )
+    what = (
+        f"are rewritten by the tokenizer ({shown}). The model never writes such a line as it "
+        "is: train a tokenizer with data.normalization=identity."
+    )
+    return judge("round trip", counts, REWRITTEN, what)
 
 
 def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
@@ -106,6 +140,48 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
     return found or [Finding("filters", "; ".join(kept))]
 
 
+def _some(survey: Survey) -> list[Pair]:
+    """`LINES` pairs or a few more, evenly spread; all if there are fewer."""
+    return survey.sample[:: max(1, len(survey.sample) // LINES)]
+
+
+def _count(survey: Survey, side: str, sample: Sequence[Pair], bad: Sequence[int]) -> Count:
+    """The rows `bad` of a sample, and the place of the first."""
+    first = survey.place(sample[bad[0]].index, side) if len(bad) else ""
+    return Count(len(bad), len(sample), f"{side} lines of {survey.name}", first)
+
+
+def _single_blanks(line: str) -> str:
+    return " ".join(word for word in line.split(" ") if word)
+
+
+def _rewritings(before: str, after: str) -> set[tuple[str, str]]:
+    """The parts of `before` that differ in `after`, each with its replacement."""
+    changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return {(before[a:b], after[c:d]) for kind, a, b, c, d in changes if kind != "equal"}
+
+
+def _visible(text: str) -> str:
+    """A few characters in quotation marks, or as code points if one does not show by itself."""
+    if not text:
+        return "nothing"
+    text = text[:SHOWN]
+    if text == " ":
+        return "a blank"
+    shown = [_shown(character) for character in text]
+    return f"'{text}'" if "".join(shown) == text else " ".join(map(_code_point, text))
+
+
+def _shown(character: str) -> str:
+    """The character, or its code point if it does not show by itself."""
+    by_itself = character.isprintable() and not unicodedata.combining(character)
+    return character if by_itself else _code_point(character)
+
+
+def _code_point(character: str) -> str:
+    return f"U+{ord(character):04X}"
+
+
 def _spelling_ids(tokenizer: Tokenizer) -> np.ndarray:
     """The ids of <unk> and of the pieces that are single bytes, such as <0xE4>."""
     pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
@@ -128,4 +204,4 @@ def _unknown_characters(
         return ""
     is_unknown = _has_unknown(tokenizer, characters, unknown)
     found = [characters[row] for row in np.flatnonzero(is_unknown)]
-    return " ".join(found[:SHOWN]) + (" ..." if len(found) > SHOWN else "")
+    return " ".join(map(_shown, found[:SHOWN])) + (" ..." if len(found) > SHOWN else "")

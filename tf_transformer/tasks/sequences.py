@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.config import Config, DataConfig, DecodingConfig
+from tf_transformer.config import NORMALIZATIONS, Config, DataConfig, DecodingConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
 from tf_transformer.data.corpus_info import INFO_FILE
@@ -227,6 +227,8 @@ def load_tokenizer(
             run.tokenizer,
             vocab_size=vocab_size,
             kind=data.tokenizer_kind,
+            normalization=data.normalization or NORMALIZATIONS[0],
+            character_coverage=data.character_coverage,
             symbols=symbols(),
         )
     # Checkpoints were trained with the tokenizer that was here, if they are there already.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tools.storm.lab import Done, Lab, Outcome
 from tools.storm.worker import Worker
 
@@ -71,9 +71,9 @@ def make_base(lab: Lab, worker: Worker) -> Base:
     """Trains the run to step 4 of 6, and runs every command on a copy of it."""
     folder = lab.folder / "base"
     (folder / "texts").mkdir(parents=True)
-    pairs = toy.generate(PAIRS)
+    pairs = builtin.pairs(PAIRS)
     for name, part in (("train", pairs), ("dev", pairs[:8])):
-        for language, lines in zip(toy.LANGUAGES, zip(*part, strict=True), strict=True):
+        for language, lines in zip(builtin.LANGUAGES, zip(*part, strict=True), strict=True):
             text = "".join(f"{line}\n" for line in lines)
             (folder / "texts" / f"{name}.{language}").write_text(text, "utf-8")
     begin(worker, [*COMMANDS["train"], "--stop-after", "4 steps"], folder)

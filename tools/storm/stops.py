@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.data import toy
+from tf_transformer.data import builtin
 from tools.storm.hung import PRINTS_STACKS, end_with_stacks
 from tools.storm.lab import ROOT, Lab, Outcome
 
@@ -65,8 +65,8 @@ def tries(lab: Lab) -> Iterator[Outcome]:
 
 def _options(folder: Path) -> list[str]:
     """Arguments of train.py, for 60 sentences that are written to `folder`."""
-    sides = zip(*toy.generate(60), strict=True)
-    for language, lines in zip(toy.LANGUAGES, sides, strict=True):
+    sides = zip(*builtin.pairs(60), strict=True)
+    for language, lines in zip(builtin.LANGUAGES, sides, strict=True):
         for name, number in (("train", 60), ("dev", 8)):
             text = "".join(f"{line}\n" for line in lines[:number])
             (folder / f"{name}.{language}").write_text(text, "utf-8")

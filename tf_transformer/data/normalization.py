@@ -1,0 +1,109 @@
+"""How a SentencePiece model rewrites text before it cuts it; no TensorFlow.
+
+The rule is compiled into the model file, so training, translation, exports and converted
+models all apply the same one.
+"""
+
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unicodedata import normalize
+
+from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
+
+from tf_transformer.errors import UserError
+
+SPACE_PIECE = "\u2581"  # what SentencePiece writes for a blank
+
+_OWN_RULES = ("nfkc", "nmt_nfkc")  # those that SentencePiece brings along
+
+
+@contextmanager
+def rule_arguments(name: str) -> Iterator[dict[str, str]]:
+    """The arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`.
+
+    Raises:
+        UserError: if there is no room for a temporary file, which the trainer reads.
+    """
+    if name in _OWN_RULES:
+        yield {"normalization_rule_name": name}
+        return
+    # U+2581 in a text comes back as a blank, whatever the rule: as one it is treated like one.
+    # With that entry the rule is not empty either; about an empty one TensorFlow Text prints
+    # a line each time it loads the model.
+    rules = {SPACE_PIECE: " "} | (_nfc_rules() if name == "nfc" else {})
+    lines = (f"{_code_points(old)}\t{_code_points(new)}\n" for old, new in rules.items())
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+            file.writelines(lines)
+            file.flush()
+            yield {"normalization_rule_tsv": file.name}
+    except OSError as error:
+        raise UserError(
+            f"The normalization rule cannot be written to {tempfile.gettempdir()}: "
+            f"{error.strerror}."
+        ) from None
+
+
+def with_rule_name(model: bytes, name: str) -> bytes:
+    """A trained model that tells the rule's name, and no path of a temporary file."""
+    proto = sentencepiece_proto.ModelProto.FromString(model)
+    proto.normalizer_spec.name = name
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
+    return proto.SerializeToString()
+
+
+def settings_of(path: Path) -> dict[str, str | float]:
+    """The settings of `config.DataConfig` that a SentencePiece model tells of itself.
+
+    Raises:
+        UserError: if `path` is none.
+    """
+    proto = read_proto(path)
+    return {
+        "data.normalization": proto.normalizer_spec.name,
+        "data.character_coverage": round(proto.trainer_spec.character_coverage, 6),  # float32
+    }
+
+
+def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
+    """A SentencePiece model as its message; UserError if `path` cannot be read or is none."""
+    try:
+        return sentencepiece_proto.ModelProto.FromString(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except Exception as error:  # protobuf's own, whose module differs from version to version
+        if type(error).__name__ != "DecodeError":
+            raise
+        raise UserError(f"{path} is not a SentencePiece model.") from None
+
+
+def _nfc_rules() -> dict[str, str]:
+    """The spellings of every character with a canonical decomposition, to their NFC.
+
+    Marks that compose with nothing keep the order that they were typed in: reordering them
+    would take a rule for each pair of the 900 marks of Unicode.
+    """
+    return {
+        spelling: composed
+        for character in map(chr, range(0x80, sys.maxunicode + 1))
+        if normalize("NFD", character) != character
+        for composed in [normalize("NFC", character)]
+        for spelling in {character, *_spellings(character)}
+        if spelling != composed and normalize("NFC", spelling) == composed
+    }
+
+
+def _spellings(character: str) -> Iterator[str]:
+    """Its base with its marks in any order, the first of them composed or not."""
+    base, *marks = normalize("NFD", character)
+    for order in itertools.permutations(marks):
+        for first in range(len(order)):
+            yield normalize("NFC", "".join([base, *order[:first]])) + "".join(order[first:])
+
+
+def _code_points(text: str) -> str:
+    return " ".join(f"{ord(character):X}" for character in text)
