@@ -1,6 +1,6 @@
 """One exported model for all tests of serving."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,9 @@ from made_once import made_once
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
+from tf_transformer.serving.batcher import BatchLimits
+from tf_transformer.serving.cost import Meter, token_limits
+from tf_transformer.serving.lanes import Lanes
 from tf_transformer.serving.publish import export
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.sequences import load_translator
@@ -38,3 +41,10 @@ def exported(translator, tmp_path_factory) -> Path:
 def session(exported) -> Iterator[SavedModelSession]:
     with SavedModelSession(exported) as loaded:
         yield loaded
+
+
+@pytest.fixture(scope="session")
+def make_lanes(session, exported) -> Callable[..., Lanes]:
+    """`make_lanes(waiting=1)`: lanes of the exported model with these limits of batches."""
+    meter = Meter(session, token_limits(exported))
+    return lambda **limits: Lanes(session, meter, BatchLimits(**limits))

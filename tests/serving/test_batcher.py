@@ -1,13 +1,14 @@
 """Requests computed together are answered as if each were alone."""
 
 import threading
+import time
 from concurrent.futures import CancelledError, wait
 
 import numpy as np
 import pytest
 
-from tf_transformer.serving.batcher import Batcher, QueueFullError
-from tf_transformer.serving.session import BadRequestError
+from tf_transformer.serving.batcher import Batcher, BatchLimits, QueueFullError
+from tf_transformer.serving.session import BadRequestError, ClosedError
 
 TEXTS = ["The dog.", "", "A red house and two cats.", "x" * 50, "One more."]
 
@@ -34,7 +35,7 @@ def gate(session):
 
 @pytest.fixture
 def batcher(gate):
-    batcher = Batcher(gate, max_rows=4, max_waiting=8)
+    batcher = Batcher(gate, BatchLimits(rows=4, positions=100, waiting=8))
     yield batcher
     for _ in range(100):
         gate.leave.release()
@@ -94,16 +95,126 @@ def test_a_bad_request_does_not_fail_its_company(batcher, gate):
         bad.result()
 
 
-def test_an_error_of_the_server_is_not_tried_again(batcher, gate, monkeypatch):
+class Moody:
+    """A session that fails on the texts it is told to, each in its own way."""
+
+    def __init__(self, session, failures) -> None:
+        self.session, self.failures = session, failures
+        self.calls: list[list[str]] = []
+
+    def run(self, signature, inputs, timeout):
+        texts = inputs["text"].tolist()
+        self.calls.append(texts)
+        for text in texts:
+            if text in self.failures:
+                return self.failures[text](timeout)
+        return self.session.run(signature, inputs, timeout=timeout)
+
+
+def fail(error: BaseException):
+    def raise_it(timeout):
+        raise error
+
+    return raise_it
+
+
+UNUSUAL = {
+    "error": (fail(AttributeError("ours")), AttributeError),
+    "out of memory": (fail(MemoryError()), MemoryError),
+    "exit": (fail(SystemExit(1)), RuntimeError),
+    "interrupt": (fail(KeyboardInterrupt()), RuntimeError),
+    "no outputs": (lambda timeout: None, AttributeError),
+    "too few rows": (lambda timeout: {"translation": np.zeros(0)}, ValueError),
+    "no array": (lambda timeout: {"translation": 5}, TypeError),
+    "deadline": (fail(TimeoutError()), TimeoutError),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_whatever_fails_hits_only_its_own_request(session, name):
+    """And the thread goes on: the next request is answered."""
+    failure, expected = UNUSUAL[name]
+    moody = Moody(session, {"bad": failure})
+    gate = Gate(moody)
+    batcher = Batcher(gate)
     first = occupy(batcher, gate)
-    answers = [batcher.submit("serving_default", text("a")) for _ in range(3)]
+    lines = ["The dog.", "bad", "A cat."]
+    answers = [batcher.submit("serving_default", text(line)) for line in lines]
+    for _ in range(10):
+        gate.leave.release()
+    wait([first, *answers], timeout=60)
+    assert moody.calls[1:] == [lines, *([line] for line in lines)]
+    assert isinstance(answers[1].exception(), expected)
+    for place in (0, 2):
+        alone = session.run("serving_default", text(lines[place]))["translation"]
+        assert answers[place].result()["translation"].tolist() == alone.tolist()
+    assert batcher.alive
+    assert batcher.submit("serving_default", text("again")).result(60)
+    batcher.close()
+
+
+class Timed:
+    """A session that computes only single requests, and notes how long each call may take."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float] = []
+
+    def run(self, signature, inputs, timeout):
+        self.timeouts.append(timeout)
+        if len(inputs["text"]) > 1:
+            raise TimeoutError
+        return {"translation": inputs["text"]}
+
+
+def test_a_deadline_leaves_time_for_each_request_alone():
+    gate = Gate(Timed())
+    batcher = Batcher(gate, BatchLimits(deadline=60.0))
+    first = occupy(batcher, gate)
+    answers = [batcher.submit("serving_default", text("a")) for _ in range(4)]
+    for _ in range(10):
+        gate.leave.release()
+    wait([first, *answers], timeout=60)
+    assert all(answer.result() for answer in answers)
+    shares = [60, 60 / 2, 60 / 4, 60 / 3, 60 / 2, 60]  # the first, the batch, each
+    assert gate.session.timeouts == pytest.approx(shares, rel=0.2)
+    batcher.close()
+
+
+def test_what_has_no_time_left_is_not_computed(session):
+    gate = Gate(session)
+    batcher = Batcher(gate, BatchLimits(deadline=0.2))
+    first = occupy(batcher, gate)
+    late = batcher.submit("serving_default", text("late"))
+    time.sleep(0.3)
     gate.leave.release()
-    first.result(60)
-    monkeypatch.setattr(gate, "session", None)  # whose `run` is then an AttributeError
-    gate.leave.release()
-    wait(answers, timeout=60)
-    assert all(isinstance(answer.exception(), AttributeError) for answer in answers)
-    assert gate.rows == [("serving_default", 1), ("serving_default", 3)]
+    assert isinstance(late.exception(60), TimeoutError)
+    assert gate.rows == [("serving_default", 1)]
+    assert first.done()
+    batcher.close()
+
+
+def test_a_batch_has_so_many_positions_at_most(batcher, gate):
+    first = occupy(batcher, gate)
+    longest = [40, 30, 10, 101, 40]  # of a row each, and 100 together
+    answers = [batcher.submit("serving_default", text("a"), size) for size in longest]
+    for _ in range(10):
+        gate.leave.release()
+    wait([first, *answers], timeout=60)
+    # 40 and 30 are 2 rows of 40, and a third would make it 120.
+    assert [rows for _, rows in gate.rows] == [1, 2, 2, 1]
+
+
+def test_a_thread_that_ends_by_an_error_of_ours_leaves_nobody_waiting(session, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    batcher = Batcher(session)
+    monkeypatch.setattr(batcher, "_fits", lambda batch, one: 1 / 0)
+    answer = batcher.submit("serving_default", text("a"))
+    with pytest.raises(CancelledError):
+        answer.result(60)
+    batcher.close()
+    assert not batcher.alive
+    with pytest.raises(ClosedError):
+        batcher.submit("serving_default", text("b"))
 
 
 def test_a_full_queue_refuses_and_empties_again(batcher, gate):
@@ -166,5 +277,20 @@ def test_closing_cancels_what_waits(session):
     if waiting.cancelled():
         with pytest.raises(CancelledError):
             waiting.result()
-    with pytest.raises(QueueFullError):
+    with pytest.raises(ClosedError):
         batcher.submit("serving_default", text("late"))
+
+
+def test_refusing_still_answers_what_waits(session):
+    gate = Gate(session)
+    batcher = Batcher(gate)
+    first = occupy(batcher, gate)
+    waiting = batcher.submit("serving_default", text("a"))
+    batcher.refuse()
+    with pytest.raises(ClosedError):
+        batcher.submit("serving_default", text("late"))
+    for _ in range(2):
+        gate.leave.release()
+    wait([first, waiting], timeout=60)
+    assert len(waiting.result()["translation"]) == 1
+    batcher.close()

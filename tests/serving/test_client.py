@@ -13,8 +13,13 @@ pytest.importorskip("tensorflow_serving.apis")
 import prediction_service
 
 from tf_transformer.cli.main import main
-from tf_transformer.serving.batcher import Batcher
-from tf_transformer.serving.client import GrpcClient, RestClient, ServerError, translate
+from tf_transformer.serving.client import (
+    GrpcClient,
+    RestClient,
+    ServerError,
+    patiently,
+    translate,
+)
 from tf_transformer.serving.selftest import requests
 from tf_transformer.serving.server import Limits, make_app, make_server
 
@@ -27,14 +32,13 @@ def grpc_server(exported):
 
 
 @pytest.fixture(scope="module")
-def rest_url(session):
-    limits = Limits()
-    batcher = Batcher(session)
-    server = make_server(make_app(session, batcher, "small", 1, limits), "127.0.0.1", 0, limits)
+def rest_url(session, make_lanes):
+    limits, lanes = Limits(), make_lanes()
+    server = make_server(make_app(session, lanes, "small", 1, limits), "127.0.0.1", 0, limits)
     threading.Thread(target=server.run, daemon=True).start()
     yield f"http://127.0.0.1:{server.effective_port}/"
     server.close()
-    batcher.close()
+    lanes.close()
 
 
 @pytest.fixture(params=["grpc", "rest"])
@@ -102,15 +106,17 @@ def test_a_server_that_is_not_there():
 
 @pytest.fixture
 def saying():
-    """`saying(answer)`: the URL of a server that answers every request with these bytes."""
+    """`saying(*answers)`: the URL of a server that gives these bytes, the last for ever."""
     servers = []
 
-    def start(answer: bytes) -> str:
+    def start(*answers: bytes) -> str:
+        left = list(answers)
+
         class Handler(socketserver.StreamRequestHandler):
             def handle(self):
                 while self.rfile.readline().strip():
                     pass
-                self.wfile.write(answer)
+                self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
 
         servers.append(socketserver.TCPServer(("127.0.0.1", 0), Handler))
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
@@ -144,6 +150,37 @@ def test_what_is_no_answer_is_a_servers_error(saying, answer, code):
     assert raised.value.code == code
 
 
+BUSY = b"HTTP/1.0 503 Busy\r\nRetry-After: 0\r\n\r\n{}"
+GOOD = OK + b'\r\n{"outputs": {"translation": ["ein Text"]}}'
+
+
+def test_a_busy_server_is_asked_again(saying):
+    client = RestClient(saying(BUSY, BUSY, GOOD), "small", 10.0)
+    assert patiently(lambda: translate(client, ["a text"]), 10.0) == ["ein Text"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        BUSY.replace(b"After: 0", b"After: 100"),
+        BUSY.replace(b"After: 0", b"After: Fri, 31 Dec 1999 23:59:59 GMT"),
+        BUSY.replace(b"Retry-After", b"X"),
+        BUSY.replace(b"503", b"500"),
+    ],
+    ids=["later than the deadline", "a date", "not invited", "an error"],
+)
+def test_a_server_is_not_asked_again_for_ever(saying, answer):
+    client = RestClient(saying(answer, GOOD), "small", 10.0)
+    with pytest.raises(ServerError):
+        patiently(lambda: translate(client, ["a text"]), 5.0)
+
+
+def test_patience_ends(saying):
+    client = RestClient(saying(BUSY), "small", 10.0)
+    with pytest.raises(ServerError, match="503"):
+        patiently(lambda: translate(client, ["a text"]), 0.3)
+
+
 # --- The command -------------------------------------------------------------------------
 
 
@@ -159,6 +196,13 @@ def test_client_translates_in_order(option, places, translator, trained_run, cap
         assert main(arguments) == 0
     expected = [found[0].text for found in translator.translate(trained_run.lines("dev.en"))]
     assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_client_goes_on_after_a_busy_moment(saying, tmp_path, capsys):
+    (tmp_path / "in").write_text("a text\n")
+    with stdin_of(tmp_path / "in"):
+        assert main(["client", "--rest", saying(BUSY, GOOD), "--name", "small"]) == 0
+    assert capsys.readouterr().out == "ein Text\n"
 
 
 @pytest.mark.parametrize(

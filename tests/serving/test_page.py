@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
-from tf_transformer.serving.batcher import Batcher
 from tf_transformer.serving.server import Limits, make_app, make_server
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -19,15 +18,14 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"needs one of {BROWSERS
 
 
 @pytest.fixture(scope="module")
-def port(session):
-    limits = Limits()
-    batcher = Batcher(session)
-    app = make_app(session, batcher, "small", 1, limits)
+def port(session, make_lanes):
+    limits, lanes = Limits(), make_lanes()
+    app = make_app(session, lanes, "small", 1, limits)
     server = make_server(app, "127.0.0.1", 0, limits)
     threading.Thread(target=server.run, daemon=True).start()
     yield server.effective_port
     server.close()
-    batcher.close()
+    lanes.close()
 
 
 def page(port: int, text: str, folder) -> str:

@@ -22,30 +22,33 @@ pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 from tf_transformer.cli.main import main
-from tf_transformer.serving.batcher import Batcher
+from tf_transformer.serving.batcher import BatchLimits
+from tf_transformer.serving.cost import Meter, TokenLimits
+from tf_transformer.serving.lanes import Lanes
 from tf_transformer.serving.server import Limits, make_app, make_server
 
 PREDICT = "/v1/models/small:predict"
 
 
 @pytest.fixture(scope="module")
-def start(session):
-    """`start(limits)` starts a server of the exported model and returns its port."""
+def start(session, make_lanes):
+    """`start(limits, waiting=1)` starts a server of the exported model and returns its port."""
     running = []
 
-    def start(limits: Limits, name: str = "small") -> int:
-        batcher = Batcher(session, limits.request_rows, limits.waiting_rows)
-        app = make_app(session, batcher, name, 1, limits)
-        server = make_server(app, "localhost", 0, limits)
+    def start(limits: Limits, **of_batches) -> int:
+        lanes = make_lanes(**of_batches)
+        server = make_server(
+            make_app(session, lanes, "small", 1, limits), "localhost", 0, limits
+        )
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
-        running.append((server, batcher))
+        running.append((server, lanes))
         return server.effective_port
 
     yield start
-    for server, batcher in running:
+    for server, lanes in running:
         server.close()
-        batcher.close()
+        lanes.close()
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +138,7 @@ def test_a_large_body_is_refused(port):
 
 
 def test_too_much_work_is_refused_for_now(start):
-    crowded = start(Limits(waiting_rows=1))
+    crowded = start(Limits(), waiting=1)
     connection = call(crowded, "POST", PREDICT, json.dumps({"instances": ["a", "b"]}))
     assert connection[0] == 503
     assert connection[1]["Retry-After"] == "1"
@@ -147,12 +150,21 @@ def test_an_answer_that_takes_too_long_is_given_up(start):
     assert predict(hurried, "A long sentence of many words.")[0] == 504
 
 
-def test_a_computation_that_takes_too_long_is_ended(session):
-    batcher = Batcher(session, deadline=1e-3)
-    client = make_app(session, batcher, "small", 1, Limits(deadline=60)).test_client()
+def test_a_computation_that_takes_too_long_is_ended(session, make_lanes):
+    lanes = make_lanes(deadline=1e-2)
+    client = make_app(session, lanes, "small", 1, Limits(deadline=60)).test_client()
     answer = client.post(PREDICT, data=json.dumps({"instances": ["A dog. " * 50] * 32}))
     assert answer.status_code == 504
-    batcher.close()
+    lanes.close()
+
+
+def test_a_prefix_that_no_translation_can_have_is_refused(port):
+    row = {"text": "A dog.", "alpha": -1.0, "max_length": 5, "prefix": "Ein Hund. " * 1_000}
+    status, answer = predict(port, row, signature="with_options")
+    assert status == 400
+    assert re.match(
+        r"`prefix` must have at most 1073 tokens, .* Received: \d{4} tokens", answer["error"]
+    )
 
 
 class Broken:
@@ -160,20 +172,29 @@ class Broken:
 
     def __init__(self, session) -> None:
         self.signatures, self.signature = session.signatures, session.signature
+        self.tokenizers = session.tokenizers
 
     def run(self, signature, inputs, timeout):
         raise RuntimeError("a secret of the server")
 
 
 def test_an_error_of_ours_is_not_shown(session, caplog):
-    limits = Limits()
-    batcher = Batcher(Broken(session))
-    client = make_app(Broken(session), batcher, "small", 1, limits).test_client()
+    broken = Broken(session)
+    lanes = Lanes(broken, Meter(broken, TokenLimits(1_074, 1_024)), BatchLimits())
+    client = make_app(broken, lanes, "small", 1, Limits()).test_client()
     answer = client.post(PREDICT, data=json.dumps({"instances": ["a"]}))
     assert answer.status_code == 500
     assert "secret" not in answer.text
     assert "secret" in caplog.text
-    batcher.close()
+    lanes.close()
+
+
+def test_a_closed_server_is_unavailable_for_now(session, make_lanes):
+    lanes = make_lanes()
+    lanes.close()
+    client = make_app(session, lanes, "small", 1, Limits()).test_client()
+    answer = client.post(PREDICT, data=json.dumps({"instances": ["a"]}))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
 
 # --- The page ----------------------------------------------------------------------------
@@ -227,6 +248,7 @@ def test_a_hostile_client_is_shut_out_and_others_served(port, attack):
 
 def test_a_request_that_waits_for_a_thread_is_no_event(port):
     assert not logging.getLogger("waitress.queue").isEnabledFor(logging.WARNING)
+    assert not logging.getLogger("waitress").isEnabledFor(logging.WARNING)
 
 
 def test_serve_prints_where_and_ends_when_told(exported):

@@ -1,10 +1,19 @@
 """A SavedModel in a session, as TF Serving has it: what it refuses, and how."""
 
+import shutil
+import threading
+
 import numpy as np
 import pytest
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.session import BadRequestError, SavedModelSession
+from tf_transformer.serving.session import (
+    BadRequestError,
+    ClosedError,
+    SavedModelSession,
+    try_signatures,
+)
 
 TEXT = np.array(["The dog."], object)
 
@@ -60,3 +69,38 @@ def test_what_is_no_saved_model_is_refused(exported, tmp_path, damage):
         (path / "saved_model.pb").write_bytes((exported / "saved_model.pb").read_bytes())
     with pytest.raises(UserError, match="1 holds no SavedModel that can be loaded: "):
         SavedModelSession(path)
+
+
+def test_a_model_that_loads_but_cannot_be_used_is_refused(exported, tmp_path):
+    path = shutil.copytree(exported, tmp_path / "1")
+    model = SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    for function in model.meta_graphs[0].graph_def.library.function:
+        for node in function.node_def:
+            if node.op == "MatMul":
+                node.attr["transpose_b"].b = not node.attr["transpose_b"].b
+    (path / "saved_model.pb").write_bytes(model.SerializeToString())
+    expected = "1 can be loaded but not used: .*export it again"
+    with SavedModelSession(path) as damaged, pytest.raises(UserError, match=expected):
+        try_signatures(damaged, path)
+
+
+def test_a_closed_session_says_so(exported):
+    with SavedModelSession(exported) as session:
+        long = {"text": np.array(["The dog. " * 400] * 32, object)}
+        threading.Timer(0.5, session.close).start()
+        with pytest.raises(ClosedError):
+            session.run("nbest", long)
+        with pytest.raises(ClosedError):
+            session.run("nbest", long)
+
+
+@pytest.mark.parametrize("name", ["v[1]", "v\\1", "[ab]c"])
+def test_a_path_that_tensorflow_reads_as_a_pattern_is_refused(exported, tmp_path, name):
+    path = shutil.copytree(exported, tmp_path / name / "1")
+    with pytest.raises(UserError, match=r"must not contain \[...\] or a backslash"):
+        SavedModelSession(path)
+
+
+def test_other_signs_of_patterns_do_no_harm(exported, tmp_path):
+    path = shutil.copytree(exported, tmp_path / "v*? [1 {a,b}" / "1")
+    assert SavedModelSession(path).signatures

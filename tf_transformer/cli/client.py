@@ -25,21 +25,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, help="of the model")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="lines a request")
     parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="requests")
-    parser.add_argument("--deadline", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="for an answer, and to go on asking a server that is busy (503, Retry-After)",
+    )
 
 
 def command(options: argparse.Namespace) -> None:
     for name in ("batch", "concurrency", "deadline"):
         if getattr(options, name) <= 0:
             raise UserError(f"--{name} must be above 0. Received: {getattr(options, name)}.")
-    from tf_transformer.serving.client import ServerError, translate
+    from tf_transformer.serving.client import ServerError, patiently, translate
 
     client = _client(options)
+
+    def ask(batch: list[str]) -> list[str]:
+        return patiently(lambda: translate(client, batch), options.deadline)
+
     lines = read_lines(0)
     with ThreadPoolExecutor(options.concurrency) as pool:
         while chunk := list(_batches(lines, options.batch, 4 * options.concurrency)):
             try:
-                answers = list(pool.map(lambda batch: translate(client, batch), chunk))
+                answers = list(pool.map(ask, chunk))
             except ServerError as error:
                 raise UserError(f"The server answered {error}") from None
             for text in itertools.chain.from_iterable(answers):

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import re
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-body", type=int, default=1 << 20, metavar="BYTES", help="of one request"
     )
     parser.add_argument(
-        "--max-waiting", type=int, default=256, metavar="ROWS", help="in the queue"
+        "--max-waiting",
+        type=int,
+        default=256,
+        metavar="ROWS",
+        help="in the queue of short requests, and in that of long ones",
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="to answer what was taken, when told to stop",
     )
     add_shortlist_option(parser)
 
@@ -51,6 +61,7 @@ _BOUNDS = {
     "deadline": (0.001, 86_400.0),
     "max_body": (1, 1 << 30),
     "max_waiting": (1, 1 << 20),
+    "grace": (0.0, 86_400.0),
 }
 
 
@@ -67,33 +78,69 @@ def command(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
 
     from tf_transformer.serving import server
-    from tf_transformer.serving.batcher import Batcher
-    from tf_transformer.serving.session import SavedModelSession
+    from tf_transformer.serving.batcher import BatchLimits
+    from tf_transformer.serving.cost import Meter, token_limits
+    from tf_transformer.serving.lanes import Lanes
+    from tf_transformer.serving.session import SavedModelSession, try_signatures
 
     with saved_model(Path(options.model), options.shortlist) as path:
-        name = options.name or _name(Path(options.model), path)
-        if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
-            raise UserError(
-                f"A model's name must be of letters, digits, '_', '.' and '-'. Received: "
-                f"{name!r}. Give another with --name."
-            )
-        limits = server.Limits(
-            body_bytes=options.max_body,
-            waiting_rows=options.max_waiting,
-            deadline=options.deadline,
-        )
+        name = _checked_name(options.name or _name(Path(options.model), path))
+        limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         version = int(path.name) if is_version(path.name) else 1
         with SavedModelSession(path) as session:
-            rows = (limits.request_rows, limits.waiting_rows)
-            with contextlib.closing(Batcher(session, *rows, limits.deadline)) as batcher:
-                app = server.make_app(session, batcher, name, version, limits)
-                listening = server.make_server(app, options.host, options.port, limits)
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-                place = f"http://{options.host}:{listening.effective_port}/"
+            meter = Meter(session, token_limits(path))
+            batches = BatchLimits(
+                positions=meter.limits.group,
+                waiting=options.max_waiting,
+                deadline=options.deadline,
+            )
+            with contextlib.closing(Lanes(session, meter, batches)) as lanes:
+                app = server.make_app(session, lanes, name, version, limits)
+                listener = server.make_server(app, options.host, options.port, limits)
+                try_signatures(session, path)
+                place = f"http://{options.host}:{listener.effective_port}/"
                 logger.info(
                     "serving %s version %d on %s (Ctrl-C ends it)", name, version, place
                 )
-                listening.run()
+                _serve(listener, lanes, session, options.grace)
+
+
+def _serve(listener, lanes, session, grace: float) -> None:
+    """Serves until a signal; then answers what was taken, for at most `grace` seconds.
+
+    Raises:
+        UserError: if nothing is computed any more.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: _stop(listener, number))
+    listener.serve(lambda: lanes.alive)
+    failed = not lanes.alive
+    lanes.refuse()
+    if listener.unanswered:
+        logger.info("stopping: requests to answer: %d", listener.unanswered)
+    listener.drain(grace)
+    if listener.unanswered:
+        logger.warning("not answered in %g s: %d requests", grace, listener.unanswered)
+    session.close()  # ends what is computed still
+    listener.drain(1.0)
+    lanes.close(1.0)
+    if failed:
+        raise UserError("Nothing is computed any more, see above. Start the server again.")
+
+
+def _stop(listener, number: int) -> None:
+    """What a signal does: a second one of its kind ends the process at once."""
+    signal.signal(number, signal.SIG_DFL)
+    listener.stop()
+
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+        raise UserError(
+            f"A model's name must be of letters, digits, '_', '.' and '-'. Received: "
+            f"{name!r}. Give another with --name."
+        )
+    return name
 
 
 @contextlib.contextmanager

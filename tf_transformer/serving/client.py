@@ -3,25 +3,34 @@
 A client raises `ServerError` for whatever went wrong on the way or at the server.
 """
 
+import contextlib
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from tf_transformer.errors import UserError
 
 Columns = dict[str, list]
+Answer = TypeVar("Answer")
 
 
 class ServerError(Exception):
-    """What a server answered instead of outputs, with its code."""
+    """What a server answered instead of outputs.
 
-    def __init__(self, code: str, message: str) -> None:
+    Attributes:
+        code: of HTTP or gRPC, or a word for what went wrong on the way.
+        retry_after: the seconds after which a busy server may be asked again, if it says so.
+    """
+
+    def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
+        self.retry_after = retry_after
 
 
 class Client(Protocol):
@@ -50,7 +59,8 @@ class RestClient:
             with urllib.request.urlopen(self._url, body, self._deadline) as answer:
                 outputs = json.load(answer)["outputs"]
         except urllib.error.HTTPError as error:
-            raise ServerError(str(error.code), _reason(error.read())) from None
+            pause = _pause(error) if error.code == 503 else None
+            raise ServerError(str(error.code), _reason(error.read()), pause) from None
         except TimeoutError:
             raise ServerError("DEADLINE", f"no answer in {self._deadline:g} s") from None
         except http.client.HTTPException as error:
@@ -68,6 +78,13 @@ def _reason(body: bytes) -> str:
         return json.loads(body)["error"]
     except (ValueError, LookupError, TypeError):
         return body.decode("utf-8", "replace").strip()
+
+
+def _pause(answer: urllib.error.HTTPError) -> float | None:
+    """The seconds of Retry-After; None without them, or for a date."""
+    with contextlib.suppress(ValueError):
+        return float(int(answer.headers.get("Retry-After", "")))
+    return None
 
 
 class GrpcClient:
@@ -133,3 +150,23 @@ def translate(client: Client, texts: Sequence[str]) -> list[str]:
     if not isinstance(found, list) or len(found) != len(texts):
         raise ServerError("INVALID_ANSWER", f"expected translations of {len(texts)} texts")
     return found
+
+
+def patiently(ask: Callable[[], Answer], seconds: float) -> Answer:
+    """The result of `ask`, tried again as often as a busy server wants that.
+
+    Args:
+        ask: a request.
+        seconds: how long to go on: no try begins later.
+
+    Raises:
+        ServerError: the last one.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except ServerError as error:
+            if error.retry_after is None or time.monotonic() + error.retry_after > end:
+                raise
+            time.sleep(max(error.retry_after, 0.1))

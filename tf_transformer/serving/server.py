@@ -1,7 +1,7 @@
 """An HTTP server for one SavedModel: TF Serving's REST paths, and a page for people.
 
-What a client may cost is bounded: the size of a body, the time for one, the rows of a request,
-what may wait, how long, and the number of connections.
+What a client may cost is bounded: the size of a body, the time for one, the rows and tokens of
+a request, what may wait, how long, and the number of connections.
 """
 
 import json
@@ -13,19 +13,21 @@ from dataclasses import dataclass
 from importlib import resources
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.batcher import Batcher, QueueFullError
+from tf_transformer.serving.batcher import QueueFullError
+from tf_transformer.serving.lanes import Lanes
 from tf_transformer.serving.rest import (
     format_response,
     metadata,
     model_status,
     parse_request,
 )
-from tf_transformer.serving.session import BadRequestError, SavedModelSession
+from tf_transformer.serving.session import BadRequestError, ClosedError, SavedModelSession
 
 try:
     import flask
-    import waitress
     from werkzeug.exceptions import HTTPException
+
+    from tf_transformer.serving.listener import Listener
 except ImportError as error:
     raise UserError(
         f"serve needs {error.name}, which is not installed: pip install 'tf-transformer[serve]'"
@@ -43,18 +45,16 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server accepts; sizes in bytes, times in seconds."""
+    """What one server accepts; sizes in bytes, times in seconds. See also `BatchLimits`."""
 
     body_bytes: int = 1 << 20
-    request_rows: int = 32
-    waiting_rows: int = 256
     deadline: float = 30.0
     idle: int = 30
-    connections: int = 128
+    connections: int = 256
 
 
 def make_app(
-    session: SavedModelSession, batcher: Batcher, name: str, version: int, limits: Limits
+    session: SavedModelSession, lanes: Lanes, name: str, version: int, limits: Limits
 ) -> "flask.Flask":
     """The WSGI application of the model `name`."""
     app = flask.Flask(__name__)
@@ -64,7 +64,7 @@ def make_app(
 
     def predict():
         request = parse_request(flask.request.get_data(), session)
-        answer = batcher.submit(request.signature, request.inputs)
+        answer = lanes.submit(request.signature, request.inputs)
         try:
             outputs = answer.result(limits.deadline)
         finally:
@@ -103,8 +103,10 @@ def _explain(error: Exception) -> "flask.Response":
         status, text = error.code, error.description
     elif isinstance(error, BadRequestError):
         status, text = 400, str(error)
-    elif isinstance(error, QueueFullError | CancelledError):
+    elif isinstance(error, QueueFullError):
         status, text = 503, "Too many requests wait already. Try again."
+    elif isinstance(error, ClosedError | CancelledError):
+        status, text = 503, "The server is stopping. Try again."
     elif isinstance(error, DeadlineError):
         status, text = 504, "The answer took too long."
     else:
@@ -112,8 +114,8 @@ def _explain(error: Exception) -> "flask.Response":
     return _reply(json.dumps({"error": text}), status)
 
 
-def make_server(app: "flask.Flask", host: str, port: int, limits: Limits):
-    """A server that listens already; `run()` serves until the process is told to stop.
+def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Listener":
+    """A server that listens already.
 
     "localhost", which often has an IPv6 address too, is 127.0.0.1.
 
@@ -121,16 +123,16 @@ def make_server(app: "flask.Flask", host: str, port: int, limits: Limits):
         UserError: if `host` stands for no address or for several, or the port is taken.
     """
     try:
-        # It tells of every request that waits a moment for a thread.
-        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+        # It tells of every request that waits for a thread, and every wait for a connection.
+        logging.getLogger("waitress").setLevel(logging.ERROR)
         host = "127.0.0.1" if host == "localhost" else host
         _check_host(host, port)
-        return waitress.create_server(
+        return Listener(
             app,
             host=host,
             port=port,
             threads=limits.connections,  # one for each: they wait for the batcher
-            connection_limit=limits.connections,
+            connection_limit=limits.connections + 4,  # with the server's own sockets
             channel_timeout=limits.idle,
             cleanup_interval=max(1, limits.idle // 4),
             max_request_body_size=limits.body_bytes,

@@ -2,18 +2,24 @@
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
+from tf_transformer.serving.versions import check_readable
 
 Arrays = dict[str, np.ndarray]
 
 
 class BadRequestError(ValueError):
     """A request that no model could answer: its message is meant for the client."""
+
+
+class ClosedError(Exception):
+    """The session was closed before the answer was computed."""
 
 
 class SavedModelSession:
@@ -23,12 +29,14 @@ class SavedModelSession:
 
     Attributes:
         signatures: the SignatureDef of each name.
+        tokenizers: the SentencePiece models in the graph, each once.
 
     Raises:
         UserError: if `path` holds no SavedModel that can be loaded.
     """
 
     def __init__(self, path: Path) -> None:
+        check_readable(path)
         load_text_operations()
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph)
@@ -45,11 +53,18 @@ class SavedModelSession:
             for name, signature in sorted(meta.signature_def.items())
             if not name.startswith("__")  # TensorFlow's own: how to initialise
         }
+        self.tokenizers = _tokenizers(meta.graph_def)
+        self._closed = False
 
     def __enter__(self) -> "SavedModelSession":
         return self
 
     def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the model; what is being computed ends with ClosedError."""
+        self._closed = True
         self._session.close()
 
     def run(
@@ -64,6 +79,7 @@ class SavedModelSession:
         Raises:
             BadRequestError: if a name, type or rank is not the signature's.
             TimeoutError: if it takes longer than `timeout` seconds; it is ended then.
+            ClosedError: if the session is closed, or is closed meanwhile.
         """
         definition = self.signature(signature)
         check_names("inputs", inputs, definition.inputs, exactly=True)
@@ -83,6 +99,10 @@ class SavedModelSession:
             raise BadRequestError(reason.splitlines()[0]) from None
         except tf.errors.DeadlineExceededError:
             raise TimeoutError(f"{signature} took more than {timeout:g} s") from None
+        except (tf.errors.CancelledError, RuntimeError):
+            if self._closed:
+                raise ClosedError from None
+            raise
         return dict(zip(names, found, strict=True))
 
     def signature(self, name: str):
@@ -92,6 +112,41 @@ class SavedModelSession:
                 f"There is no signature {name!r}. There are: {', '.join(self.signatures)}."
             )
         return self.signatures[name]
+
+
+def try_signatures(session: SavedModelSession, path: Path) -> None:
+    """Asks each signature of the model in `path` for one small row, which also prepares it.
+
+    Raises:
+        UserError: if one fails: the model could be loaded, and is damaged all the same.
+    """
+
+    def ask(name: str) -> str:
+        inputs = session.signatures[name].inputs
+        try:
+            session.run(name, {key: _small_row(info) for key, info in inputs.items()})
+        except Exception as error:  # whatever it is, a client would get it as well
+            return f"{name}: {str(error).partition(chr(10))[0]}"
+        return ""
+
+    with ThreadPoolExecutor() as pool:  # an executor is built for each, on one core
+        failed = [reason for reason in pool.map(ask, session.signatures) if reason]
+    if failed:
+        raise UserError(
+            f"{path} can be loaded but not used: {failed[0]}. It is damaged: export it again."
+        )
+
+
+def _small_row(info) -> np.ndarray:
+    value = {tf.string: b"a", tf.float32: 0.5}.get(tf.as_dtype(info.dtype), 5)
+    kind = tf.as_dtype(info.dtype).as_numpy_dtype
+    return np.full([1] * len(info.tensor_shape.dim), value, kind)
+
+
+def _tokenizers(graph) -> list[bytes]:
+    functions = [node for function in graph.library.function for node in function.node_def]
+    nodes = [node for node in [*graph.node, *functions] if node.op == "SentencepieceOp"]
+    return list(dict.fromkeys(node.attr["model"].s for node in nodes))
 
 
 def checked(name: str, values: np.ndarray, info) -> np.ndarray:

@@ -1,0 +1,134 @@
+"""Connections that are held open, and how serving ends."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from command_line import ROOT, TF_TRANSFORMER, environment
+
+pytest.importorskip("flask")
+pytest.importorskip("waitress")
+
+import http.client
+
+from tf_transformer.serving.server import Limits, make_app, make_server
+
+PREDICT = "/v1/models/small:predict"
+CONNECTIONS = 8
+
+
+@pytest.fixture
+def listener(session, make_lanes):
+    """A server with few connections, which nothing serves yet."""
+    lanes = make_lanes()
+    limits = Limits(connections=CONNECTIONS, idle=60)
+    listener = make_server(make_app(session, lanes, "small", 1, limits), "localhost", 0, limits)
+    yield listener
+    listener.close()
+    lanes.close()
+
+
+def begin(listener, alive=lambda: True) -> threading.Thread:
+    thread = threading.Thread(target=listener.serve, args=(alive,), daemon=True)
+    thread.start()
+    return thread
+
+
+def connect(port: int, sent: bytes = b"") -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", port), timeout=60)
+    one.sendall(sent)
+    return one
+
+
+def ask(port: int, *texts: str, signature: str = "serving_default") -> int:
+    body = json.dumps({"signature_name": signature, "instances": list(texts)})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("POST", PREDICT, body)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/models/small:pre"], ids=["nothing", "a part"])
+def test_held_connections_give_way_to_new_ones(listener, sent):
+    begin(listener)
+    held = [connect(listener.effective_port, sent) for _ in range(5 * CONNECTIONS)]
+    for one in held[-CONNECTIONS // 2 :]:
+        one.sendall(b"x")  # a byte now and then does not help
+    start = time.monotonic()
+    assert [ask(listener.effective_port, "A dog.") for _ in range(3)] == [200] * 3
+    assert time.monotonic() - start < listener.adj.channel_timeout / 2
+    for one in held:
+        one.close()
+
+
+def test_a_request_under_way_keeps_its_connection(listener):
+    begin(listener)
+    port = listener.effective_port
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(ask, port, "The dog. " * 300, signature="nbest")
+        while not listener.unanswered:
+            assert not slow.done() or slow.result() == 200
+            time.sleep(0.001)
+        held = [connect(port) for _ in range(5 * CONNECTIONS)]
+        assert slow.result(60) == 200
+    for one in held:
+        one.close()
+
+
+def test_a_stop_answers_what_was_taken_and_refuses_the_rest(listener):
+    serving = begin(listener)
+    port = listener.effective_port
+    assert ask(port, "A dog.") == 200
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(ask, port, *["The dog. " * 100] * 8, signature="nbest")
+        while not listener.unanswered and not slow.done():
+            time.sleep(0.001)
+        listener.stop()
+        serving.join(60)
+        listener.drain(60.0)
+        assert slow.result(60) == 200
+    with pytest.raises(ConnectionRefusedError):
+        ask(port, "A dog.")
+
+
+def test_serving_ends_when_nothing_is_computed_any_more(listener):
+    begin(listener, alive=lambda: False).join(10)
+    assert ask_refused_or_unanswered(listener.effective_port)
+
+
+def ask_refused_or_unanswered(port: int) -> bool:
+    """Whether nobody answers within a moment."""
+    with connect(port, b"GET / HTTP/1.0\r\n\r\n") as one:
+        one.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            one.recv(1)
+    return True
+
+
+def test_sigterm_ends_a_slow_computation_after_the_grace(exported):
+    """And says how many requests were not answered; they get 503."""
+    command = [*TF_TRANSFORMER, "serve", str(exported), "--port", "0", "--grace", "0.5"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, env=environment()
+    ) as process, ThreadPoolExecutor() as pool:  # fmt: skip
+        line = process.stdout.readline().decode()
+        port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", line)[1])
+        slow = pool.submit(ask, port, *["The dog. " * 400] * 32, signature="nbest")
+        time.sleep(0.5)
+        assert not slow.done()  # it takes a minute
+        start = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert slow.result(60) == 503
+        assert process.wait(60) == 0
+        assert time.monotonic() - start < 15
+        assert process.stdout.read().decode().splitlines() == [
+            "stopping: requests to answer: 1", "not answered in 0.5 s: 1 requests",
+        ]  # fmt: skip
