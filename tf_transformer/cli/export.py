@@ -16,6 +16,7 @@ from tf_transformer.cli.options import (
     open_run,
 )
 from tf_transformer.errors import UserError
+from tf_transformer.serving.versions import check_readable
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ def export_run(options: argparse.Namespace, base: Path, version: int | None = No
     """Exports what `add_arguments` describes to BASE/VERSION/; returns that folder."""
     from tf_transformer.cli.console import import_tensorflow_quietly
 
+    check_readable(base)
     run = open_run(options.run)
     decoding = decoding_config(options, run)
     with _checkpoint(run, options) as (name, file):

@@ -9,15 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_transformer.decoding.translator import Translator
-from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.module import ServedModel, Signatures
+from tf_transformer.serving.reservation import reserved
 from tf_transformer.serving.selftest import requests, self_test
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.versions import versions
+from tf_transformer.serving.versions import CARD, check_readable
 from tf_transformer.serving.warmup import replay, write_requests
-
-CARD = Path("assets.extra", "model_card.json")
 
 
 def export(
@@ -38,18 +36,13 @@ def export(
         The folder of the new version.
 
     Raises:
-        UserError: if the version exists or cannot be written, a warm-up request fails, or the
-            loaded model translates otherwise than the Python translator. Nothing is published
-            then.
+        UserError: if TensorFlow could not read the folder, the version exists or cannot be
+            written, a warm-up request fails, or the loaded model translates otherwise than the
+            Python translator. Nothing is published then.
     """
-    version = max(versions(base), default=0) + 1 if version is None else version
-    if version < 1:
-        raise UserError(f"--version must be at least 1. Received: {version}.")
-    final = base / str(version)
-    if final.exists():
-        raise UserError(f"{final} exists already. Choose another --version, or none.")
-    # While it is written its name is no number, so TF Serving ignores it.
-    with replacing_folder(final, replace=False) as folder:
+    check_readable(base)
+    with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
+        # While it is written its name is no number, so TF Serving ignores it.
         functions = Signatures(translator).functions()
         _save(ServedModel(translator), folder, functions)
         warm_up = requests(translator)
