@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tf_transformer.data.corpus import read_lines
 from tf_transformer.serving.client import RestClient, ServerError, translate
 
 
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="for each point")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
-    texts = options.text.read_text("utf-8").splitlines()
+    texts = list(read_lines(options.text))
     client = RestClient(options.url, options.name, deadline=60.0)
     translate(client, texts[:8])  # whatever is slow only once
     points = []

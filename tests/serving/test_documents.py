@@ -1,9 +1,15 @@
 """What docs/serving.md and serving/ say of the SavedModel is what it has."""
 
+import argparse
 import re
 
 import pytest
 from command_line import ROOT
+
+from tf_transformer.cli import serve
+from tf_transformer.serving.publish import batching_parameters
+
+SERVING = ROOT / "serving"
 
 
 def test_the_page_names_every_input_and_output(session):
@@ -21,8 +27,61 @@ def test_tf_serving_reads_the_labels():
     config = pytest.importorskip("tensorflow_serving.config.model_server_config_pb2")
     from google.protobuf import text_format
 
-    text = (ROOT / "serving" / "models.config").read_text("utf-8")
+    text = (SERVING / "config" / "models.config").read_text("utf-8")
     (model,) = text_format.Parse(text, config.ModelServerConfig()).model_config_list.config
     versions = set(model.model_version_policy.specific.versions)
     assert set(model.version_labels.values()) <= versions
     assert set(model.version_labels) == {"stable", "canary"}
+
+
+def started_with() -> dict[str, str]:
+    """What each file starts TF Serving with, as text: its flags and what is beside them."""
+    names = ("compose.yaml", "docker-run.sh", "kubernetes.yaml")
+    return {name: (SERVING / name).read_text("utf-8") for name in names}
+
+
+def test_all_files_start_the_server_alike():
+    flag = re.compile(r"--(?:enable|tensorflow|batching|monitoring|model_config|allow)[\w./=]*")
+    flags = {name: set(flag.findall(text)) for name, text in started_with().items()}
+    assert flags["compose.yaml"] == flags["kubernetes.yaml"] > flags["docker-run.sh"]
+    assert "--tensorflow_intra_op_parallelism=2" in flags["docker-run.sh"]
+    for text in started_with().values():
+        assert "tensorflow/serving:2.19.1" in text
+
+
+def test_configuration_is_mounted_as_a_folder():
+    mounted = {"models.config", "monitoring.config", "batching_params.pbtxt"}
+    assert {path.name for path in (SERVING / "config").iterdir()} == mounted
+    for name, text in started_with().items():
+        named = set(re.findall(r"=/config/([\w.]+)", text))
+        assert named == mounted - ({"models.config"} if name == "docker-run.sh" else set())
+    batching = (SERVING / "config" / "batching_params.pbtxt").read_text("utf-8")
+    assert batching == batching_parameters()
+
+
+def test_the_limits_of_containers_agree_with_each_other_and_the_page():
+    yaml = pytest.importorskip("yaml")
+    service = yaml.safe_load((SERVING / "compose.yaml").read_text("utf-8"))["services"]
+    deployment, *_ = yaml.safe_load_all((SERVING / "kubernetes.yaml").read_text("utf-8"))
+    pod = deployment["spec"]["template"]["spec"]
+    assert service["serving"]["mem_limit"] == "6g"
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "2", "memory": "6Gi"}
+    assert service["serving"]["cpus"] == 2
+    assert service["serving"]["stop_grace_period"] == "45s"
+    assert pod["terminationGracePeriodSeconds"] == 45
+    assert "--cpus 2 --memory 6g --stop-timeout 45" in started_with()["docker-run.sh"]
+    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    for said in ("| 6 GB of memory |", "| 2 CPUs, and ", "| 45 s to end |"):
+        assert said in page
+    for one in service.values():
+        assert all(port.startswith("127.0.0.1:") for port in one["ports"])
+        assert re.search(r":v?\d+\.\d+\.\d+$", one["image"])
+        assert not [source for source in one["volumes"] if re.match(r"\.[\w./]*\.\w+:", source)]
+
+
+def test_the_page_tells_of_every_option_of_serve():
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    options = {name for action in parser._actions for name in action.option_strings}
+    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    assert not [name for name in options - {"-h", "--help", "--name"} if f"`{name}" not in page]
