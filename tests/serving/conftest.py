@@ -38,6 +38,16 @@ def exported(translator, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def text_free(translator, tmp_path_factory) -> Path:
+    """As `exported`, without text."""
+
+    def make(folder: Path) -> Path:
+        return export(translator, folder / "ids", card={"description": "ids"}, text=False)
+
+    return made_once(tmp_path_factory, "text-free", make)
+
+
+@pytest.fixture(scope="session")
 def session(exported) -> Iterator[SavedModelSession]:
     with SavedModelSession(exported) as loaded:
         yield loaded

@@ -1,7 +1,7 @@
 /* Loads a SavedModel as TF Serving does, through TensorFlow's C API and without Python, and
  * runs one set of tensors.
  *
- *   serve MODEL OP_LIBRARY (in TENSOR TYPE RANK DIMENSION... VALUE...)... (out TENSOR)...
+ *   serve MODEL OP_LIBRARY|- (in TENSOR TYPE RANK DIMENSION... VALUE...)... (out TENSOR)...
  *
  * TYPE is string (values in hexadecimal after an x), int32 or float. For each output it prints
  * a line: its type, its rank, its dimensions and its values, strings likewise.
@@ -105,7 +105,7 @@ int main(int argc, char **argv) {
   if (argc < 3) return 2;
   _ZN10tensorflow21DisableXlaCompilationEv();
   TF_Status *status = TF_NewStatus();
-  TF_LoadLibrary(argv[2], status);
+  if (strcmp(argv[2], "-")) TF_LoadLibrary(argv[2], status);
   check(status, "the library of operations");
   const char *tags[] = {"serve"};
   TF_Graph *graph = TF_NewGraph();

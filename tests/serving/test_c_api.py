@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.serving.selftest import TEXTS, requests
+from tf_transformer.serving.selftest import TEXTS, requests, source_ids
+from tf_transformer.serving.session import SavedModelSession
 
 COMPILER = sysconfig.get_config_var("CC").split()[0]
 COMPILER = next((name for name in (COMPILER, "gcc", "cc", "clang") if shutil.which(name)), None)
@@ -58,8 +59,8 @@ def parse(line: str) -> np.ndarray:
     return np.array(values, DTYPES[kind]).reshape(*shape)
 
 
-def call(program, exported, definition, inputs):
-    command = [str(program), str(exported), operations()]
+def call(program, exported, definition, inputs, library=None):
+    command = [str(program), str(exported), library or operations()]
     for name, values in inputs.items():
         command += ["in", definition.inputs[name].name, *words(values)]
     for info in definition.outputs.values():
@@ -86,6 +87,22 @@ def test_c_gets_what_python_gets(program, exported, translator, session, signatu
             np.testing.assert_allclose(found, expected[name], atol=1e-4, err_msg=name)
         else:
             assert found.tolist() == expected[name].tolist(), name
+
+
+def test_ids_are_translated_without_any_library_of_operations(
+    program, exported, text_free, translator, session
+):
+    inputs = {"tokens": source_ids(translator, TEXTS)}
+    with SavedModelSession(text_free) as loaded:
+        definition = loaded.signatures["tokens"]
+    done = call(program, text_free, definition, inputs, library="-")
+    assert done.returncode == 0, done.stderr
+    found = dict(zip(definition.outputs, map(parse, done.stdout.splitlines()), strict=True))
+    expected = session.run("tokens", inputs)
+    assert found["tokens"].tolist() == expected["tokens"].tolist()
+    np.testing.assert_allclose(found["score"], expected["score"], atol=1e-4)
+    with_text = call(program, exported, session.signatures["tokens"], inputs, library="-")
+    assert "Sentencepiece" in with_text.stderr  # so the other does without
 
 
 def test_every_signature_is_run(session):

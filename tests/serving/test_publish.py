@@ -74,7 +74,7 @@ def test_weights_are_stored_once(translator, exported):
 def untested(monkeypatch):
     """For tests of files alone: nothing is replayed, and the self-test finds no fault."""
     monkeypatch.setattr(publish, "requests", lambda translator: [])
-    monkeypatch.setattr(publish, "self_test", lambda session, translator: None)
+    monkeypatch.setattr(publish, "self_test", lambda session, translator, text: None)
 
 
 def test_versions_count_up_and_are_never_replaced(translator, untested, tmp_path):

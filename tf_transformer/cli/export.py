@@ -44,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of weights and computation (default: float32); bfloat16 halves the size and may "
         "change translations: evaluate it",
     )
+    parser.add_argument(
+        "--no-text",
+        action="store_true",
+        help="token ids in, token ids out: needs no operation of SentencePiece where it runs, "
+        "and converts to LiteRT",
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="the model's folder")
     parser.add_argument(
         "--version", type=int, metavar="N", help="its number (default: the next free one)"
@@ -51,12 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    path = export_run(options, Path(options.output), options.version)
+    text = not options.no_text
+    path = export_run(options, Path(options.output), options.version, text=text)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
 
 
-def export_run(options: argparse.Namespace, base: Path, version: int | None = None) -> Path:
+def export_run(
+    options: argparse.Namespace, base: Path, version: int | None = None, *, text: bool = True
+) -> Path:
     """Exports what `add_arguments` describes to BASE/VERSION/; returns that folder."""
     from tf_transformer.cli.console import import_tensorflow_quietly
 
@@ -75,7 +84,7 @@ def export_run(options: argparse.Namespace, base: Path, version: int | None = No
             run, file, decoding, precision=precision, shortlist=shortlist
         )
         card = model_card(run, name, file, decoding, precision, shortlist)
-        return export(translator, base, version, card)
+        return export(translator, base, version, card, text=text)
 
 
 @contextmanager

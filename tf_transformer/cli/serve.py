@@ -88,6 +88,7 @@ def command(options: argparse.Namespace) -> None:
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         version = int(path.name) if is_version(path.name) else 1
         with SavedModelSession(path) as session:
+            _require_text(session, path)
             meter = Meter(session, token_limits(path))
             batches = BatchLimits(
                 positions=meter.limits.group,
@@ -169,6 +170,15 @@ def saved_model(path: Path, shortlist: bool = False) -> Iterator[Path]:
                 shortlist=shortlist,
             )
             yield export_run(options, Path(folder) / "model")
+
+
+def _require_text(session, path: Path) -> None:
+    """UserError for an export whose page and REST paths would have nothing to ask."""
+    if set(session.signatures) == {"tokens"}:
+        raise UserError(
+            f"`serve` needs a model that takes text. Received: {path}, exported with "
+            "--no-text. Export it without that option, or serve it with TF Serving."
+        )
 
 
 def _name(given: Path, path: Path) -> str:

@@ -166,13 +166,7 @@ class ForcedDecoder:
             `decoding.max_source_length`, or where learned positions end.
         """
         tokenizer = self.tokenizer
-        tokenize = tokenizer.tokenize_target if target else tokenizer.tokenize
-        return self.close(tokenize(texts), limit)
-
-    def close(
-        self, ids: tf.RaggedTensor, limit: int | None = None
-    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Cuts ids [B, None] and appends EOS; see `encode`."""
+        ids = (tokenizer.tokenize_target if target else tokenizer.tokenize)(texts)
         limit = (limit or self.source_limit) - 1  # and EOS
         cut = ids.row_lengths() > limit
         ends = tf.fill([ids.nrows(), 1], EOS_ID)

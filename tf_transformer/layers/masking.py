@@ -17,7 +17,7 @@ def causal_mask(length):
 def combine_masks(key_mask=None, attention_mask=None):
     """Joins [B, S] and [B or 1, T, S] into a mask for [B, H, T, S] scores, or None."""
     if key_mask is not None:
-        key_mask = ops.cast(key_mask, "bool")[:, None, None, :]
+        key_mask = ops.expand_dims(ops.cast(key_mask, "bool"), (1, 2))
     if attention_mask is not None:
         attention_mask = ops.cast(attention_mask, "bool")[:, None, :, :]
     if key_mask is None or attention_mask is None:

@@ -221,7 +221,7 @@ class Transformer(TokenModel):
         ]
         return {
             "memory": memory,
-            "memory_mask": padding_mask(source)[:, None, None, :],
+            "memory_mask": ops.expand_dims(padding_mask(source), (1, 2)),
             "past": past,
         }
 
@@ -279,6 +279,6 @@ def _embeddings(arguments, policy):
 
 def _own_history(ancestry, width):
     """Which cached rows (step t, slot j) a beam may see: [B, W, t] -> [B, 1, W, t * W]."""
-    own = ops.equal(ancestry[..., None], ops.arange(width, dtype="int32"))  # [B, W, t, W]
+    own = ops.equal(ops.expand_dims(ancestry, -1), ops.arange(width, dtype="int32"))
     batch, beams, steps = ops.shape(ancestry)
     return ops.reshape(own, (batch, 1, beams, steps * width))

@@ -50,7 +50,7 @@ def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int
             ),
             parallel_iterations=1,
         )
-        back = tf.math.invert_permutation(order)
+        back = tf.argsort(order)  # the inverse, in an operation that LiteRT has
         return tf.nest.map_structure(lambda result: tf.gather(result, back), results)
 
     return tf.function(grouped, input_signature=specs, autograph=False)
@@ -85,4 +85,5 @@ def _append(before: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
         return tf.pad(tensor, tf.stack([tf.zeros_like(missing), missing], axis=1))
 
     both = tf.concat([widened(before), widened(more)], axis=0)
-    return tf.ensure_shape(both, before.shape)
+    both.set_shape(before.shape)  # LiteRT has no `ensure_shape` of a shape known in part
+    return both

@@ -9,61 +9,61 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID
+from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.search import Hypotheses, length_penalty
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.serving.groups import in_groups
-
-Outputs = dict[str, tf.Tensor]
-
-_IDS = tf.TensorSpec([None, None], tf.int32)
+from tf_transformer.serving.token_signature import (
+    IDS,
+    Outputs,
+    TokenSignature,
+    exported,
+    longest,
+)
 
 
 class ServedModel(tf.Module):
-    """What the signatures capture: the model's variables and the tokenizer."""
+    """What the signatures capture: the model's variables and, for text, the tokenizer."""
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Translator, text: bool = True) -> None:
         super().__init__(name="translator")
-        self.tokenizer = translator.tokenizer
+        if text:
+            self.tokenizer = translator.tokenizer
         # Keras's own objects would be written with a second copy of every weight.
         self.weights = [variable.value for variable in translator.model.trainable_variables]
 
 
-class Signatures:
-    """The signatures as TensorFlow functions, which share the two searches and the scorer.
+class Signatures(TokenSignature):
+    """All signatures as TensorFlow functions, which share the two searches and the scorer.
 
     Args:
         translator: what to serve; its `num_hypotheses` is not used.
     """
 
     def __init__(self, translator: Translator) -> None:
-        self._translator = translator
+        super().__init__(translator)
         self._tokenizer = translator.tokenizer
-        decoding = translator.decoding
+        decoding, positions = translator.decoding, self._positions
         every = translator.with_decoding(decoding, decoding.beam_size)
-        positions = decoding.batch_tokens // decoding.beam_size
-        # Functions of their own, so that the graph holds each of them once.
-        self._best = in_groups(translator.search, [_IDS], positions)
         self._n_best = in_groups(
             lambda source, alpha, prefix, max_lengths: every.search(
                 source, alpha=alpha, prefix=prefix, max_lengths=max_lengths
             ),
-            [_IDS, tf.TensorSpec([None]), _IDS, tf.TensorSpec([None], tf.int32)],
+            [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)],
             positions,
         )
-        self._log_probs = in_groups(translator.log_probs, [_IDS, _IDS], positions)
-        self._attend = in_groups(self._weights_and_nearest, [_IDS, _IDS], positions)
+        self._log_probs = in_groups(translator.log_probs, [IDS, IDS], positions)
+        self._attend = in_groups(self._weights_and_nearest, [IDS, IDS], positions)
 
     def functions(self) -> dict[str, Callable]:
         """A function for each signature name."""
-        text, integer = tf.string, tf.int32
-        options = {"alpha": tf.float32, "max_length": integer, "prefix": text}
-        return {
+        text = tf.string
+        options = {"alpha": tf.float32, "max_length": tf.int32, "prefix": text}
+        return super().functions() | {
             "serving_default": _signature(self.translate, text=text),
             "nbest": _signature(self.n_best, text=text),
             "with_options": _signature(self.with_options, text=text, **options),
-            "tokens": _shared(self.tokens, tf.TensorSpec([None, None], integer, "tokens")),
             "attention": _signature(self.attention, text=text),
             "score": _signature(self.score, source=text, target=text),
         }
@@ -125,21 +125,6 @@ class Signatures:
             "count": tf.where(blank, 1, count),
         }
 
-    def tokens(self, tokens: tf.Tensor) -> Outputs:
-        """Source ids [B, S] to the ids of the best translation of each."""
-        source, cut = self._translator.close(_known_ids(tokens, self._tokenizer.vocab_size))
-        found = self._best(source.to_tensor(PAD_ID))
-        blank = _is_blank(source)
-        size = tf.where(blank, 1, found.lengths[:, 0])
-        ids = found.tokens[:, 0, : _longest(size)]
-        ended = tf.where(tf.range(tf.shape(ids)[1]) == 0, EOS_ID, PAD_ID)
-        return {
-            "tokens": tf.where(blank[:, tf.newaxis], ended, ids),
-            "score": tf.where(blank, 0.0, found.scores[:, 0]),
-            "num_tokens": size,
-            "source_cut": cut,
-        }
-
     def attention(self, text: tf.Tensor) -> Outputs:
         """Strings [B] to the best translation of each, and what it attends to.
 
@@ -149,7 +134,7 @@ class Signatures:
         source, cut = self._translator.encode(text)
         ids = source.to_tensor(PAD_ID)  # [B, S]
         found = self._best(ids)
-        target = found.tokens[:, 0, : _longest(found.lengths[:, 0])]  # [B, T]
+        target = found.tokens[:, 0, : longest(found.lengths[:, 0])]  # [B, T]
         weights, nearest = self._attend(ids, target)
         blank = _is_blank(source)
         real = (target != PAD_ID) & ~blank[:, tf.newaxis]
@@ -191,36 +176,15 @@ class Signatures:
         }
 
 
-def _shared(function: Callable, *specs: tf.TensorSpec) -> Callable:
-    return tf.function(function, input_signature=specs, autograph=False)
-
-
 def _signature(method: Callable[..., Outputs], **types: tf.DType) -> Callable:
     """A TensorFlow function of vectors with these names."""
     specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
-    return _shared(
+    return exported(
         lambda *vectors: method(*(tf.ensure_shape(vector, [None]) for vector in vectors)),
         *specs,
     )
 
 
-def _longest(sizes: tf.Tensor) -> tf.Tensor:
-    """The largest of sizes [B]; 0 if there is none, of which the maximum is negative."""
-    return tf.maximum(tf.reduce_max(sizes), 0)
-
-
 def _is_blank(source: tf.RaggedTensor) -> tf.Tensor:
     """bool [B]: whether a text is EOS alone."""
     return source.row_lengths() == 1
-
-
-def _known_ids(ids: tf.Tensor, vocab_size: int) -> tf.RaggedTensor:
-    """The ids [B, S] before the first EOS or PAD, UNK in place of those not in the vocabulary.
-
-    What follows EOS is never read: a server that pads requests to one width fills with what
-    it likes.
-    """
-    ids = tf.ensure_shape(ids, [None, None])
-    ended = tf.cumsum(tf.cast((ids == EOS_ID) | (ids == PAD_ID), tf.int32), axis=1) > 0
-    known = (ids >= 0) & (ids < vocab_size)
-    return tf.ragged.boolean_mask(tf.where(known, ids, UNK_ID), ~ended)

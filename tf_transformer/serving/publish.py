@@ -8,14 +8,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.module import ServedModel, Signatures
 from tf_transformer.serving.reservation import reserved
 from tf_transformer.serving.selftest import requests, self_test
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.token_signature import TokenSignature
 from tf_transformer.serving.versions import CARD, check_readable
 from tf_transformer.serving.warmup import replay, write_requests
+
+TOKENIZER = Path("assets.extra", "tokenizer.model")  # beside a model that has none inside
 
 
 def export(
@@ -23,6 +27,8 @@ def export(
     base: Path,
     version: int | None = None,
     card: dict[str, Any] | None = None,
+    *,
+    text: bool = True,
 ) -> Path:
     """Writes BASE/VERSION/ after a self-test of the loaded model.
 
@@ -31,6 +37,8 @@ def export(
         base: the model's folder, as TF Serving watches it; its name is the model's.
         version: its number; the next free one by default.
         card: what to say of the model in assets.extra/model_card.json.
+        text: whether the model takes text. Otherwise it takes ids alone and needs no
+            operation beyond TensorFlow's own; its tokenizer is then beside it.
 
     Returns:
         The folder of the new version.
@@ -43,16 +51,29 @@ def export(
     check_readable(base)
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
         # While it is written its name is no number, so TF Serving ignores it.
-        functions = Signatures(translator).functions()
-        _save(ServedModel(translator), folder, functions)
-        warm_up = requests(translator)
+        signatures = Signatures if text else TokenSignature
+        functions = signatures(translator).functions()
+        _save(ServedModel(translator, text), folder, functions)
+        warm_up = [each for each in requests(translator) if each.signature in functions]
         write_requests(folder, base.name, warm_up)
         write_text(folder / "batching_params.pbtxt", batching_parameters())
-        write_text(folder / CARD, json.dumps(card or {}, indent=2, ensure_ascii=False) + "\n")
+        card = (card or {}) | ({} if text else _tokens_beside(translator, folder))
+        write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
         with SavedModelSession(folder) as session:
             replay(session, warm_up)
-            self_test(session, translator)
+            self_test(session, translator, text)
     return final
+
+
+def _tokens_beside(translator: Translator, folder: Path) -> dict[str, Any]:
+    """Copies the tokenizer beside a model without one; returns the card's entry for its ids."""
+    translator.tokenizer.copy(folder / TOKENIZER)
+    tokens = {
+        "vocab_size": translator.model.vocab_size,
+        "max_source_tokens": translator.source_limit,  # EOS counted
+        "ids": {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
+    }
+    return {"tokens": tokens}
 
 
 def batching_parameters() -> str:

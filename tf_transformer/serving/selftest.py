@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,20 +70,32 @@ def source_ids(translator: Translator, texts: Sequence[Text]) -> np.ndarray:
     return translator.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
 
 
-def self_test(session: SavedModelSession, translator: Translator) -> None:
-    """Raises UserError unless all outputs of all signatures are the translator's."""
-    for what, text, expected, received in comparisons(session, translator):
+def self_test(session: SavedModelSession, translator: Translator, text: bool = True) -> None:
+    """Raises UserError unless all outputs of all signatures are the translator's.
+
+    Args:
+        session: the exported model.
+        translator: what it was exported from.
+        text: whether the model takes text, or ids alone.
+    """
+    for what, source, expected, received in comparisons(session, translator, text):
         if not agree(expected, received):
             raise UserError(
-                f"The exported model failed its self-test, {what} of {text!r}: expected "
+                f"The exported model failed its self-test, {what} of {source!r}: expected "
                 f"{expected!r}, received {received!r}. Nothing was published."
             )
 
 
-def comparisons(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
-    """What the session answers beside what the translator says."""
-    for check in (_best_and_all, _with_options, _tokens_and_attention, _score):
-        yield from check(session, translator)
+def comparisons(
+    session: SavedModelSession, translator: Translator, text: bool = True
+) -> Iterator[Comparison]:
+    """What the session answers beside what the translator says; arguments of `self_test`."""
+    found = _searched(translator)
+    yield from _tokens(session, found)
+    if text:
+        yield from _attention(session, translator, found)
+        for check in (_best_and_all, _with_options, _score):
+            yield from check(session, translator)
 
 
 def agree(expected: Value, received: Any) -> bool:
@@ -174,31 +186,48 @@ def _hypotheses(
             yield f"{signature}: translations", text, value, received
 
 
-def _tokens_and_attention(
-    session: SavedModelSession, translator: Translator
-) -> Iterator[Comparison]:
-    """Both of one search; a blank text is not translated."""
+class _Searched(NamedTuple):
+    """The best translation of each text, as ids; a blank text is not translated."""
+
+    texts: list[Text]
+    source: np.ndarray  # int32 [B, S]
+    target: np.ndarray  # int32 [B, T]
+    sizes: list[int]  # of the targets; 0 for a blank text, whose target is EOS
+    scores: list[float]
+
+
+def _searched(translator: Translator) -> _Searched:
     texts = _texts(translator)
     ids = source_ids(translator, texts)
-    real = (ids[:, 0] != EOS_ID).tolist()
+    real = ids[:, 0] != EOS_ID
     found = _compiled(translator.search, ids)
-    sizes = np.where(real, found.lengths[:, 0], 1).tolist()
-    target = np.where(np.array(real)[:, None], found.tokens[:, 0, : max(sizes)], EOS_ID)
-    expected = {
-        "tokens": [row[:size].tolist() for row, size in zip(target, sizes, strict=True)],
-        "score": np.where(real, found.scores[:, 0], 0.0).tolist(),
-        "num_tokens": sizes,
-        "source_cut": [False] * len(texts),
-    }
-    yield from _compare("tokens", texts, expected, session.run("tokens", {"tokens": ids}))
+    sizes = np.where(real, found.lengths[:, 0], 0).tolist()
+    target = np.where(real[:, None], found.tokens[:, 0, : max(sizes)], EOS_ID)
+    scores = np.where(real, found.scores[:, 0], 0.0).tolist()
+    return _Searched(texts, ids, target, sizes, scores)
 
-    answer = session.run("attention", {"text": _strings(texts)})
-    sizes = [size * is_real for size, is_real in zip(sizes, real, strict=True)]
-    expected = _attention(translator, ids, target, sizes)
-    yield from _compare("attention", texts, expected, answer)
+
+def _tokens(session: SavedModelSession, found: _Searched) -> Iterator[Comparison]:
+    sizes = [size or 1 for size in found.sizes]
+    expected = {
+        "tokens": [row[:size].tolist() for row, size in zip(found.target, sizes, strict=True)],
+        "score": found.scores,
+        "num_tokens": sizes,
+        "source_cut": [False] * len(sizes),
+    }
+    answer = session.run("tokens", {"tokens": found.source})
+    yield from _compare("tokens", found.texts, expected, answer)
 
 
 def _attention(
+    session: SavedModelSession, translator: Translator, found: _Searched
+) -> Iterator[Comparison]:
+    answer = session.run("attention", {"text": _strings(found.texts)})
+    expected = _weights_and_pieces(translator, found.source, found.target, found.sizes)
+    yield from _compare("attention", found.texts, expected, answer)
+
+
+def _weights_and_pieces(
     translator: Translator, ids: np.ndarray, target: np.ndarray, sizes: list[int]
 ) -> dict[str, Sequence[Value]]:
     """The outputs of `attention` for ids [B, S] and [B, T], the latter of so many tokens."""
