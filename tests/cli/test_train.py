@@ -127,3 +127,29 @@ def test_a_vocabulary_made_once_serves_several_runs(trained_run, tmp_path, capsy
     assert "training a tokenizer" not in capsys.readouterr().out
     assert (run / "tokenizer.model").read_bytes() == model.read_bytes()
     assert Run.open(run).config.model.vocab_size == 500
+
+
+def test_a_presets_vocabulary_is_lowered_to_what_the_built_in_corpus_has(tmp_path, capsys):
+    """`--model big` asks for 37,000 pieces."""
+    sizes = ("num_layers=1", "d_model=16", "d_ff=16")
+    settings = [word for each in sizes for word in ("--set", f"model.{each}")]
+    command = ["train", "--model", "big", "--batch-tokens", "1024", *settings]
+    session = [*command, "--output", str(tmp_path / "run"), "--stop-after", "1 steps"]
+    pattern = r"vocabulary: ([\d,]+) pieces instead of the preset's 37,000: .+ has no more\n"
+    outputs = []
+    for _ in range(2):
+        assert main(session) == 0
+        outputs.append(capsys.readouterr().out)
+    (size,) = {re.search(pattern, out)[1] for out in outputs}
+    assert "going on from step 1\n" in outputs[1]
+    assert f"{Run.open(tmp_path / 'run').config.model.vocab_size:,}" == size
+    size = int(size.replace(",", ""))
+    explicit = ["--set", f"model.vocab_size={size + 1}", "--output", str(tmp_path / "other")]
+    assert main([*command, *explicit]) == 1
+    assert f"`vocab_size` must be at most {size}" in capsys.readouterr().err
+
+
+def test_the_vocabulary_of_own_text_is_not_lowered(trained_run, tmp_path, capsys):
+    options = [each.replace("vocab_size=600", "d_model=16") for each in trained_run.options]
+    assert main(["train", "--model", "base", *options, "--output", str(tmp_path / "run")]) == 1
+    assert "error: `vocab_size` must be at most" in capsys.readouterr().err

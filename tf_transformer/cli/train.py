@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,19 @@ def _with_task(config: Config, name: str | None) -> Config:
     return dataclasses.replace(config, task=name).replace(best_by)
 
 
+@dataclass(frozen=True)
+class Allowed:
+    """Differences that are announced instead of refused.
+
+    Attributes:
+        new_data: other training text than the run has been trained on.
+        smaller_vocabulary: fewer pieces than configured, where the text has no more.
+    """
+
+    new_data: bool = False
+    smaller_vocabulary: bool = False
+
+
 def command(options: argparse.Namespace) -> int:
     config = configure(options)
     output = Path(options.output or f"runs/{options.model}")
@@ -148,9 +162,8 @@ def command(options: argparse.Namespace) -> int:
     alone = locked(output) if devices.is_chief() else nullcontext()
     try:
         with Stopper(budget) as stopper, alone, devices.lost_workers_explained():
-            run, result = train_run(
-                config, output, options.devices, stopper, options.accept_new_data
-            )
+            allowed = Allowed(options.accept_new_data, _may_lower_vocabulary(config, options))
+            run, result = train_run(config, output, options.devices, stopper, allowed)
             if result:
                 _report(run, result)
     except Interrupted as stop:
@@ -161,14 +174,29 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
+def _may_lower_vocabulary(config: Config, options: argparse.Namespace) -> bool:
+    """Whether its size is the preset's own, and the text is the built-in corpus."""
+    data = config.data
+    explicit = any(each.split("=")[0].strip() == "model.vocab_size" for each in options.set)
+    built_in = config.task == "translation" and not (data.train or data.tokenizer)
+    return built_in and not explicit
+
+
 def train_run(
     config: Config,
     output: Path,
     num_devices: int | None,
     stopper: Stopper,
-    accept_new_data: bool = False,
+    allowed: Allowed = Allowed(),  # noqa: B008 (it is frozen)
 ):
     """Trains to the end, or goes on to it.
+
+    Args:
+        config: of the run.
+        output: its directory.
+        num_devices: see `devices.make_strategy`.
+        stopper: ends training early.
+        allowed: what may differ from the run or the configuration.
 
     Returns:
         The run, and the task's result (None of a worker that is not the chief).
@@ -183,7 +211,7 @@ def train_run(
     strategy = devices.make_strategy(num_devices)
     stopper.listen()
     with devices.chief_first(strategy):
-        run, task = _prepare(config, output, devices.is_chief(), accept_new_data)
+        run, task = _prepare(config, output, devices.is_chief(), allowed)
         if devices.is_chief():
             _warn(task, strategy.num_replicas_in_sync, config)
     logger.info("device: %s", devices.describe(strategy))
@@ -191,22 +219,56 @@ def train_run(
     return run, trainer.train()
 
 
-def _prepare(config: Config, output: Path, is_chief: bool, accept_new_data: bool):
+def _prepare(config: Config, output: Path, is_chief: bool, allowed: Allowed):
     """The run directory and the task with its data, which only the chief writes."""
-    from tf_transformer.cli.progress import Progress
-    from tf_transformer.data.tokenizer import Tokenizer
+    from tf_transformer.data.tokenizer import Tokenizer, VocabularyTooLarge
     from tf_transformer.resume import open_for_training
     from tf_transformer.run import Run
 
     if config.data.tokenizer:
         size = Tokenizer(Path(config.data.tokenizer)).vocab_size
         config = config.replace({"model.vocab_size": size})
-    run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
-    with Progress() as progress:
-        record = task_named(config.task).record()
-        task = record.prepare(run, progress, may_encode=is_chief)
+    if allowed.smaller_vocabulary and (size := _trained_vocab_size(output)):
+        config = _lowered(config, size, "this run has no more")
+    run = open_for_training(output, config, allowed.new_data) if is_chief else Run.open(output)
+    try:
+        task = _task_of(run, is_chief)
+    except VocabularyTooLarge as error:
+        if not allowed.smaller_vocabulary:
+            raise
+        config = _lowered(config, error.largest, "the built-in corpus has no more")
+        run = open_for_training(output, config, allowed.new_data)
+        task = _task_of(run, is_chief)
     logger.info("%s", task.describe())
     return run, task
+
+
+def _task_of(run, is_chief: bool):
+    from tf_transformer.cli.progress import Progress
+
+    with Progress() as progress:
+        record = task_named(run.config.task).record()
+        return record.prepare(run, progress, may_encode=is_chief)
+
+
+def _trained_vocab_size(output: Path) -> int | None:
+    """That of a run whose training has begun."""
+    from tf_transformer.run import Run
+
+    if not (output / "config.json").exists():
+        return None
+    run = Run.open(output)
+    return run.config.model.vocab_size if run.checkpoints.state_steps() else None
+
+
+def _lowered(config: Config, size: int, why: str) -> Config:
+    """The configuration with at most `size` pieces, which is said."""
+    before = config.model.vocab_size
+    if before <= size:
+        return config
+    line = "vocabulary: %s pieces instead of the preset's %s: %s"
+    logger.info(line, f"{size:,}", f"{before:,}", why)
+    return config.replace({"model.vocab_size": size})
 
 
 def _warn(task, replicas: int, config: Config) -> None:

@@ -94,10 +94,7 @@ def _sample(lines: Iterable[str], size: int) -> list[str]:
 def _explain(message: str, vocab_size: int) -> UserError:
     received = f"Received: vocab_size={vocab_size}."
     if match := re.search(r"too high.*<= (\d+)", message):
-        return UserError(
-            f"`vocab_size` must be at most {match[1]}, all the pieces that this text has. "
-            f"{received} Use --set model.vocab_size={match[1]} or less."
-        )
+        return VocabularyTooLarge(int(match[1]), vocab_size)
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UserError(
             f"`vocab_size` must be at least {match[1]}, for the characters of this text, the "
@@ -105,6 +102,17 @@ def _explain(message: str, vocab_size: int) -> UserError:
             "rare characters out: 0.9995 is usual for Chinese and Japanese."
         )
     return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
+
+
+class VocabularyTooLarge(UserError):
+    """The error of a text that has fewer pieces than were asked for: at most `largest`."""
+
+    def __init__(self, largest: int, vocab_size: int) -> None:
+        self.largest = largest
+        super().__init__(
+            f"`vocab_size` must be at most {largest}, all the pieces that this text has. "
+            f"Received: vocab_size={vocab_size}. Use --set model.vocab_size={largest} or less."
+        )
 
 
 class Tokenizer(tf.Module):
