@@ -138,6 +138,15 @@ def test_the_estimate_is_the_mean_step_times_the_steps_left(caplog):
     assert caplog.messages == ["2,000 steps to go, about 1 h 7 min"]
 
 
+def test_long_steps_are_estimated_as_soon_as_there_are_two_minutes_of_them(caplog):
+    """A step of the paper's big model takes minutes on a CPU."""
+    caplog.set_level("INFO", "tf_transformer")
+    watched = Watched(steps=100_000)
+    for step in (1, 2, 3):
+        watched.watch._estimate(step, 320.0 if step == 1 else 200.0)
+    assert caplog.messages == ["99,998 steps to go, about 231 days"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -149,6 +158,7 @@ def test_the_estimate_is_the_mean_step_times_the_steps_left(caplog):
         (12 * 60, "12 min"),
         (200 * 60, "3 h 20 min"),
         (49 * 3_600, "49 h 0 min"),
+        (1_000 * 24 * 3_600, "1,000 days"),
     ],
 )
 def test_a_duration_is_told_in_its_largest_units(seconds, text):

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 # In a row under loss scaling, which halves the scale each time: what still overflows then
 # does so at any scale.
 MOST_SKIPPED = 200
-STEPS_BEFORE_ESTIMATE = 50
+# Of what is left: after so many steps, or after so many seconds of steps but the first.
+STEPS_BEFORE_ESTIMATE, SECONDS_BEFORE_ESTIMATE = 50, 120
 
 
 class ProgressBar(keras.callbacks.Callback):
@@ -102,6 +103,7 @@ class StepWatch(keras.callbacks.Callback):
         self.save = save
         self.steps_now = 0
         self.seconds_now = 0.0
+        self.is_estimated = False
         self.skipped = 0
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -146,15 +148,20 @@ class StepWatch(keras.callbacks.Callback):
         self.steps_now += 1
         if self.steps_now > 1:
             self.seconds_now += seconds
-        if self.steps_now == STEPS_BEFORE_ESTIMATE:
-            left = self.training.steps - step
-            mean = self.seconds_now / (self.steps_now - 1)
-            logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
+        many = self.steps_now >= STEPS_BEFORE_ESTIMATE
+        if self.is_estimated or not (many or self.seconds_now >= SECONDS_BEFORE_ESTIMATE):
+            return
+        self.is_estimated = True
+        left = self.training.steps - step
+        mean = self.seconds_now / (self.steps_now - 1)
+        logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
 
 
 def duration(seconds: float) -> str:
-    """Such as "3 h 20 min", "12 min" or "40 s"."""
+    """Such as "120 days", "3 h 20 min", "12 min" or "40 s"."""
     minutes = round(seconds / 60)
+    if minutes >= 100 * 60:
+        return f"{round(minutes / (24 * 60)):,} days"
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min" if minutes else f"{round(seconds)} s"
