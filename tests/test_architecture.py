@@ -75,6 +75,7 @@ MAY_IMPORT = {
     "training.npz": ["errors", "files"],
     "training.selection": ["training.checkpoints", "training.evaluation"],
     "training.memory": ["config"],
+    "training.parts": ["config", "errors", "training.devices", "training.memory"],
     "training.cost": ["config", "paper"],
     "checksums": ["data.texts", "errors", "files"],
     "records": ["errors", "files"],
@@ -95,7 +96,9 @@ MAY_IMPORT = {
     ],
     "tasks.parallel_text": ["config", "errors", "files"],
     "tasks.transfer": ["config", "errors", "run"],
-    "diagnosis": ["config", "data", "tasks.sequences", "training.memory"],
+    "diagnosis": [
+        "config", "data", "tasks.sequences", "training.memory", "training.parts",
+    ],
     "tasks.linearisation": ["evaluation.trees"],
     "heads": [
         "data.tokenizer", "decoding.translator", "errors", "evaluation.bleu", "files", "models",

@@ -1,5 +1,6 @@
 """The short and the long form of the diagnosis, on a run and on the built-in corpus."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_the_short_form_looks_at_a_part_of_a_large_corpus(task, monkeypatch):
     [
         ({"model__vocab_size": 700}, "vocabulary: the tokenizer has 600"),
         ({"data__max_length": 16}, "filters: "),
-        ({"training__batch_tokens": 10**9}, "memory: "),
+        ({"training__batch_tokens": 10**9, "training__max_tokens_per_device": 0}, "memory: "),
     ],
 )
 def test_what_the_settings_make_wrong_is_found_at_the_start(
@@ -115,15 +116,17 @@ def ram(monkeypatch):
 
 
 def test_the_papers_batch_does_not_fit_a_small_machine_and_parts_of_it_do(ram):
+    """Parts are the default: only who switches them off, or wants larger ones, is warned."""
     ram(8e9)
     config = PRESETS["base"]
     finding = memory_finding(config, [longest_shape(config)])
-    assert finding.warning and "the RAM has 8 GB" in finding.text
-    parts = int(finding.text.split("--max-tokens-per-device ")[1].split()[0])
-    advised = config.replace({"training.max_tokens_per_device": parts})
-    assert not memory_finding(advised, [longest_shape(config)]).warning
-    more = config.replace({"training.max_tokens_per_device": 4 * parts})
-    assert memory_finding(more, [longest_shape(config)]).warning
+    assert not finding.warning
+    parts = int(re.match(r"in parts of ([\d,]+) about", finding.text)[1].replace(",", ""))
+    for wrong in (0, 8 * parts):
+        forced = config.replace({"training.max_tokens_per_device": wrong})
+        finding = memory_finding(forced, [longest_shape(config)])
+        assert finding.warning and "the RAM has 8 GB" in finding.text
+        assert f"Leave --max-tokens-per-device {wrong} out: parts of {parts:,}" in finding.text
 
 
 def test_a_model_that_is_too_large_in_parts_too_says_so(ram):
@@ -142,7 +145,9 @@ def test_the_largest_shape_counts(ram):
 
 
 def test_gpus_have_memory_of_their_own_and_parts_of_a_cpu_have_not(ram):
-    config = PRESETS["base"].replace({"training.batch_tokens": 2_048})
+    config = PRESETS["base"].replace(
+        {"training.batch_tokens": 2_048, "training.max_tokens_per_device": 0}
+    )
     total = estimate_memory(config.model, 4, 256).total
     ram(1.2 * total, "GPU")
     assert not memory_finding(config, [(8, 256)], replicas=2).warning

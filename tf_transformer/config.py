@@ -127,7 +127,8 @@ class TrainingConfig:
     """The recipe (paper 5). `batch_tokens` counts the positions of one side of a batch.
 
     A batch is that of one update, whatever the devices; a device computes at most
-    `max_tokens_per_device` positions at once, if that is not 0, and adds up the gradients.
+    `max_tokens_per_device` positions at once and adds up the gradients. None chooses it by the
+    memory of the device (`training.parts`), 0 always computes the whole batch at once.
 
     `evaluate_every` (steps) sets when the dev set is measured and the weights are kept: the
     best by `best_by` and the newest `keep_last`; the mean of the last `average_last` is tried
@@ -141,7 +142,7 @@ class TrainingConfig:
 
     steps: int = 100_000
     batch_tokens: int = 25_000
-    max_tokens_per_device: int = 0
+    max_tokens_per_device: int | None = None
     warmup_steps: int = 4_000
     learning_rate_scale: float = 1.0
     beta_1: float = 0.9
@@ -165,9 +166,12 @@ class TrainingConfig:
         for name in ("steps", "batch_tokens", "warmup_steps", "evaluate_every", "average_last"):
             value = getattr(self, name)
             require(value >= 1, f"training.{name}", "at least 1", value)
-        for name in ("clip_norm", "patience", "seed", "max_tokens_per_device"):
+        for name in ("clip_norm", "patience", "seed"):
             value = getattr(self, name)
             require(value >= 0, f"training.{name}", "0 or more", value)
+        parts = self.max_tokens_per_device
+        require(parts is None or parts >= 0, "training.max_tokens_per_device",
+                "0 or more, or None", parts)  # fmt: skip
         require(self.seed < 2**32, "training.seed", "below 2**32", self.seed)
         for name in ("beta_1", "beta_2", "label_smoothing", "ema_decay"):
             value = getattr(self, name)

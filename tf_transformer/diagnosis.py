@@ -1,5 +1,6 @@
 """What `tf-transformer doctor` and the start of a training look for, put together."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from tf_transformer.config import Config, DataConfig
@@ -8,13 +9,8 @@ from tf_transformer.data.batching import bucket_boundaries
 from tf_transformer.data.findings import Finding
 from tf_transformer.data.survey import Survey, take_survey
 from tf_transformer.tasks.sequences import SequenceTask, resolve_files
-from tf_transformer.training.memory import (
-    PROCESS_BYTES,
-    MemoryEstimate,
-    device_memory,
-    estimate_memory,
-    gigabytes,
-)
+from tf_transformer.training.memory import PROCESS_BYTES, device_memory, gigabytes
+from tf_transformer.training.parts import Workload, choose_size
 
 QUICK_PAIRS = 50_000  # of the training text that a training looks at when it starts
 
@@ -145,51 +141,21 @@ def memory_finding(
         replicas: devices that share a batch.
         num_classes: of a model that classifies; 0 of one that writes.
     """
-    device, available = device_memory()
-
-    def estimated(positions: int | None) -> MemoryEstimate:
-        return _largest(config, shapes, replicas, positions, num_classes)
-
-    limit = config.training.max_tokens_per_device or None
-    largest = estimated(limit)
+    device, available = memory = device_memory()
+    work = Workload(config, shapes, replicas, num_classes=num_classes)
+    size = choose_size(work, memory)
+    parts = f"in parts of {size:,} " if work.has_parts(size) else ""
     process = f" and {gigabytes(PROCESS_BYTES)} the process itself" if device == "RAM" else ""
-    text = f"about {largest}{process}; the {device} has {gigabytes(available)}"
-    if _needed(largest, device, replicas) <= available:
+    needed = f"{parts}about {work.estimate(size)}{process}"
+    text = f"{needed}; the {device} has {gigabytes(available)}"
+    if work.needed(size, device) <= available:
         return Finding("memory", text)
-    limit = largest.rows * largest.length // 2
-    while limit >= largest.length:
-        smaller = estimated(limit)
-        if _needed(smaller, device, replicas) <= available:
-            advice = f"--max-tokens-per-device {limit} fits, with the same result, but slower."
-            return Finding("memory", f"{text}. {advice}", warning=True)
-        limit //= 2
+    chosen = config.replace({"training.max_tokens_per_device": None})
+    other = choose_size(dataclasses.replace(work, config=chosen), memory)
     advice = "No part of a batch fits: take a smaller model or data.max_length."
-    return Finding("memory", f"{text}. {advice}", warning=True)
-
-
-def _largest(
-    config: Config,
-    shapes: Sequence[tuple[int, int]],
-    replicas: int,
-    positions: int | None,
-    num_classes: int,
-) -> MemoryEstimate:
-    estimates = [
-        estimate_memory(
-            config.model,
-            rows,
-            length,
-            precision=config.training.precision,
-            moving_average=config.training.ema_decay > 0,
-            replicas=replicas,
-            positions=positions,
-            num_classes=num_classes,
+    if work.needed(other, device) <= available:
+        advice = (
+            f"Leave --max-tokens-per-device {size} out: parts of {other:,} would be chosen, "
+            "with the same result."
         )
-        for rows, length in shapes
-    ]
-    return max(estimates, key=lambda estimate: estimate.total)
-
-
-def _needed(estimate: MemoryEstimate, device: str, replicas: int) -> int:
-    """Of one device; a CPU that is split into replicas has the RAM only once."""
-    return estimate.total * replicas + PROCESS_BYTES if device == "RAM" else estimate.total
+    return Finding("memory", f"{text}. {advice}", warning=True)

@@ -73,7 +73,9 @@ def test_test_text_is_compared_with_train(texts, capsys):
 def test_the_settings_of_the_command_line_count(texts, capsys):
     options = f"{OPTIONS} --model base --batch-tokens 1000000000 --devices 2"
     (*_, memory) = doctor(capsys, options)
-    assert memory[0] == "warning" and "--max-tokens-per-device" in memory[2]
+    assert memory[0] == "ok" and memory[2].startswith("in parts of ")
+    (*_, memory) = doctor(capsys, f"{options} --max-tokens-per-device 0")
+    assert memory[0] == "warning" and "--max-tokens-per-device 0" in memory[2]
 
 
 def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):

@@ -50,6 +50,7 @@ class FakeTask:
     steps_per_epoch = 7
     validation_steps = 2
     dev_set = "two batches"
+    shapes = ((4, 3), (4, 4), (4, 5))
 
     def __init__(
         self,

@@ -92,11 +92,12 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         abandon_output()
         return 1
     except Exception as error:
-        if type(error).__name__ != "ResourceExhaustedError":  # TensorFlow's, perhaps not loaded
+        exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's
+        if not (exhausted or isinstance(error, MemoryError)):
             raise
         print(
-            "error: out of memory. Give --max-tokens-per-device, which does not change the "
-            "result of training, or a lower --batch-tokens.",
+            "error: out of memory. In training, a lower --max-tokens-per-device takes less and "
+            "does not change the result; in decoding, a lower decoding.batch_tokens.",
             file=sys.stderr,
         )
         return 1

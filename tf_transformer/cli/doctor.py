@@ -85,7 +85,8 @@ def _replicas(devices: int | None) -> int:
 def _check(options: argparse.Namespace) -> None:
     names = ("task", "model", "train", "valid", "source", "target", "batch_tokens",
              "max_tokens_per_device", "encoder_from", "set")  # fmt: skip
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    given = [f"--{name.replace('_', '-')}" for name in names
+             if getattr(options, name) not in (None, [])]  # fmt: skip
     if options.run and given:
         raise UserError(
             "doctor takes a run directory or the options of a training. Received: "

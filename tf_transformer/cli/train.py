@@ -79,7 +79,8 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         "--max-tokens-per-device",
         type=int,
         metavar="N",
-        help="computed at once on a device; more are computed in parts, with the same result",
+        help="computed at once on a device; more are computed in parts, with the same result "
+        "(default: as many as its memory holds; 0: all)",
     )
     parser.add_argument(
         "--devices", type=int, metavar="N", help="how many (default: all GPUs, or the CPU)"

@@ -176,6 +176,10 @@ class SequenceTask:
         return self.plan.steps_per_epoch
 
     @property
+    def shapes(self) -> list[tuple[int, int]]:
+        return self.plan.shapes
+
+    @property
     def validation_steps(self) -> int:
         return self.valid_plan.steps_per_epoch
 

@@ -1,6 +1,7 @@
 """How much memory a training step needs, estimated before it runs."""
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,11 @@ from tf_transformer.config import ModelConfig
 
 BYTES = 4  # of a float32
 PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the first number
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+# Of a container, by version 2 and version 1 of the kernel's control groups.
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,11 @@ _ENCODER_SHARE = 0.3
 # float32, both kinds of numbers are held.
 _FLOAT32 = _Coefficients(parameter=4.5, width=36, inner=3.0, score=3.3, logit=2.3)
 _MIXED = _Coefficients(parameter=4.5, width=31, inner=2.0, score=4.7, logit=2.7)
+
+
+# Added to `parameter` where gradients are summed over parts: the sums before and after a part,
+# and what the loop copies. In five measurements of small, base and big it was 3.4 to 6.
+_PARTS = 4.0
 
 
 @dataclass(frozen=True)
@@ -90,10 +100,8 @@ def estimate_memory(
 
     The coefficients were fitted to the peak resident memory of 39 configurations (V 1,000 to
     37,000, D 128 to 768, 1 to 6 layers, batches of 512 to 4,096 positions, float32 and
-    mixed_bfloat16) on a CPU with TensorFlow 2.21 and Keras's Adam. Of 18 configurations under
-    the trainer's own step, 4 of them in parts and 5 in mixed_bfloat16, estimate and
-    `PROCESS_BYTES` together were 0.93 to 1.05 of the process's peak; without the 0.6 GB that
-    importing TensorFlow takes, 0.88 to 1.07. No GPU was measured.
+    mixed_bfloat16) on a CPU with TensorFlow 2.21 and Keras's Adam. `tools/memory_peaks` holds
+    the estimate and `PROCESS_BYTES` against the peaks of the presets. No GPU was measured.
 
     Args:
         model: the architecture.
@@ -120,7 +128,7 @@ def estimate_memory(
     if positions is not None:
         parts = -(-rows // max(1, positions // length))
         rows = -(-rows // parts)
-        parameters += 2 * count  # the sums of the gradients before and after a part
+        parameters += _PARTS * count
     inner = per.inner + _SWISH * (model.activation == "swish")
     layer = per.width * _width(model) + inner * model.d_ff
     layer += per.score * model.num_heads * length
@@ -207,7 +215,21 @@ def _gpu_memory() -> list[int]:
 
 def _ram() -> int:
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([ram, *(limit for file in _CGROUP_LIMITS if (limit := _number(file)))])
+
+
+def _number(file: Path) -> int | None:
     try:
-        return min(ram, int(_CGROUP_LIMIT.read_text()))
+        return int(file.read_text())
     except (OSError, ValueError):  # no container, or one without a limit
-        return ram
+        return None
+
+
+def free_memory() -> int | None:
+    """The RAM in bytes that programs could take now, as Linux estimates it; None elsewhere."""
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable: +(\d+) kB$", text, re.MULTILINE)
+    return 1024 * int(found[1]) if found else None

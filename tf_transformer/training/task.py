@@ -27,11 +27,13 @@ class Task(Protocol):
         steps_per_epoch: batches that see all of the training data once.
         validation_steps: batches of the dev set.
         dev_set: names the content of the dev set; scores on another do not compare.
+        shapes: (rows, length) of all batches of the training data.
     """
 
     steps_per_epoch: int
     validation_steps: int
     dev_set: str
+    shapes: Sequence[tuple[int, int]]
 
     def build_model(self) -> TokenModel:
         """A model with float logits [B, T, V] or [B, V]; every layer has a fixed name."""

@@ -1,7 +1,10 @@
 """Compiles a task's model with the paper's recipe (paper 5) and runs Keras's `fit`."""
 
+import gc
 import logging
 import math
+import random
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -20,12 +23,16 @@ from tf_transformer.training.optimizers import (
     learning_rate,
     step_of,
 )
+from tf_transformer.training.parts import Parts, Workload
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.schedules import TransformerSchedule
 from tf_transformer.training.selection import BestWeights
 from tf_transformer.training.task import Result, Task
 
 logger = logging.getLogger(__name__)
+
+# TensorFlow's error is that of a GPU, and of anything in a step that raises MemoryError.
+_OUT_OF_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
 
 
 def compile_model(model: TokenModel, config: Config) -> None:
@@ -87,18 +94,28 @@ class Trainer:
         self.is_chief = devices.is_chief()
         if self.training.jit_compile and self.strategy.num_replicas_in_sync > 1:
             raise UserError("training.jit_compile needs one device: use --devices 1.")
-        with self.strategy.scope():
-            self.model = task.build_model()
-            compile_model(self.model, run.config)
-            self.model.optimizer.build(self.model.trainable_variables)
-        self.evaluate = task.evaluator(self.model)
         self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
-        self.progress = Progress(
-            steps_per_epoch=task.steps_per_epoch,
-            replicas=self.strategy.num_replicas_in_sync,
-            max_tokens_per_device=self.training.max_tokens_per_device,
+        replicas = self.strategy.num_replicas_in_sync
+        self.parts = Parts(
+            Workload(
+                run.config, task.shapes, replicas, devices.num_workers(), len(run.labels())
+            )
         )
+        self._random = random.getstate()  # Keras draws from it the seed of every weight
+        self._build()
         logger.info("model: %s parameters", f"{self.model.count_params():,}")
+
+    def _build(self) -> None:
+        """The model with its first weights, at the beginning of the data."""
+        with self.strategy.scope():
+            self.model = self.task.build_model()
+            compile_model(self.model, self.run.config)
+            self.model.optimizer.build(self.model.trainable_variables)
+        self.evaluate = self.task.evaluator(self.model)
+        self.progress = Progress(
+            steps_per_epoch=self.task.steps_per_epoch,
+            replicas=self.strategy.num_replicas_in_sync,
+        )
 
     def train(self) -> Result | None:
         """Trains to the end.
@@ -111,16 +128,15 @@ class Trainer:
             UserError: if training cannot go on.
         """
         self._restore()
-        self.watch = StepWatch(
-            self.progress, self.training, self.stopper, self._agree, self._save
-        )
         self.stopper.waiting = devices.num_workers() > 1  # no worker leaves by itself
         while True:
             if self._period_is_over():
                 self._finish_period()
             if self._is_finished():
                 return self._choose()
-            self._fit()
+            if not self._fit():
+                self._start_again_in_smaller_parts()
+                continue
             self._save()
             self.stopper.waiting = devices.num_workers() > 1
             if self._agree(bool(self.stopper.reason), False)[0]:
@@ -155,17 +171,31 @@ class Trainer:
         devices.meet(self.strategy)  # all have read the same states
         if self.is_chief:
             self.folder.clear(path)
-        if path is None:
-            return
-        here, stored = self.progress, checkpoints.restore_state(path, self.model)
+        before = None if path is None else self._read_state(path)
+        size = self.parts.choose(before and before.max_tokens_per_device, self.strategy)
+        self.progress.max_tokens_per_device = size
+        self.model.max_tokens_per_device = size or None
+        if before is not None:
+            self._go_on(before)
+        self.watch = StepWatch(
+            self.progress, self.training, self.stopper, self._agree, self._save
+        )
+
+    def _read_state(self, path: Path) -> Progress:
+        """Restores model and optimizer from a state; returns its progress."""
+        stored = checkpoints.restore_state(path, self.model)
         try:
-            self.progress = Progress.from_arrays(stored)
-            self.progress.resume_means(self.model)
+            before = Progress.from_arrays(stored)
+            before.resume_means(self.model)
         except ValueError as error:
             raise UserError(
                 f"The state {path} does not hold the progress of a training: {error}. Delete "
                 "it to go on from the one before."
             ) from None
+        return before
+
+    def _go_on(self, before: Progress) -> None:
+        here, self.progress = self.progress, before
         logger.info("going on from step %s", f"{self._step():,}")
         if self.is_chief:
             self.best.mend(self._history())
@@ -173,20 +203,34 @@ class Trainer:
             changed = " and ".join(changes)
             logger.warning("%s: from here on not bit for bit as without the change", changed)
 
-    def _fit(self) -> None:
+    def _fit(self) -> bool:
+        """Trains to the end of the period, or a reason to stop; False if memory ran out."""
         start = self.progress.data_step
-        self.model.fit(
-            devices.distribute(
-                self.strategy, lambda *share: self.task.training_data(start, *share)
-            ),
-            steps_per_epoch=self.training.evaluate_every - self.progress.period_steps,
-            shuffle=False,
-            verbose=0,
-            callbacks=[
-                self.watch,
-                ProgressBar(self.progress.period_steps, self.verbose),
-            ],
-        )
+        try:
+            self.model.fit(
+                devices.distribute(
+                    self.strategy, lambda *share: self.task.training_data(start, *share)
+                ),
+                steps_per_epoch=self.training.evaluate_every - self.progress.period_steps,
+                shuffle=False,
+                verbose=0,
+                callbacks=[
+                    self.watch,
+                    ProgressBar(self.progress.period_steps, self.verbose),
+                ],
+            )
+        except _OUT_OF_MEMORY:
+            return False
+        return True
+
+    def _start_again_in_smaller_parts(self) -> None:
+        """As if the process had been killed and started again: no step is done by halves."""
+        self.parts.halve()
+        del self.model, self.evaluate, self.watch
+        gc.collect()  # the memory of the old model, before there is a new one
+        random.setstate(self._random)
+        self._build()
+        self._restore()
 
     def _agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
         """All workers do the same: stop when one of them does, save when the chief does."""

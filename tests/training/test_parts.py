@@ -1,0 +1,106 @@
+"""The size of parts: whole batches where they fit, else the same on the same machine."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import Config
+from tf_transformer.diagnosis import longest_shape
+from tf_transformer.errors import UserError
+from tf_transformer.presets import PRESETS
+from tf_transformer.training.parts import SHARE, Parts, Workload, choose_size
+
+GIB = 2**30
+
+
+def workload(config: Config, **fields) -> Workload:
+    return Workload(config, [longest_shape(config)], **fields)
+
+
+def asking(work: Workload, size: int | None) -> Workload:
+    config = work.config.replace({"training.max_tokens_per_device": size})
+    return dataclasses.replace(work, config=config)
+
+
+BASE = workload(PRESETS["base"])
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "multi30k", "parsing-small"])
+def test_a_batch_that_fits_is_computed_whole(name):
+    assert choose_size(workload(PRESETS[name]), ("RAM", 16 * GIB)) == 0
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("gigabytes", [12, 24, 64])
+def test_every_preset_fits_with_room_for_the_error_of_the_estimate(name, gigabytes):
+    work = workload(PRESETS[name], num_classes=5 * (PRESETS[name].task == "classification"))
+    size = choose_size(work, ("RAM", gigabytes * GIB))
+    assert work.needed(size, "RAM") <= SHARE * gigabytes * GIB
+    assert SHARE * 1.15 < 1
+
+
+def test_the_size_is_the_largest_power_of_two_that_fits():
+    size = choose_size(BASE, ("RAM", 16 * GIB))
+    assert size.bit_count() == 1 and size >= 256
+    assert BASE.needed(2 * size, "RAM") > SHARE * 16 * GIB
+
+
+@pytest.mark.parametrize("jitter", [-0.02, 0.02])
+def test_a_little_more_or_less_memory_gives_the_same_size(jitter):
+    sizes = [choose_size(BASE, ("RAM", int(24 * GIB * each))) for each in (1, 1 + jitter)]
+    assert len(set(sizes)) == 1
+
+
+def test_sizes_hold_the_longest_sentence_and_are_less_than_a_share_of_the_batch():
+    work = Workload(Config(), [(100, 12), (9, 100)], replicas=2)
+    assert work.sizes() == [0, 512, 256, 128]  # shares of 50 x 12 and 5 x 100
+
+
+def test_where_nothing_fits_the_smallest_part_is_tried():
+    assert choose_size(BASE, ("RAM", GIB)) == BASE.sizes()[-1] == 256
+
+
+@pytest.mark.parametrize("asked", [0, 512, 100_000])
+def test_what_the_configuration_asks_for_is_taken(asked):
+    work = asking(BASE, asked)
+    assert choose_size(work, ("RAM", GIB), recorded=1024) == asked
+
+
+def test_the_recorded_size_stays_for_as_long_as_it_fits():
+    chosen = choose_size(BASE, ("RAM", 16 * GIB))
+    for recorded in (0, 256, 700, 16_384):
+        assert choose_size(BASE, ("RAM", 64 * GIB), recorded) == recorded
+    barely = BASE.needed(8192, "RAM") + 1  # more than SHARE of it: it has done so far
+    assert choose_size(BASE, ("RAM", barely), recorded=8192) == 8192
+    assert choose_size(BASE, ("RAM", barely)) < 8192
+    assert choose_size(BASE, ("RAM", 16 * GIB), recorded=0) == chosen
+
+
+def test_replicas_on_one_cpu_share_its_memory_and_gpus_do_not():
+    two = workload(PRESETS["base"], replicas=2)
+    assert two.needed(512, "RAM") > 2 * two.needed(512, "GPU")
+    apart = dataclasses.replace(two, workers=2)
+    assert apart.needed(512, "RAM") == BASE.needed(512, "RAM")
+
+
+@pytest.mark.parametrize(
+    ("size", "half"), [(0, 8192), (100_000, 8192), (8192, 4096), (1000, 256), (500, None)]
+)
+def test_half_a_part_is_at_most_half_as_much(size, half):
+    """The largest batch is [97, 256], or 24,832 positions; a row has 256."""
+    assert BASE.half(size) == half
+
+
+def test_several_workers_are_told_what_to_give():
+    """One alone cannot go back: the others wait for it in the middle of a step."""
+    parts = Parts(workload(PRESETS["base"], replicas=2, workers=2))
+    with pytest.raises(UserError, match="give --max-tokens-per-device 4096: training goes on"):
+        parts.halve()
+
+
+def test_memory_that_other_programs_hold_is_a_warning(monkeypatch, caplog):
+    monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("RAM", 2**60))
+    parts = Parts(workload(Config().replace({"training.batch_tokens": 10**10})))
+    assert parts.choose(None, tf.distribute.get_strategy()) == 0
+    assert [m for m in caplog.messages if m.startswith("warning  memory: other programs")]

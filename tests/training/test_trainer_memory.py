@@ -1,0 +1,136 @@
+"""A training that runs out of memory goes on in smaller parts, as if it had been asked to."""
+
+import itertools
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from fake_task import FEATURES, FakeTask
+
+from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.model import TokenModel
+from tf_transformer.training.trainer import Trainer
+
+PLENTY = 1_000
+
+
+class Cramped(keras.layers.Layer):
+    """Passes its input on; in training there is memory for `most` positions at once."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(name="cramped")
+        self.most = most
+
+    def call(self, inputs, training=None):
+        if not training:
+            return inputs
+        found = tf.numpy_function(self._allocate, [inputs], inputs.dtype)
+        return tf.ensure_shape(found, inputs.shape)
+
+    def _allocate(self, inputs: np.ndarray) -> np.ndarray:
+        if inputs.shape[0] * inputs.shape[1] > self.most:
+            raise MemoryError  # TensorFlow makes of it the error of a GPU's allocator
+        return inputs
+
+
+class CrampedTask(FakeTask):
+    """Batches of 12, 16 and 20 positions, in turn, and memory for `most` of them.
+
+    Parts of 16 and of 8 positions can be chosen: rows have up to 5.
+    """
+
+    def __init__(self, most: int, *shapes: tuple[int, int]) -> None:
+        super().__init__(itertools.count(10.0))
+        self.most = most
+        self.shapes = shapes or self.shapes
+
+    def build_model(self) -> TokenModel:
+        inputs = keras.Input((None, FEATURES), name="features")
+        logits = super().build_model()(Cramped(self.most)(inputs))
+        return TokenModel(inputs, logits, name="cramped")
+
+
+def train(path: Path, task: FakeTask, stop_after: int | None = None, **changes) -> Run:
+    """A session of its own, as if in a new process."""
+    keras.utils.set_random_seed(1)
+    recipe = {"steps": 6, "evaluate_every": 2, "warmup_steps": 4, "average_last": 2} | changes
+    run = Run.create_or_resume(path, Config(training=TrainingConfig(**recipe)))
+    stopper = Stopper(Budget(steps=stop_after)) if stop_after else None
+    try:
+        Trainer(run, task, stopper=stopper).train()
+    except Interrupted:
+        assert stop_after
+    return run
+
+
+def assert_same_state(one: Run, other: Run) -> None:
+    """Weights, optimizer, dropout seeds and progress, but for the time it took."""
+    states = [np.load(run.checkpoints.state_path(6)) for run in (one, other)]
+    assert set(states[0]) == set(states[1])
+    for name in set(states[0]) - {"progress/period_seconds"}:
+        np.testing.assert_array_equal(states[0][name], states[1][name], err_msg=name)
+
+
+def parts_of(run: Run) -> int:
+    with np.load(run.checkpoints.state_path(6)) as state:
+        return state["progress/max_tokens_per_device"].item()
+
+
+def test_without_a_state_it_begins_again_in_smaller_parts(tmp_path, caplog):
+    caplog.set_level("INFO", "tf_transformer")
+    run = train(tmp_path / "one", CrampedTask(16), evaluate_every=6)  # the third step fails
+    assert [m for m in caplog.messages if m.startswith("out of memory: back to")]
+    assert any("in parts of 8," in message for message in caplog.messages)
+    expected = train(
+        tmp_path / "two", CrampedTask(PLENTY), evaluate_every=6, max_tokens_per_device=8
+    )
+    assert_same_state(run, expected)
+
+
+def test_it_goes_on_from_the_last_state_in_smaller_parts(tmp_path, caplog):
+    run = train(tmp_path / "one", CrampedTask(16))  # saved after the second step
+    assert "going on from step 2" not in caplog.text
+    train(tmp_path / "two", CrampedTask(PLENTY), stop_after=2)
+    expected = train(tmp_path / "two", CrampedTask(PLENTY), max_tokens_per_device=8)
+    assert_same_state(run, expected)
+    assert [record["step"] for record in run.history()] == [2, 4, 6]
+
+
+def test_the_smaller_parts_stay_when_the_run_is_resumed(tmp_path, caplog):
+    train(tmp_path / "one", CrampedTask(16), stop_after=4)
+    caplog.clear()
+    run = train(tmp_path / "one", CrampedTask(16))
+    assert parts_of(run) == 8
+    assert caplog.messages == []  # no change, no failure
+    assert_same_state(run, train(tmp_path / "two", CrampedTask(16)))
+
+
+def test_parts_are_kept_unless_memory_or_the_user_says_otherwise(tmp_path, monkeypatch, caplog):
+    train(tmp_path, CrampedTask(PLENTY), stop_after=2, max_tokens_per_device=16)
+    run = train(tmp_path, CrampedTask(PLENTY), steps=6)
+    assert parts_of(run) == 16 and caplog.messages == []
+    monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("GPU", 1))
+    run = train(tmp_path, CrampedTask(PLENTY), steps=8)
+    assert "parts of another size: from here on not bit for bit" in caplog.text
+    caplog.clear()
+    train(tmp_path, CrampedTask(PLENTY), steps=10, max_tokens_per_device=0)
+    assert "parts of another size: from here on not bit for bit" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        # Half of the share that is estimated, 64, is still more than the batches have.
+        (CrampedTask(16, (32, 4)), {}, "^Out of memory in parts of 64.*device 32: "),
+        (CrampedTask(4), {}, "^Out of memory, and a smaller part than one sentence"),
+        (CrampedTask(16), {"max_tokens_per_device": 0}, "Leave --max-tokens-per-device 0 out"),
+    ],
+)
+def test_what_half_a_part_cannot_mend_ends_in_a_line(tmp_path, task, changes, message):
+    with pytest.raises(UserError, match=message):
+        train(tmp_path, task, **changes)

@@ -1,0 +1,199 @@
+"""How many positions of a batch a device computes at once, by the memory that it has."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from tf_transformer.config import Config
+from tf_transformer.errors import UserError
+from tf_transformer.training import devices
+from tf_transformer.training.memory import (
+    PROCESS_BYTES,
+    MemoryEstimate,
+    device_memory,
+    estimate_memory,
+    free_memory,
+    gigabytes,
+)
+
+logger = logging.getLogger(__name__)
+
+# Of a device's memory, what the estimate may take: the rest is for the system, other programs
+# and the error of the estimate.
+SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The batches of a run, and the devices that share each of them.
+
+    A size of parts is a number of positions, as of `training.max_tokens_per_device`; at 0 a
+    device computes its whole share of a batch at once.
+
+    Attributes:
+        config: of the run.
+        shapes: (rows, length) of all batches.
+        replicas: devices that share a batch.
+        workers: processes that these devices belong to, each on a machine of its own.
+        num_classes: of a model that classifies; 0 of one that writes.
+    """
+
+    config: Config
+    shapes: Sequence[tuple[int, int]]
+    replicas: int = 1
+    workers: int = 1
+    num_classes: int = 0
+
+    def estimate(self, size: int) -> MemoryEstimate:
+        """The memory of one device for the largest batch, in parts of `size`."""
+        estimates = [
+            estimate_memory(
+                self.config.model,
+                rows,
+                length,
+                precision=self.config.training.precision,
+                moving_average=self.config.training.ema_decay > 0,
+                replicas=self.replicas,
+                positions=size or None,
+                num_classes=self.num_classes,
+            )
+            for rows, length in self.shapes
+        ]
+        return max(estimates, key=lambda estimate: estimate.total)
+
+    def needed(self, size: int, device: str) -> int:
+        """Bytes of one device; a CPU that is split into replicas has the RAM only once."""
+        total = self.estimate(size).total
+        if device != "RAM":
+            return total
+        return total * self.replicas // self.workers + PROCESS_BYTES
+
+    def sizes(self) -> list[int]:
+        """What may be chosen: the whole share, then powers of 2 down to the longest row."""
+        longest = max(length for _, length in self.shapes)
+        sizes = [2**k for k in range(self._share().bit_length())]
+        return [0, *(size for size in reversed(sizes) if longest <= size < self._share())]
+
+    def has_parts(self, size: int) -> bool:
+        """Whether some batch is larger than `size` on each device."""
+        return 0 < size < self._share()
+
+    def half(self, size: int) -> int | None:
+        """The largest size that is at most half as much; None if that is below a row."""
+        most = (size if self.has_parts(size) else self._share()) // 2
+        return next((each for each in self.sizes()[1:] if each <= most), None)
+
+    def _share(self) -> int:
+        """Positions of the largest batch on one device."""
+        return max(-(-rows // self.replicas) * length for rows, length in self.shapes)
+
+
+def choose_size(work: Workload, memory: tuple[str, int], recorded: int | None = None) -> int:
+    """The size of parts to train with; 0 for whole batches, which are left alone if they fit.
+
+    It depends on the memory that the machine has, and not on how much of it is free now: the
+    same machine always gives the same size, and so the same bits.
+
+    Args:
+        work: what is trained.
+        memory: name of the device and its bytes, as of `memory.device_memory`.
+        recorded: the size that the run was trained with so far. It stays for as long as it
+            fits, unless the configuration asks for another.
+
+    Returns:
+        The configured size, the recorded one, or the largest that fits; if none fits, the
+        smallest there is.
+    """
+    device, total = memory
+    asked = work.config.training.max_tokens_per_device
+    if asked is not None:
+        return asked
+    if recorded is not None and work.needed(recorded, device) <= total:
+        return recorded
+    sizes = work.sizes()
+    fitting = (size for size in sizes if work.needed(size, device) <= SHARE * total)
+    return next(fitting, sizes[-1])
+
+
+class Parts:
+    """The size of parts that a session trains with, and a smaller one after a failure.
+
+    Args:
+        work: what is trained.
+
+    Attributes:
+        size: the present one; 0 for whole batches.
+    """
+
+    def __init__(self, work: Workload) -> None:
+        self.work = work
+        self.size = 0
+        self._is_halved = False
+
+    def choose(self, recorded: int | None, strategy: tf.distribute.Strategy) -> int:
+        """Chooses the size, and says so if batches are computed in parts; see `choose_size`.
+
+        The chief's memory decides for all workers, which come here together.
+        """
+        memory = device_memory()
+        if not self._is_halved:
+            size = choose_size(self.work, memory, recorded)
+            (size,) = devices.sum_over_workers(strategy, size if devices.is_chief() else 0)
+            self.size = int(size)
+        if self.work.has_parts(self.size):
+            logger.info("%s", self._description(*memory))
+        self._warn_if_memory_is_taken(*memory)
+        return self.size
+
+    def halve(self) -> None:
+        """Makes do with half as much memory, once, after an allocation that failed.
+
+        Raises:
+            UserError: if it failed for the second time, if whole batches were asked for, or if
+                there is no smaller part.
+        """
+        if self.work.config.training.max_tokens_per_device == 0:
+            raise UserError(
+                "Out of memory: a whole batch does not fit. Leave --max-tokens-per-device 0 "
+                "out, and it is computed in parts, with the same result."
+            )
+        size = self.work.half(self.size)
+        if size is None:
+            raise UserError(
+                "Out of memory, and a smaller part than one sentence there is not: take a "
+                "smaller model, data.max_length or --batch-tokens."
+            )
+        if self._is_halved or self.work.workers > 1:
+            raise UserError(
+                f"Out of memory{self._words()}. What else takes memory here? If it has to be, "
+                f"give --max-tokens-per-device {size}: training goes on from its last state."
+            )
+        logger.warning(
+            "out of memory%s: back to the last state, and on in parts of %s, with the same "
+            "result up to rounding", self._words(), f"{size:,}",
+        )  # fmt: skip
+        self.size, self._is_halved = size, True
+
+    def _words(self) -> str:
+        return f" in parts of {self.size:,}" if self.work.has_parts(self.size) else ""
+
+    def _description(self, device: str, total: int) -> str:
+        tokens = f"each batch of {self.work.config.training.batch_tokens:,} tokens"
+        if self.work.replicas > 1:
+            tokens = f"the {self.work.replicas} shares of {tokens}"
+        needed = gigabytes(self.work.needed(self.size, device))
+        return (
+            f"computing {tokens} in parts of {self.size:,}, with the same result: about "
+            f"{needed} of {gigabytes(total)} {device} (--max-tokens-per-device 0: whole)"
+        )
+
+    def _warn_if_memory_is_taken(self, device: str, total: int) -> None:
+        free, needed = free_memory(), self.work.needed(self.size, device) - PROCESS_BYTES
+        if device == "RAM" and free is not None and free < needed:
+            logger.warning(
+                "warning  memory: other programs have left %s of %s, and training needs about "
+                "%s more: end some, or give a smaller --max-tokens-per-device",
+                gigabytes(free), gigabytes(total), gigabytes(needed),
+            )  # fmt: skip
