@@ -73,3 +73,11 @@ def test_an_average_is_of_no_single_checkpoint(trained_run, tmp_path, checkpoint
     assert main(command) == 1
     assert "--average and --checkpoint exclude each other" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_tensorflow_cannot_read_is_refused_before_any_work(tmp_path, capsys):
+    """The run is not even looked for."""
+    output = tmp_path / "v[1]"
+    assert main(["export", str(tmp_path / "no run"), "--output", str(output)]) == 1
+    assert "must not contain [...] or a backslash" in capsys.readouterr().err
+    assert not output.exists()

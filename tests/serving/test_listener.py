@@ -1,21 +1,16 @@
 """Connections that are held open, and how serving ends."""
 
+import http.client
 import json
-import re
-import signal
 import socket
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from command_line import ROOT, TF_TRANSFORMER, environment
 
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
-
-import http.client
 
 from tf_transformer.serving.server import Limits, make_app, make_server
 
@@ -111,24 +106,3 @@ def ask_refused_or_unanswered(port: int) -> bool:
         with pytest.raises(TimeoutError):
             one.recv(1)
     return True
-
-
-def test_sigterm_ends_a_slow_computation_after_the_grace(exported):
-    """And says how many requests were not answered; they get 503."""
-    command = [*TF_TRANSFORMER, "serve", str(exported), "--port", "0", "--grace", "0.5"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, env=environment()
-    ) as process, ThreadPoolExecutor() as pool:  # fmt: skip
-        line = process.stdout.readline().decode()
-        port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", line)[1])
-        slow = pool.submit(ask, port, *["The dog. " * 400] * 32, signature="nbest")
-        time.sleep(0.5)
-        assert not slow.done()  # it takes a minute
-        start = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        assert slow.result(60) == 503
-        assert process.wait(60) == 0
-        assert time.monotonic() - start < 15
-        assert process.stdout.read().decode().splitlines() == [
-            "stopping: requests to answer: 1", "not answered in 0.5 s: 1 requests",
-        ]  # fmt: skip

@@ -252,10 +252,11 @@ def test_a_request_that_waits_for_a_thread_is_no_event(port):
 
 
 def test_serve_prints_where_and_ends_when_told(exported):
-    command = [*TF_TRANSFORMER, "serve", str(exported.parent), "--port", "0"]
+    """SIGTERM during a computation of a minute: what is not answered in time gets 503."""
+    command = [*TF_TRANSFORMER, "serve", str(exported.parent), "--port", "0", "--grace", "0.5"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=environment()
-    ) as process:
+    ) as process, ThreadPoolExecutor() as pool:  # fmt: skip
         line = process.stdout.readline().decode()
         found = re.fullmatch(
             r"serving small version 1 on http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n", line
@@ -263,9 +264,18 @@ def test_serve_prints_where_and_ends_when_told(exported):
         if not found:
             process.kill()
         assert found, line + process.stderr.read().decode()
-        assert predict(int(found[1]), "A dog.")[0] == 200
+        port = int(found[1])
+        assert predict(port, "A dog.")[0] == 200
+        slow = pool.submit(predict, port, *["The dog. " * 400] * 32, signature="nbest")
+        time.sleep(0.5)
+        start = time.monotonic()
         process.send_signal(signal.SIGTERM)
+        assert slow.result(60)[0] == 503
         assert process.wait(30) == 0
+        assert time.monotonic() - start < 15
+        assert process.stdout.read().decode().splitlines() == [
+            "stopping: requests to answer: 1", "requests not answered in 0.5 s: 1",
+        ]  # fmt: skip
         assert process.stderr.read() == b""
 
 
@@ -279,6 +289,7 @@ def test_serve_prints_where_and_ends_when_told(exported):
         ("--deadline inf", "--deadline must be from 0.001 to 86400.0. Received: inf"),
         ("--max-body 0", "--max-body must be from 1 to "),
         ("--max-waiting 0", "--max-waiting must be from 1 to "),
+        ("--grace -1", "--grace must be from 0.0 to 86400.0. Received: -1.0"),
         ("--port 0 --host no.such.host.invalid", "Cannot listen on no.such.host.invalid:0: "),
         ("--port 0 --host ''", "it stands for 127.0.0.1 and ::1. Give --host one of them"),
         ("--port TAKEN", "Cannot listen on 127.0.0.1:[0-9]+: Address already in use"),

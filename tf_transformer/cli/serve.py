@@ -121,7 +121,7 @@ def _serve(listener, lanes, session, grace: float) -> None:
         logger.info("stopping: requests to answer: %d", listener.unanswered)
     listener.drain(grace)
     if listener.unanswered:
-        logger.warning("not answered in %g s: %d requests", grace, listener.unanswered)
+        logger.warning("requests not answered in %g s: %d", grace, listener.unanswered)
     session.close()  # ends what is computed still
     listener.drain(1.0)
     lanes.close(1.0)

@@ -1,0 +1,270 @@
+"""Malformed, huge, slow and many requests to a server, beside a client that means well.
+
+Only a server of its own on 127.0.0.1 is asked.
+"""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from tools.storm.lab import ROOT, Lab, Outcome
+
+PATIENCE = 10.0  # seconds that a short sentence may take beside anything
+END = 30.0  # seconds until SIGTERM has ended the server, of which 10 are its grace
+SESSION = 60  # tries before a server is told to end, and another one begins
+GROWTH = 300_000  # kB of memory that a session may take beyond its first tries
+SENTENCE = "The dog sees a small house."
+GOOD = {"signature_name": "serving_default", "instances": [SENTENCE]}
+NAMES = ("serving_default", "nbest", "with_options", "tokens", "score", "attention", "no such")
+SCRAPS = (
+    "null", "true", "-1", "1e999", "NaN", "[]", "{}", '""', "[[[[]]]]", '{"b64": "%"}', "\x00",
+    '"\\ud800"', '"' + "x" * 5_000 + '"', "9" * 5_000, "[" * 5_000,
+)  # fmt: skip
+
+
+class Server:
+    """A process of `serve` and the answer that it must always give."""
+
+    def __init__(self, lab: Lab, model: str) -> None:
+        self.command = [sys.executable, "-m", "tf_transformer.cli.main", "serve", model]
+        self.process = subprocess.Popen(
+            [*self.command, "--port", "0", "--name", "model"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=lab.folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        line = self.process.stdout.readline().decode()
+        if not (match := re.search(r"http://127\.0\.0\.1:(\d+)/", line)):
+            raise RuntimeError(line + self.process.stdout.read().decode())
+        self.port = int(match[1])
+        self.translation, self.score = self._row(self.ask(json.dumps(GOOD).encode()))
+        self.memory_at_first: int | None = None
+
+    def ask(
+        self, body: bytes, path: str = "/v1/models/model:predict", method: str = "POST"
+    ) -> tuple[int, bytes]:
+        """Status and body of an answer; OSError if there is none."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    @staticmethod
+    def _row(answer: tuple[int, bytes]) -> tuple[str, float]:
+        (row,) = json.loads(answer[1])["predictions"]
+        return row["translation"], row["score"]
+
+    def is_right(self, answer: tuple[int, bytes]) -> bool:
+        """Whether it is the answer to `GOOD`; company in a batch may change how it rounds."""
+        with suppress(ValueError, LookupError, TypeError):
+            translation, score = self._row(answer)
+            same = translation == self.translation and abs(score - self.score) < 1e-4
+            return answer[0] == 200 and same
+        return False
+
+    def fault(self) -> str:
+        """What is wrong with the answer to a client that means well; nothing if all is well."""
+        start = time.monotonic()
+        try:
+            answer = self.ask(json.dumps(GOOD).encode())
+        except OSError as error:
+            return f"no answer: {error!r}"
+        seconds = time.monotonic() - start
+        if not self.is_right(answer):
+            return f"answered {answer} instead of {self.translation!r}"
+        return f"answered after {seconds:.1f} s" if seconds > PATIENCE else ""
+
+    @property
+    def memory(self) -> int:
+        """kB in memory."""
+        with open(f"/proc/{self.process.pid}/status") as file:
+            return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1])
+
+    def kill(self) -> None:
+        """Ends it, whatever it does."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def tries(lab: Lab) -> Iterator[Outcome]:
+    """Outcomes without end, of one server after the other.
+
+    They serve `model` in the lab's folder, which is trained and exported if it is not there.
+    """
+    model = _model(lab)
+    attacks = [malformed, mutated, huge, held, many]
+    while True:
+        server = Server(lab, model)
+        try:
+            for number in range(SESSION):
+                attack = (
+                    attacks[number] if number < len(attacks) else lab.random.choice(attacks)
+                )
+                yield _beside(server, lab, attack)
+            yield _memory(server)
+            yield _end(server)
+        finally:
+            server.kill()
+
+
+def _model(lab: Lab) -> str:
+    if not (lab.folder / "model").exists():
+        small = ("model.num_layers=1", "model.d_model=64", "model.d_ff=128",
+                 "training.steps=60", "training.evaluate_every=60")  # fmt: skip
+        settings = [word for setting in small for word in ("--set", setting)]
+        for command in (["train", "--output", "run", *settings],
+                        ["export", "run", "--output", "model"]):  # fmt: skip
+            done = lab.run(command, seconds=1_800)
+            if done.status != 0:
+                raise RuntimeError(done.stdout + done.stderr)
+    return "model"
+
+
+Attack = Callable[[Server, Lab], str]
+
+
+def _beside(server: Server, lab: Lab, attack: Attack) -> Outcome:
+    """An attack, and what a client beside it and one after it notice of it."""
+    with ThreadPoolExecutor() as pool:
+        attacking = pool.submit(attack, server, lab)
+        faults = []
+        while not attacking.done() and not any(faults):
+            faults.append(server.fault())
+        try:
+            faults.append(attacking.result())
+        except (OSError, http.client.HTTPException) as error:
+            faults.append(f"no answer to the attack: {error!r}")
+    faults.append(server.fault())
+    if server.memory_at_first is None and attack is many:
+        server.memory_at_first = server.memory
+    detail = "; ".join(fault for fault in faults if fault)
+    return Outcome(attack.__name__, not detail, detail)
+
+
+def _checked(answer: tuple[int, bytes], body: bytes, allowed: tuple[int, ...]) -> str:
+    status, text = answer
+    with suppress(ValueError):
+        if status in allowed and ((status == 200) != ("error" in json.loads(text))):
+            return ""
+    return f"{status} {text[:200]!r} for {body[:500]!r}"
+
+
+def malformed(server: Server, lab: Lab) -> str:
+    """Requests made of parts that do not belong together."""
+    choose = lab.random.choice
+    name = f'"signature_name": {choose([*map(json.dumps, NAMES), *SCRAPS])}'
+    values = choose([*SCRAPS, json.dumps([SENTENCE]), json.dumps({"text": [SENTENCE]})])
+    rows = f'"{choose(["instances", "inputs", "rows"])}": {values}'
+    body = f"{{{name}, {rows}}}".encode()
+    path = choose(["model:predict"] * 8 + ["other:predict", "model", "model:classify", "%00"])
+    method = choose(["POST"] * 8 + ["GET", "PUT", "DELETE"])
+    answer = server.ask(body, f"/v1/models/{path}", method)
+    return _checked(answer, body, (200, 400, 404, 405))
+
+
+def mutated(server: Server, lab: Lab) -> str:
+    """A good request with bytes changed, removed and doubled."""
+    options = {"text": SENTENCE, "alpha": 0.5, "max_length": 9, "prefix": "Der"}
+    record = lab.random.choice(
+        [GOOD, {"signature_name": "with_options", "instances": [options]}]
+    )
+    body = bytearray(json.dumps(record).encode())
+    for _ in range(lab.random.randint(1, 4)):
+        place = lab.random.randrange(len(body))
+        kept = lab.random.choice(
+            [b"", bytes([lab.random.randrange(256)]), body[place:][:9] * 2]
+        )
+        body[place : place + 1] = kept
+    return _checked(server.ask(bytes(body)), bytes(body), (200, 400))
+
+
+def huge(server: Server, lab: Lab) -> str:
+    """Several at a time of what is long, wide or many: long answers may be too late (504)."""
+    size = lab.random.choice([1_000, 30_000, 100_000, 2_000_000])
+    text = (SENTENCE + " ") * (size // len(SENTENCE))
+    options = {"text": SENTENCE, "alpha": -1.0, "max_length": 5, "prefix": text}
+    name, instance = lab.random.choice([
+        ("serving_default", text),
+        ("nbest", text),
+        ("with_options", options),
+        ("tokens", [5] * (size // 10)),
+        ("score", {"source": text, "target": text}),
+    ])  # fmt: skip
+    rows = lab.random.choice([1, 8, 32, 33])
+    body = json.dumps({"signature_name": name, "instances": [instance] * rows}).encode()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(_ask_or_cut, server, body) for _ in range(4)]
+    faults = [_checked(one.result(), body, (200, 400, 413, 503, 504)) for one in asked]
+    return next(filter(None, faults), "")
+
+
+def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
+    """What is answered; 413 if the server hung up while it was still being told."""
+    try:
+        return server.ask(body)
+    except (BrokenPipeError, ConnectionResetError):
+        return 413, b'{"error": "cut"}'
+
+
+def held(server: Server, lab: Lab) -> str:
+    """Connections beyond number, silent or with a part of a request, then a byte more."""
+    part = lab.random.choice([b"", b"POST /v1/models/mo", b"POST / HTTP/1.1\r\nHost: x\r\n"])
+    held = []
+    with suppress(OSError):  # closed meanwhile, which is the server's right
+        for _ in range(lab.random.choice([140, 400])):
+            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            held[-1].sendall(part)
+    fault = server.fault()
+    for one in held:
+        with suppress(OSError):
+            one.sendall(b"x")
+    fault = fault or server.fault()
+    for one in held:
+        one.close()
+    return fault
+
+
+def many(server: Server, lab: Lab) -> str:
+    """Many clients at a time; each has its own answer, or is told that the server is busy."""
+    clients = lab.random.choice([20, 100, 200])
+    body = json.dumps(GOOD).encode()
+    with ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(lambda _: server.ask(body), range(clients)))
+    wrong = [one for one in answers if one[0] != 503 and not server.is_right(one)]
+    return f"{len(wrong)} of {clients}: {wrong[0]}" if wrong else ""
+
+
+def _memory(server: Server) -> Outcome:
+    grown = server.memory - (server.memory_at_first or server.memory)
+    return Outcome("memory", grown <= GROWTH, f"{grown} kB more than after the first tries")
+
+
+def _end(server: Server) -> Outcome:
+    """SIGTERM while long requests are computed."""
+    text = (SENTENCE + " ") * 150
+    body = json.dumps({"signature_name": "nbest", "instances": [text] * 32}).encode()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(_ask_or_cut, server, body)
+        time.sleep(1.0)
+        start = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        try:
+            printed, _ = server.process.communicate(timeout=END)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            return Outcome("end", False, f"still running {END:g} s after SIGTERM")
+    status, seconds = server.process.returncode, time.monotonic() - start
+    held = status == 0 and b"Traceback" not in printed
+    return Outcome("end", held, f"status {status} after {seconds:.1f} s, printed {printed!r}")
