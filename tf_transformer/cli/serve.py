@@ -130,7 +130,7 @@ def _serve(listener, lanes, session, grace: float) -> None:
 
 
 def _stop(listener, number: int) -> None:
-    """What a signal does: a second one of its kind ends the process at once."""
+    """Ends serving; a second signal of the same kind ends the process at once."""
     signal.signal(number, signal.SIG_DFL)
     listener.stop()
 

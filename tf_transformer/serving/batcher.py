@@ -31,7 +31,7 @@ class QueueFullError(Exception):
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """What is computed together, what may wait and how long.
+    """Limits of a batch, of the queue and of the time for an answer.
 
     Attributes:
         rows: the most rows of a batch, and of a request.

@@ -21,7 +21,7 @@ _LARGE = 4_096  # bytes of text: a request above it is tokenised while no other 
 
 @dataclass(frozen=True)
 class TokenLimits:
-    """What an export can read, write and compute at a time.
+    """Limits of an exported model, in tokens.
 
     Attributes:
         target: the most tokens of a translation, its end counted.

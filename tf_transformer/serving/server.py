@@ -45,7 +45,7 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server accepts; sizes in bytes, times in seconds. See also `BatchLimits`."""
+    """Limits of a server; sizes in bytes, times in seconds. See also `BatchLimits`."""
 
     body_bytes: int = 1 << 20
     deadline: float = 30.0

@@ -32,7 +32,7 @@ SCRAPS = (
 
 
 class Server:
-    """A process of `serve` and the answer that it must always give."""
+    """A process of `serve`, with the answer to `GOOD` that it gave at first."""
 
     def __init__(self, lab: Lab, model: str) -> None:
         self.command = [sys.executable, "-m", "tf_transformer.cli.main", "serve", model]
@@ -74,7 +74,7 @@ class Server:
         return False
 
     def fault(self) -> str:
-        """What is wrong with the answer to a client that means well; nothing if all is well."""
+        """Describes what a client that means well would complain about; "" if nothing."""
         start = time.monotonic()
         try:
             answer = self.ask(json.dumps(GOOD).encode())
@@ -135,7 +135,7 @@ Attack = Callable[[Server, Lab], str]
 
 
 def _beside(server: Server, lab: Lab, attack: Attack) -> Outcome:
-    """An attack, and what a client beside it and one after it notice of it."""
+    """Asks for `GOOD` during an attack and after it, and notes every fault."""
     with ThreadPoolExecutor() as pool:
         attacking = pool.submit(attack, server, lab)
         faults = []
@@ -190,7 +190,7 @@ def mutated(server: Server, lab: Lab) -> str:
 
 
 def huge(server: Server, lab: Lab) -> str:
-    """Several at a time of what is long, wide or many: long answers may be too late (504)."""
+    """Four long, wide or tall requests at a time; 504 is a fair answer to them."""
     size = lab.random.choice([1_000, 30_000, 100_000, 2_000_000])
     text = (SENTENCE + " ") * (size // len(SENTENCE))
     options = {"text": SENTENCE, "alpha": -1.0, "max_length": 5, "prefix": text}
@@ -210,7 +210,7 @@ def huge(server: Server, lab: Lab) -> str:
 
 
 def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
-    """What is answered; 413 if the server hung up while it was still being told."""
+    """The answer, or 413 if the server hung up before it had the whole body."""
     try:
         return server.ask(body)
     except (BrokenPipeError, ConnectionResetError):
@@ -218,7 +218,7 @@ def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
 
 
 def held(server: Server, lab: Lab) -> str:
-    """Connections beyond number, silent or with a part of a request, then a byte more."""
+    """Hundreds of connections, silent or with a part of a request, then a byte more."""
     part = lab.random.choice([b"", b"POST /v1/models/mo", b"POST / HTTP/1.1\r\nHost: x\r\n"])
     held = []
     with suppress(OSError):  # closed meanwhile, which is the server's right
