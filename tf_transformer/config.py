@@ -137,6 +137,8 @@ class TrainingConfig:
     exponential moving average of the weights, which is evaluated and kept in their place) are
     off at 0, as in the paper.
 
+    `deterministic` makes a GPU add up in a fixed order, more slowly; CPUs always do.
+
     `encoder_from` is a run whose embeddings and encoder training begins with; empty for none.
     """
 
@@ -159,6 +161,7 @@ class TrainingConfig:
     save_minutes: float = 10.0
     precision: str = "float32"
     jit_compile: bool = False
+    deterministic: bool = False
     encoder_from: str = ""
     seed: int = 1
 

@@ -118,7 +118,7 @@ _MODEL_SOURCES = {
 _NEUTRAL = (
     "preset", "task", "data.train", "data.valid", "data.source", "data.target",
     "data.tokenizer", "model.max_length", "training.keep_last", "training.save_minutes",
-    "training.seed",
+    "training.seed", "training.deterministic",
 )  # fmt: skip
 # They are always at work, so they are always told.
 _ALWAYS = ("data.max_length", "data.max_ratio", "data.normalization", "data.character_coverage")

@@ -34,6 +34,7 @@ _CHANGEABLE = (
     "training.average_last",
     "training.patience",
     "training.save_minutes",
+    "training.deterministic",
 )
 
 _PACKAGES = (

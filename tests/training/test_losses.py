@@ -51,6 +51,28 @@ def loss_and_gradient(labels, logits, epsilon: float, weights=None):
     return loss, tape.gradient(loss, logits)
 
 
+@pytest.mark.parametrize("first_label", [0, 1])
+def test_without_a_scatter_the_gradient_is_the_same_bit_for_bit(first_label):
+    labels, logits = random_batch()
+    logits = logits[..., first_label:]
+
+    def gradient_function(scatter: bool):
+        loss = LabelSmoothedCrossEntropy(0.1, first_label=first_label, scatter=scatter)
+        loss = LabelSmoothedCrossEntropy.from_config(loss.get_config())
+
+        @tf.function(autograph=False)
+        def gradient(logits):
+            return tf.gradients(loss(labels, logits), logits)[0]
+
+        return gradient.get_concrete_function(tf.TensorSpec(logits.shape))
+
+    with_scatter, without = (gradient_function(scatter) for scatter in (True, False))
+    np.testing.assert_array_equal(without(logits), with_scatter(logits))
+    operations = [{op.type for op in f.graph.get_operations()} for f in (with_scatter, without)]
+    scatters = [{name for name in names if "Scatter" in name} for names in operations]
+    assert scatters == [{"TensorScatterUpdate"}, set()]
+
+
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_loss_and_gradient_are_those_of_smoothed_one_hot_targets(epsilon):
     labels, logits = random_batch()

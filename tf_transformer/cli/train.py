@@ -203,12 +203,15 @@ def train_run(
         The run, and the task's result (None of a worker that is not the chief).
     """
     import keras
+    import tensorflow as tf
 
     from tf_transformer.training import devices
     from tf_transformer.training.trainer import Trainer
 
     # First of all: it clears TensorFlow's caches, and with them a tokenizer made before.
     keras.utils.set_random_seed(config.training.seed)
+    if config.training.deterministic:
+        tf.config.experimental.enable_op_determinism()
     strategy = devices.make_strategy(num_devices)
     stopper.listen()
     with devices.chief_first(strategy):

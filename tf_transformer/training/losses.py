@@ -38,7 +38,15 @@ def _label_positions(labels, vocab_size: int, first_label: int):
     return rows * vocab_size + flat_labels
 
 
-def smoothed_cross_entropy(labels, logits, label_smoothing: float, first_label: int = 0):
+def _label_columns(labels, vocab_size: int, first_label: int):
+    """True in the label's column: [B, T, V]."""
+    columns = ops.maximum(ops.cast(labels, "int32") - first_label, 0)
+    return ops.equal(columns[..., None], ops.arange(vocab_size, dtype="int32"))
+
+
+def smoothed_cross_entropy(
+    labels, logits, label_smoothing: float, first_label: int = 0, scatter: bool = True
+):
     """Cross-entropy with (1 - e) on the label and e spread over all V tokens (paper 5.4).
 
     Written out, logsumexp(z) - (1 - e) z[label] - e mean(z), with the gradient
@@ -49,6 +57,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float, first_label: 
         logits: floating [B, T, V], or [B, V]; computed in float32.
         label_smoothing: e in [0, 1).
         first_label: the label that column 0 of the logits stands for.
+        scatter: False compares every column with the label instead, for the same gradient.
 
     Returns:
         float32 of the shape of `labels`, in nats.
@@ -72,6 +81,11 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float, first_label: 
                 1 - label_smoothing + label_smoothing / vocab_size
             )
             at_label = at_label * ops.reshape(upstream, (-1,))
+            if not scatter:
+                at_label = ops.reshape(at_label, ops.shape(labels))[..., None]
+                return ops.where(
+                    _label_columns(labels, vocab_size, first_label), at_label, grad
+                )
             flat = ops.reshape(grad, (-1,))
             flat = ops.scatter_update(flat, positions[:, None], at_label)
             return ops.reshape(flat, ops.shape(logits))
@@ -107,6 +121,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         label_smoothing: 0.1 in the paper.
         first_label: the label that column 0 of the logits stands for: 0 for tokens, 1 for
             classes, which have no column for padding.
+        scatter: False computes the gradient without TensorFlow's scatter, which a GPU leaves
+            to the CPU where `enable_op_determinism` was called. The values are the same.
     """
 
     def __init__(
@@ -114,12 +130,14 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         label_smoothing: float = 0.1,
         name: str = "loss",
         first_label: int = 0,
+        scatter: bool = True,
         **kwargs,
     ):
         # "sum" is the one reduction that Keras leaves unscaled under a distribution strategy.
         super().__init__(name=name, **(kwargs | {"reduction": "sum"}))
         self.label_smoothing = label_smoothing
         self.first_label = first_label
+        self.scatter = scatter
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         weights = token_weights(y_true, sample_weight)
@@ -128,9 +146,11 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     def weighted_sum(self, labels, logits, weights):
         """The sum of the tokens' losses times `weights` [B, T]."""
-        losses = smoothed_cross_entropy(labels, logits, self.label_smoothing, self.first_label)
+        losses = smoothed_cross_entropy(
+            labels, logits, self.label_smoothing, self.first_label, self.scatter
+        )
         return ops.sum(losses * weights)
 
     def get_config(self):
-        own = {"label_smoothing": self.label_smoothing, "first_label": self.first_label}
-        return super().get_config() | own
+        names = ("label_smoothing", "first_label", "scatter")
+        return super().get_config() | {name: getattr(self, name) for name in names}

@@ -40,7 +40,9 @@ def compile_model(model: TokenModel, config: Config) -> None:
     training, first = config.training, model.first_label
     model.compile(
         make_optimizer(training, config.model.d_model),
-        LabelSmoothedCrossEntropy(training.label_smoothing, first_label=first),
+        LabelSmoothedCrossEntropy(
+            training.label_smoothing, first_label=first, scatter=not training.deterministic
+        ),
         metrics=[Perplexity(first_label=first), TokenAccuracy(first_label=first), TokenCount()],
         jit_compile=training.jit_compile,
         max_tokens_per_device=training.max_tokens_per_device or None,

@@ -1,0 +1,36 @@
+"""A program: trains with TensorFlow's determinism and without, which no process can undo.
+
+Its arguments are those of train.py. Ends with an error unless training.deterministic sets what
+it should, and both give the same weights.
+"""
+
+import sys
+
+import tensorflow as tf
+
+CPU = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from replicas import batches, dataset, distance, metrics, strategy_of, transformer  # noqa: E402
+from tensorflow.python.framework import config  # noqa: E402
+
+from tf_transformer.cli.main import main  # noqa: E402
+from tf_transformer.training.losses import LabelSmoothedCrossEntropy  # noqa: E402
+
+
+def trained(scatter: bool):
+    """On two devices, in parts, with dropout."""
+    loss = LabelSmoothedCrossEntropy(0.1, scatter=scatter)
+    with strategy_of(2).scope():
+        model = transformer(dropout=0.1)
+        model.compile("adam", loss, metrics=metrics(), max_tokens_per_device=8)
+    model.fit(dataset(batches()), shuffle=False, verbose=0)
+    return model
+
+
+plain = trained(scatter=True)
+assert not config.is_op_determinism_enabled()
+assert main(["train", *sys.argv[1:], "--set", "training.deterministic=true"]) == 0
+assert config.is_op_determinism_enabled()
+assert distance(trained(scatter=False), plain) == 0
+assert distance(transformer(), plain) > 1e-3
