@@ -38,6 +38,19 @@ def test_work_goes_on_quietly_when_its_reader_has_gone(tmp_path):
     assert (tmp_path / "file").read_text() == "done"
 
 
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_work_goes_on_when_its_log_cannot_be_written_and_says_so_once(tmp_path, buffered):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", WORK, str(tmp_path / "file")],
+            stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=60,
+            check=False, env=environment() | {"PYTHONUNBUFFERED": buffered},
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == b"error: cannot write the log: No space left on device\n"
+    assert (tmp_path / "file").read_text() == "done"
+
+
 # Keras imports it where it is installed.
 IMPORT = """
 import sys

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 
 from tf_transformer.cli.process import abandon_output, flush_output
@@ -74,9 +74,9 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # those of a notebook take any text as it is
             stream.reconfigure(encoding="utf-8")  # text files are, whatever the locale
-    _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
+    log = _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
-        return flush_output(module.command(options) or 0)
+        return flush_output(module.command(options) or 0) or int(log.lost)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -84,12 +84,12 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        abandon_output()  # the reader has gone (`| head`) and wants no more
+        abandon_output(sys.stdout)  # the reader has gone (`| head`) and wants no more
     except OSError as error:
         # Such as a full disk under stdout: what writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-        abandon_output()
+        abandon_output(sys.stdout)
         return 1
     except Exception as error:
         exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's
@@ -105,17 +105,32 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
 
 
 class _Handler(logging.StreamHandler):
-    """Whose reader may go (`| head`) while the work goes on."""
+    """A log whose reader may go (`| head`), or whose disk be full, while the work goes on.
+
+    Attributes:
+        lost: whether a line could not be written, which has been said.
+    """
+
+    lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        if not isinstance(sys.exception(), BrokenPipeError):
+        error = sys.exception()
+        if isinstance(error, BrokenPipeError):
+            return
+        if not isinstance(error, OSError):
             super().handleError(record)
+            return
+        self.lost = True
+        abandon_output(self.stream)  # or each line would fail again, with those before
+        with suppress(OSError):
+            print(f"error: cannot write the log: {error.strerror or error}", file=sys.stderr)
 
 
-def _log_to(stream) -> None:
+def _log_to(stream) -> _Handler:
     handler = _Handler(stream)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("tf_transformer")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    return handler

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 SECONDS_TO_END = 5
 _SECONDS_TO_EXPLAIN = 1
@@ -59,17 +59,17 @@ def flush_output(status: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        abandon_output()
+        abandon_output(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
             return status or 1
     return status
 
 
-def abandon_output() -> None:
+def abandon_output(stream: TextIO) -> None:
     """Lets all further output, and what is still held back, go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,13 +53,20 @@ class Lab:
         self.random = random.Random(seed)
 
     def run(
-        self, arguments: Sequence[str | bytes], text: bytes = b"", seconds: float = 120
+        self,
+        arguments: Sequence[str | bytes],
+        text: bytes = b"",
+        seconds: float = 120,
+        **circumstances: Any,
     ) -> Done:
-        """Runs `tf-transformer ARGUMENTS` in `folder` with `text` on standard input."""
+        """Runs `tf-transformer ARGUMENTS` in `folder` with `text` on standard input.
+
+        `circumstances` are further arguments of `subprocess.Popen`.
+        """
         command = [sys.executable, "-m", "tf_transformer.cli.main", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        with subprocess.Popen(command, cwd=self.folder, env=environment, **pipes) as process:
+        usual = pipes | {"cwd": self.folder, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+        with subprocess.Popen(command, **usual | circumstances) as process:
             try:
                 stdout, stderr = process.communicate(text, timeout=seconds)
                 status = process.returncode
@@ -66,4 +74,5 @@ class Lab:
                 process.kill()
                 stdout, stderr = process.communicate()
                 status = None
-        return Done(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+        texts = ((stream or b"").decode(errors="replace") for stream in (stdout, stderr))
+        return Done(status, *texts)

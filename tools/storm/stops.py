@@ -51,7 +51,7 @@ FINISHED = "\nThe run is in "
 
 def tries(lab: Lab) -> Iterator[Outcome]:
     """Stops, and comparisons of finished runs, without end."""
-    options = _options(lab.folder)
+    options = small_training(lab.folder)
     lives = [Life(lab, options, devices) for devices in (1, 2)]
     try:
         while True:
@@ -63,7 +63,7 @@ def tries(lab: Lab) -> Iterator[Outcome]:
             life.session.process.kill()
 
 
-def _options(folder: Path) -> list[str]:
+def small_training(folder: Path) -> list[str]:
     """Arguments of train.py, for 60 sentences that are written to `folder`."""
     sides = zip(*builtin.pairs(60), strict=True)
     for language, lines in zip(builtin.LANGUAGES, sides, strict=True):
@@ -113,7 +113,7 @@ class Life:
         self.devices = devices
         self.options = [*options, "--devices", str(devices)]
         self.run, self.whole = self.folder / "run", self.folder / "whole"
-        self._begin(self.whole, None)
+        self._go_on()
 
     def look(self) -> Iterator[Outcome]:
         """Sends the signal if its moment has come; goes on after the end of a process."""
@@ -157,11 +157,16 @@ class Life:
             self._go_on()
 
     def _ended(self) -> Iterator[Outcome]:
+        status = self.session.process.returncode
         if self.sent:
-            yield self._outcome(self._what_is_wrong())
-        elif self.session.process.returncode:
+            printed = self.session.stdout(), self.session.stderr()
+            yield self._outcome(what_is_wrong(self.number, status, *printed))
+        elif status:
             yield self._outcome("ended by itself")
-        if self.session.process.returncode == 0 and self.run.exists():
+        if status == 0 and not self.whole.exists():
+            self._begin(self.whole, None)
+            return
+        if status == 0:
             differing = differences(self.whole, self.run)
             held = "ended as if undisturbed, " + self._on()
             yield Outcome(held, not differing, ", ".join(differing))
@@ -181,19 +186,19 @@ class Life:
         detail = f"{self.moment}: {wrong}; status {status}, printed:\n{printed}"
         return Outcome(f"{name}, {self._on()}", not wrong, detail)
 
-    def _what_is_wrong(self) -> str:
-        """In how the process ended after the signal; empty if nothing is."""
-        status, printed = self.session.process.returncode, self.session.stdout()
-        if "Traceback" in printed + self.session.stderr():
-            return "traceback"
-        if self.number == signal.SIGKILL or (status == 0 and FINISHED in printed):
-            return "" if status in (0, -signal.SIGKILL) else "wrong status"
-        if not printed or FINISHED in printed:  # nothing to save yet, or any more
-            return "" if status in (-self.number, 128 + self.number) else "wrong status"
-        if status != 128 + self.number:
-            return "wrong status"
-        stopped = rf"stopped( at step \d+)? by {SIGNALS[self.number]}; {GOES_ON}"
-        return "" if re.fullmatch(stopped, printed.splitlines()[-1]) else "wrong last line"
+
+def what_is_wrong(number: signal.Signals, status: int, stdout: str, stderr: str) -> str:
+    """In how a process ended after a signal; empty if nothing is."""
+    if "Traceback" in stdout + stderr:
+        return "traceback"
+    if number == signal.SIGKILL or (status == 0 and FINISHED in stdout):
+        return "" if status in (0, -signal.SIGKILL) else "wrong status"
+    if not stdout or FINISHED in stdout:  # nothing to save yet, or any more
+        return "" if status in (-number, 128 + number) else "wrong status"
+    if status != 128 + number:
+        return "wrong status"
+    stopped = rf"stopped( at step \d+)? by {SIGNALS[number]}; {GOES_ON}"
+    return "" if re.fullmatch(stopped, stdout.splitlines()[-1]) else "wrong last line"
 
 
 def _writing(life: Life) -> bool:

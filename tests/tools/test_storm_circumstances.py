@@ -1,0 +1,49 @@
+"""The storm of circumstances: commands hold, and what would not hold is seen."""
+
+import pytest
+
+from tools.storm.circumstances import attempt, damage, what_is_wrong
+from tools.storm.lab import Done, Lab
+
+TRACEBACK = "Traceback (most recent call last)"
+
+
+@pytest.mark.parametrize(
+    ("done", "wrong"),
+    [
+        (Done(0, "translation\n", "a warning\n"), ""),
+        (Done(1, "", "a warning\nerror: no space left\n"), ""),
+        (Done(None, "", ""), "did not end"),
+        (
+            Done(1, "", "Traceback (most recent call last):\n"),
+            "Traceback (most recent call last)",
+        ),
+        (Done(0, "", "--- Logging error ---\n"), "--- Logging error"),
+        (Done(1, "", "killed\n"), "0 lines of error"),
+        (Done(1, "", "error: one\nerror: two\n"), "2 lines of error"),
+        (Done(-6, "", "error: one\n"), "1 lines of error"),
+    ],
+)
+def test_a_wrong_end_is_seen(done, wrong):
+    assert what_is_wrong(done) == wrong
+
+
+def test_half_written_files_are_seen(trained_run, tmp_path):
+    assert damage(trained_run.path, tmp_path / "none") == ""
+    (tmp_path / "exported" / "1").mkdir(parents=True)
+    assert "half an export" in damage(trained_run.path, tmp_path / "exported")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1')
+    assert "metrics.jsonl" in damage(tmp_path / "run", tmp_path / "none")
+    (tmp_path / "run" / "checkpoints" / "best.npz").write_bytes(b"half")
+    assert "best.npz" in damage(tmp_path / "run", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("card", "full disk"), ("curves", "stdout full"), ("curves", "stdout closed")],
+)
+def test_a_command_holds(trained_run, tmp_path, command, name):
+    outcome = attempt(Lab(tmp_path, 1), trained_run.path, [], command, name)
+    assert outcome.what == f"{command}, {name}"
+    assert outcome.held, outcome.detail
