@@ -22,5 +22,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> None:
     run = open_run(options.run, None)
-    own = settings_of(run.tokenizer) if run.tokenizer.exists() else {}
+    own = settings_of(run.tokenizer)
     print("\n".join(describe_departures(run.config, options.recipe, own)))

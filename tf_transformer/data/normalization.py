@@ -57,11 +57,15 @@ def with_rule_name(model: bytes, name: str) -> bytes:
 
 
 def settings_of(path: Path) -> dict[str, str | float]:
-    """The settings of `config.DataConfig` that a SentencePiece model tells of itself.
+    """The settings of `config.DataConfig` that a SentencePiece model holds.
+
+    There are none in a run that has no tokenizer yet.
 
     Raises:
-        UserError: if `path` is none.
+        UserError: if `path` is no such model.
     """
+    if not path.exists():
+        return {}
     proto = read_proto(path)
     return {
         "data.normalization": proto.normalizer_spec.name,
