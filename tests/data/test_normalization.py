@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 import sentencepiece
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.config import NORMALIZATIONS
@@ -74,6 +74,7 @@ def test_text_comes_back_as_it_was(tokenizers, kind):
         st.text(st.characters(codec="utf-8") | st.sampled_from(" \u2581")), min_size=1
     )
 )
+@example(lines=["a \u2581b", "\u2581 x\u2581", "  a  b "])
 def test_blanks_are_all_that_changes_in_any_text(tokenizers, lines):
     expected = [single_blanks(line) for line in lines]
     assert round_trip(tokenizers["identity", "bpe"], lines) == expected
