@@ -92,6 +92,9 @@ def test_labels_may_not_change_once_training_has_begun(task, tmp_path):
 def test_damaged_labels_are_a_clear_error(task, tmp_path):
     run = Run.open(shutil.copytree(task.run.path, tmp_path / "run"))
     run.label_file.write_text('["animal"')
+    with pytest.raises(UserError, match=r"labels.json is damaged: its SHA-256"):
+        load_predictor(run, "best")
+    run.checksums.path.unlink()  # as of a run of an earlier version
     with pytest.raises(UserError, match=r"labels.json is damaged: .*JSON list"):
         load_predictor(run, "best")
 

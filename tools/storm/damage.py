@@ -42,7 +42,7 @@ UNCHECKED = ("config.json", "versions.json", "card.md", "changes.jsonl", "metric
 
 # One of these words is in every line that announces a change.
 ANNOUNCED = re.compile(
-    r"damaged|is gone|was gone|has changed|made again|from step [\d,]+ on|lost"
+    r"damaged|is gone|was gone|not there|has changed|made again|from step [\d,]+ on|lost"
 )
 
 
