@@ -137,10 +137,10 @@ class Rules:
     def allows(self, tokens: tuple[int, ...]) -> bool:
         """Whether the last of the tokens may follow the others."""
         token, length = tokens[-1], len(tokens)
+        if length >= self.limit:
+            return token == EOS_ID
         if length <= len(self.prefix):
             return token == self.prefix[length - 1]
-        if length >= max(self.limit, len(self.prefix) + 1):
-            return token == EOS_ID
         if token in (PAD_ID, BOS_ID) or (token == EOS_ID and length < self.min_length):
             return False
         if token in self.banned[length - 1 : length]:

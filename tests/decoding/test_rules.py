@@ -9,6 +9,7 @@ from table_model import (
     Rules,
     all_hypotheses,
     assert_found,
+    count_computed_rows,
     hypotheses_of,
     list_beam,
     random_tables,
@@ -145,11 +146,17 @@ def test_one_penalty_for_each_sentence_is_the_same_penalty_for_each():
         np.testing.assert_allclose(found.scores[rows], alone.scores, rtol=1e-6)
 
 
-def test_a_limit_too_short_for_a_prefix_is_raised_to_hold_it_and_eos():
-    tables, prefix = random_tables(2, 8), [[5, 6, 7, 5], [5, 0, 0, 0]]
-    found = search(tables, [2, 2], prefix=prefix)
-    assert hypotheses_of(found, 0) == [(5, 6, 7, 5, EOS_ID)]
-    assert hypotheses_of(found, 1) == [(5, EOS_ID)]
+def test_a_prefix_is_followed_as_far_as_the_limit_leaves_room_for_eos():
+    tables, prefix = random_tables(3, 8), [[5, 6, 7, 5], [5, 0, 0, 0], [5, 6, 7, 5]]
+    found = search(tables, [3, 2, 1], prefix=prefix)
+    assert [hypotheses_of(found, row)[0] for row in range(3)] == [
+        (5, 6, EOS_ID), (5, EOS_ID), (EOS_ID,),
+    ]  # fmt: skip
+
+
+def test_a_long_prefix_takes_no_more_steps_than_the_limit():
+    computed = count_computed_rows(random_tables(2, 8), [5, 2], prefix=np.full((2, 30), 5))
+    assert 5 <= computed <= 2 * 5
 
 
 def test_rules_that_say_nothing_change_nothing():

@@ -71,7 +71,11 @@ def test_a_prefix_of_the_best_translation_changes_nothing(translator, trained_ru
     assert min(better) > -1.0  # where the prefix is spelled in other pieces
 
 
-def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(translator):
+def cuts_told(caplog) -> list[str]:
+    return [record.message for record in caplog.records if "prefixes" in record.message]
+
+
+def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(translator, caplog):
     sizes = {"positions": "learned", "max_length": 12}
     learned = Translator(
         small_model(translator.tokenizer.vocab_size, **sizes), translator.tokenizer, DECODING
@@ -82,8 +86,28 @@ def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(transla
     limited = Translator(
         translator.model, translator.tokenizer, dataclasses.replace(DECODING, max_length=3)
     )
-    ((found,),) = limited.translate(["Hello."], prefixes=["Guten Morgen, mein Freund"])
-    assert found.text == "Guten Morgen, mein Freund"
+    caplog.clear()
+    prefixes = ["Guten Morgen, mein Freund", "", "wort " * 1_200]
+    cut, free, cut_too = (
+        one for (one,) in limited.translate(["Hello."] * 3, prefixes=prefixes)
+    )
+    assert "Guten Morgen, mein Freund".startswith(cut.text) and cut.text
+    assert (cut.num_tokens, cut_too.num_tokens) == (3, 3)
+    assert free.text == limited.translate(["Hello."])[0][0].text
+    assert cuts_told(caplog) == ["prefixes cut at the length limit of their translation: 2"]
+
+
+def test_a_prefix_may_fill_its_limit_and_no_more(translator, caplog):
+    """The tokens of the prefix and EOS are the limit: nothing is cut."""
+    ids, _ = translator.encode(tf.constant(["Guten Morgen, mein Freund"]), target=True)
+    for limit, is_cut in ((len(ids[0]), False), (len(ids[0]) - 1, True)):
+        caplog.clear()
+        decoding = dataclasses.replace(DECODING, max_length=limit)
+        limited = Translator(translator.model, translator.tokenizer, decoding)
+        ((found,),) = limited.translate(["Hello."], prefixes=["Guten Morgen, mein Freund"])
+        assert found.num_tokens == limit
+        assert (found.text == "Guten Morgen, mein Freund") is not is_cut
+        assert bool(cuts_told(caplog)) is is_cut
 
 
 def test_prefixes_must_be_as_many_as_the_texts(translator):

@@ -170,7 +170,8 @@ def test_each_text_has_its_own_beginning_and_limit(translator, session, trained_
     assert max(sizes[1]) <= 3 < max(sizes[0])
     assert all(text.startswith(b"Zwei") for text in answer["translations"][2])
     assert not answer["translations"][0][0].startswith(b"Zwei")
-    assert answer["translations"][3][0] == b"Zwei"  # a limit makes way for the beginning
+    assert answer["translations"][3][0] == b""  # the limit goes before the beginning
+    assert answer["prefix_cut"].tolist() == [False, False, False, True]
     assert answer["count"].tolist() == [4, 4, 4, 1]
     for row in range(4):
         alone = session.run("with_options", {k: v[row : row + 1] for k, v in own.items()})
@@ -198,8 +199,14 @@ def test_alpha_is_10_at_most(session, trained_run):
 
 
 def test_a_long_beginning_is_cut_and_says_so(session):
-    answer = session.run("with_options", options(["a", "b"], prefix=["wort " * 5_000, "x"]))
-    assert answer["prefix_cut"].tolist() == [True, False]
+    prefixes = ["wort " * 5_000, "x"]
+    for limit in (-1, 5):
+        given = options(["a", "b"], max_length=limit, prefix=prefixes)
+        answer = session.run("with_options", given)
+        assert answer["prefix_cut"].tolist() == [True, False]
+        assert prefixes[0].encode().startswith(answer["translations"][0][0])
+        alone = {name: values[1:] for name, values in given.items()}
+        assert rows_of(answer)[1][0][0] == rows_of(session.run("with_options", alone))[0][0][0]
 
 
 # --- tokens ------------------------------------------------------------------------------

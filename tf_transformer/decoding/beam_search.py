@@ -40,9 +40,9 @@ def beam_search(
     length limit, where EOS is forced; it then leaves the batch. Pad and BOS are never
     generated. A single beam is greedy search: the most probable token at every step.
 
-    The rules exclude hypotheses and change no log-probability: those are the model's own. A
-    prefix goes first, then EOS at the limit, then the other rules. Should these leave a
-    sentence no hypothesis at all, it has fillers only (see `Hypotheses`).
+    The rules exclude hypotheses and change no log-probability: those are the model's own. EOS
+    at the limit goes first, then a prefix, then the other rules. Should these leave a sentence
+    no hypothesis at all, it has fillers only (see `Hypotheses`).
 
     The cache is not reordered when beams are: `step` must keep what it computed in every
     slot at every step, and attend only to the slots that `ancestry` names.
@@ -63,8 +63,9 @@ def beam_search(
             tensor, float32 [B]: one for each sentence. A tensor's values are not checked;
             with one below 0 a sentence may stop too early.
         prefix: int32 [B, P], tokens that every hypothesis of a sentence begins with, padded
-            behind with PAD; a row may be empty. They count in length and log-probability. A
-            limit that leaves no room for prefix and EOS is raised. None: no prefix.
+            behind with PAD; a row may be empty. They count in length and log-probability. Of
+            a prefix that reaches the limit, what leaves room for EOS is followed: no sentence
+            takes more steps than its limit. None: no prefix.
         min_lengths: int32 [B], the fewest tokens of each sentence, EOS counted. None: 1.
         no_repeat_ngram: no hypothesis holds the same n tokens in a row twice, unless in its
             prefix; 0 allows all.

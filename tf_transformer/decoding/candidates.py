@@ -137,15 +137,15 @@ def force(
         logits, normaliser: float32 [B, W, V] and [B, W, 1], of all tokens.
         next_token: what must come: EOS, a token of a prefix, or nothing in particular.
     """
+    if next_token.forced is not None:
+        forced = next_token.forced[:, tf.newaxis, tf.newaxis]  # [B, 1, 1]
+        each = tf.tile(forced, [1, logits.shape[1], 1])
+        forced_log_probs = tf.gather(logits, each, batch_dims=2) - normaliser  # [B, W, 1]
+        is_forced = forced != PAD_ID
+        tokens, log_probs = _replace(tokens, log_probs, is_forced, forced, forced_log_probs)
     eos_log_probs = logits[..., EOS_ID : EOS_ID + 1] - normaliser
     must_end = next_token.must_end[:, tf.newaxis, tf.newaxis]
-    tokens, log_probs = _replace(tokens, log_probs, must_end, EOS_ID, eos_log_probs)
-    if next_token.forced is None:
-        return tokens, log_probs
-    forced = next_token.forced[:, tf.newaxis, tf.newaxis]  # [B, 1, 1]
-    each = tf.tile(forced, [1, logits.shape[1], 1])
-    forced_log_probs = tf.gather(logits, each, batch_dims=2) - normaliser  # [B, W, 1]
-    return _replace(tokens, log_probs, forced != PAD_ID, forced, forced_log_probs)
+    return _replace(tokens, log_probs, must_end, EOS_ID, eos_log_probs)
 
 
 def _replace(tokens, log_probs, where, only_token, only_log_probs):

@@ -54,15 +54,13 @@ def make_rules(
     prefix: tf.Tensor | None = None,
     context: tf.Tensor | None = None,
 ) -> Rules:
-    """The rules of a search; a limit too short for a prefix and EOS is raised to hold them."""
+    """The rules of a search, as `beam_search` takes them."""
     tf.debugging.assert_greater_equal(max_lengths, 1, "`max_lengths` must be at least 1.")
     rules: Rules = {"max_lengths": max_lengths}
     if min_lengths is not None:
         rules["min_lengths"] = tf.convert_to_tensor(min_lengths, tf.int32)
     if prefix is not None:
         prefix = tf.ensure_shape(tf.convert_to_tensor(prefix, tf.int32), [None, None])
-        lengths = tf.math.count_nonzero(prefix != PAD_ID, axis=1, dtype=tf.int32)
-        rules["max_lengths"] = tf.maximum(max_lengths, lengths + 1)
         # After the longest prefix comes a column of pads: from there on all are free.
         rules["prefix"] = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
     if context is not None:
@@ -79,8 +77,7 @@ def next_token(
 ) -> NextToken:
     """What may follow the beams `tokens`, int32 [B, W, t], at t = `index`.
 
-    A forced token stands above all else, EOS at the length limit above a minimum length and a
-    grammar.
+    EOS at the length limit stands above a forced token, and that above all else.
     """
     forced = None
     if "prefix" in rules:

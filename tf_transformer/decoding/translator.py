@@ -86,7 +86,8 @@ class Translator(ForcedDecoder):
             texts: any number of sentences.
             progress: called with the number of sentences done so far.
             prefixes: how the translation of each text begins; blank leaves it free. What
-                follows may go on with the last word.
+                follows may go on with the last word. One that reaches the length limit is cut
+                there, with a warning.
             sampling: draw the hypotheses instead; the most probable is first, and scores are
                 log-probabilities. The same seed and text draw the same, in any company.
             grammar: what keeps a beam search to well-formed hypotheses.
@@ -106,7 +107,7 @@ class Translator(ForcedDecoder):
         blank = [Hypothesis("", 0.0, 0.0, 0)] * self.num_hypotheses
         results = [blank] * len(texts)
         sources = self._ids(texts, self.source_limit, "texts")
-        begun = None if prefixes is None else self._prefix_ids(prefixes)
+        begun = None if prefixes is None else self._prefix_ids(prefixes, sources)
         unseeded = sampling and dataclasses.replace(sampling, seed=0)  # a seed is data
         find = self._finder(unseeded, begun is not None, grammar)
         width = self.num_hypotheses if sampling else self.decoding.beam_size
@@ -215,9 +216,32 @@ class Translator(ForcedDecoder):
         ids, _ = self.encode(tf.constant(list(texts), tf.string))
         return self._max_lengths(ids.to_tensor(PAD_ID)).numpy().tolist()
 
+    def encode_prefix(
+        self, prefixes: tf.Tensor, source_lengths: tf.Tensor, given: tf.Tensor | None = None
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """How translations begin, strings [B], as ids [B, None] without EOS, in the graph.
+
+        Args:
+            prefixes: strings [B].
+            source_lengths: int32 [B], of the sources in tokens, EOS counted.
+            given: int32 [B], the limits that `search` takes as `max_lengths`.
+
+        Returns:
+            The ids, and bool [B]: whether they were cut at the limit of the translation.
+        """
+        closed, cut = self.encode(prefixes, self.target_limit, target=True)
+        lengths = tf.cast(closed.row_lengths(), tf.int32)
+        limits = self._limits(source_lengths, given)
+        kept = tf.minimum(lengths, limits) - 1  # and EOS
+        return tf.RaggedTensor.from_tensor(closed.to_tensor(), kept), cut | (lengths > limits)
+
     def _max_lengths(self, source: tf.Tensor, given: tf.Tensor | None = None) -> tf.Tensor:
         lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
-        max_lengths = lengths + self.decoding.max_extra_length
+        return self._limits(lengths, given)
+
+    def _limits(self, source_lengths: tf.Tensor, given: tf.Tensor | None = None) -> tf.Tensor:
+        """The most tokens of translations [B] of sources of these lengths, EOS counted."""
+        max_lengths = source_lengths + self.decoding.max_extra_length
         for limit in (self.decoding.max_length, self.model.longest_target):
             if limit:
                 max_lengths = tf.minimum(max_lengths, limit)
@@ -249,10 +273,13 @@ class Translator(ForcedDecoder):
 
         return tf.function(find, [IDS, specs], autograph=False)
 
-    def _prefix_ids(self, prefixes: Sequence[str]) -> Ids:
-        """The ids of each prefix, without EOS; at most what leaves room for EOS."""
-        closed = self._ids(prefixes, self.source_limit, "prefixes", target=True)
-        return [ids[:-1] for ids in closed]
+    def _prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
+        """The ids of each prefix, without EOS; says how many were cut."""
+        lengths = tf.constant([len(source) for source in sources], tf.int32)
+        ragged, cut = self.encode_prefix(tf.constant(list(prefixes), tf.string), lengths)
+        if number := int(tf.math.count_nonzero(cut)):
+            logger.warning("prefixes cut at the length limit of their translation: %d", number)
+        return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 
     def _hypotheses(self, found: Hypotheses) -> list[list[Hypothesis]]:
         batch, number, length = found.tokens.shape

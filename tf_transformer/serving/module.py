@@ -98,17 +98,20 @@ class Signatures(TokenSignature):
             alpha: float32 [B], exponent of the length penalty; the export's where negative.
             max_length: int32 [B], the most tokens, EOS counted, within the limits of the
                 export; those alone where it is not positive.
-            prefix: strings [B], how every translation begins; it may be empty.
+            prefix: strings [B], how every translation begins, within its `max_length`; it may
+                be empty.
         """
         source, cut = self._translator.encode(text)
         ids = source.to_tensor(PAD_ID)
-        beginning, prefix_cut = self._translator.encode(prefix, target=True)
+        limits = tf.where(max_length > 0, max_length, tf.int32.max)
+        lengths = tf.cast(source.row_lengths(), tf.int32)
+        beginning, prefix_cut = self._translator.encode_prefix(prefix, lengths, limits)
         found = self._n_best(
             ids,
             # Not a number is not above 0 either.
             tf.where(alpha >= 0, tf.minimum(alpha, MAX_ALPHA), self._translator.decoding.alpha),
-            beginning[:, :-1].to_tensor(PAD_ID),
-            tf.where(max_length > 0, max_length, tf.int32.max),
+            beginning.to_tensor(PAD_ID),
+            limits,
         )
         cuts = {"source_cut": cut, "prefix_cut": prefix_cut}
         return self._n_best_outputs(found, _is_blank(source)) | cuts

@@ -161,9 +161,12 @@ def _with_options(session: SavedModelSession, translator: Translator) -> Iterato
             "prefix": _strings(prefixes),
         },
     )
-    found = _with_all_hypotheses(translator, given).translate(texts, prefixes=prefixes)
+    limited = _with_all_hypotheses(translator, given)
+    found = limited.translate(texts, prefixes=prefixes)
     yield from _hypotheses("with_options", texts, found, answer)
-    yield from _compare("with_options", texts, {"prefix_cut": [False] * len(texts)}, answer)
+    lengths = tf.cast(translator.encode(tf.constant(texts))[0].row_lengths(), tf.int32)
+    _, cut = limited.encode_prefix(tf.constant(prefixes), lengths)
+    yield from _compare("with_options", texts, {"prefix_cut": cut.numpy().tolist()}, answer)
 
 
 def _hypotheses(
