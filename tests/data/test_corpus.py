@@ -1,11 +1,13 @@
 """Reading plain parallel text."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
 from tf_transformer.data.corpus import (
+    arriving_lines,
     check_line_counts,
     read_lines,
     read_pairs,
@@ -153,3 +155,40 @@ def test_the_count_of_lines_is_that_of_reading_them(tmp_path, data, lines):
     assert len(list(read_lines(target))) == lines
     with pytest.raises(UserError, match=rf"1.en with 2 and .*1.de with {lines}\."):
         check_line_counts([source, source], [source, target])
+
+
+def test_lines_arrive_whole_and_as_soon_as_they_are_written():
+    reader, writer = os.pipe()
+    arriving = arriving_lines(reader)
+    os.write(writer, b"\xef\xbb\xbfa\nb")
+    assert next(arriving) == ["a"]
+    os.write(writer, b"c\r\n\nhalf \xc3")
+    assert next(arriving) == ["bc", ""]
+    os.write(writer, b"\xa4\nno end")
+    assert next(arriving) == ["half ä"]
+    os.close(writer)
+    assert list(arriving) == [["no end"]]
+    os.close(reader)
+
+
+def test_arriving_lines_are_those_of_the_file(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("one\n\ntwo\x85\u2028 \x0c\n" * 9_000 + "x" * 200_000, "utf-8")
+    with path.open("rb") as file:
+        chunks = list(arriving_lines(file.fileno()))
+    assert [line for chunk in chunks for line in chunk] == list(read_lines(path))
+    assert len(chunks) > 2
+
+
+def test_an_arriving_line_that_is_not_utf8_is_named():
+    reader, writer = os.pipe()
+    arriving = arriving_lines(reader)
+    os.write(writer, b"a\nb\n")
+    assert next(arriving) == ["a", "b"]
+    os.write(writer, b"c\nd\xfc\n")
+    with pytest.raises(
+        UserError, match=r":4: text must be UTF-8. Received: byte 0xfc at byte 2"
+    ):
+        next(arriving)
+    os.close(writer)
+    os.close(reader)

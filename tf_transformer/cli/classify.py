@@ -1,16 +1,14 @@
 """`tf-transformer classify RUN < sentences > labels`, and the scores of labelled sentences."""
 
 import argparse
-import itertools
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tf_transformer.cli.options import add_run_options, open_run, picture
 from tf_transformer.cli.progress import Progress
-from tf_transformer.cli.translate import CHUNK
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.data.labelled import Example, read_examples
 from tf_transformer.errors import UserError
 
@@ -26,6 +24,7 @@ STDOUT_IS_DATA = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
+    add_line_buffered_option(parser)
     parser.add_argument(
         "--n-best",
         type=int,
@@ -56,7 +55,8 @@ def command(options: argparse.Namespace) -> None:
         examples = list(read_examples(Path(options.labelled), run.labels()))
         _score(_load(run, options.checkpoint), examples, path)
     else:
-        _label_stdin(_load(run, options.checkpoint), options.n_best)
+        chunks = stdin_chunks(options.line_buffered)
+        _label_stdin(_load(run, options.checkpoint), chunks, options.n_best)
 
 
 def _score(predictor, examples: Sequence[Example], path: Path | None) -> None:
@@ -83,6 +83,8 @@ def report(scores, path: Path | None) -> None:
 def _check(options: argparse.Namespace) -> None:
     if options.labelled and options.n_best:
         raise UserError("--labelled prints scores, and --n-best labels: leave out one of them.")
+    if options.labelled and options.line_buffered:
+        raise UserError("--line-buffered is for stdin. Received: --labelled as well.")
     if options.output and not options.labelled:
         raise UserError("--output draws the confusions of --labelled FILE: give that as well.")
 
@@ -98,16 +100,17 @@ def _load(run, checkpoint: str):
     return load_predictor(run, checkpoint)
 
 
-def _label_stdin(predictor, n_best: int | None) -> None:
-    lines, done = read_lines(0), 0
+def _label_stdin(predictor, chunks: Iterator[list[str]], n_best: int | None) -> None:
+    done = 0
     with Progress() as progress:
-        while sentences := list(itertools.islice(lines, CHUNK)):
+        for sentences in chunks:
             found = predictor.probabilities(
                 sentences, lambda n, done=done: progress("classified", done + n)
             )
             for sentence, row in zip(sentences, found, strict=True):
                 labelled = _line(predictor.labels, row, n_best) if sentence.strip() else ""
                 sys.stdout.write(f"{labelled}\n")
+            sys.stdout.flush()
             done += len(sentences)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.cli.translate import one_line
-from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 
 DESCRIPTION = (
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, help="of the model")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="lines a request")
     parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="requests")
+    add_line_buffered_option(parser)
     parser.add_argument(
         "--deadline",
         type=float,
@@ -45,15 +46,15 @@ def command(options: argparse.Namespace) -> None:
     def ask(batch: list[str]) -> list[str]:
         return patiently(lambda: translate(client, batch), options.deadline)
 
-    lines = read_lines(0)
     with ThreadPoolExecutor(options.concurrency) as pool:
-        while chunk := list(_batches(lines, options.batch, 4 * options.concurrency)):
+        for batches in _batches(options):
             try:
-                answers = list(pool.map(ask, chunk))
+                answers = list(pool.map(ask, batches))
             except ServerError as error:
                 raise UserError(f"The server answered {error}") from None
             for text in itertools.chain.from_iterable(answers):
                 sys.stdout.write(f"{one_line(text)}\n")
+            sys.stdout.flush()
 
 
 def _client(options: argparse.Namespace):
@@ -65,9 +66,8 @@ def _client(options: argparse.Namespace):
     return GrpcClient(options.grpc, options.name, options.deadline)
 
 
-def _batches(lines: Iterator[str], size: int, count: int) -> Iterator[list[str]]:
-    """At most `count` batches of `size` lines."""
-    for _ in range(count):
-        if not (batch := list(itertools.islice(lines, size))):
-            return
-        yield batch
+def _batches(options: argparse.Namespace) -> Iterator[list[list[str]]]:
+    """The lines of stdin in batches, a few at a time for each request under way."""
+    size = options.batch
+    for lines in stdin_chunks(options.line_buffered, [4 * options.concurrency * size]):
+        yield [lines[start : start + size] for start in range(0, len(lines), size)]

@@ -1,7 +1,6 @@
 """`tf-transformer parse RUN < sentences > trees`: one tree a line."""
 
 import argparse
-import itertools
 import logging
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ from tf_transformer.cli.options import (
     open_run,
 )
 from tf_transformer.cli.progress import Progress
-from tf_transformer.cli.translate import CHUNK
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.cli.stdin import add_line_buffered_option, in_chunks, stdin_chunks
+from tf_transformer.errors import UserError
 from tf_transformer.tasks.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
@@ -32,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     add_ensemble_option(parser)
     add_decoding_options(parser)
+    add_line_buffered_option(parser)
     parser.add_argument(
         "--unconstrained",
         action="store_true",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    lines = _lines(options.words_of)
+    chunks = _chunks(options.words_of, options.line_buffered)
     translator = load_translator(options, task="parsing")
 
     from tf_transformer.tasks.parser import Counts, Parser
@@ -55,16 +55,19 @@ def command(options: argparse.Namespace) -> None:
     grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)
     parser, total, done = Parser(translator, grammar), Counts(), 0
     with Progress() as progress:
-        while sentences := list(itertools.islice(lines, CHUNK)):
+        for sentences in chunks:
             parses = parser.parse(sentences, lambda n, done=done: progress("parsed", done + n))
             sys.stdout.writelines(f"{tree or ''}\n" for tree in parses.trees)
+            sys.stdout.flush()
             total, done = total + parses.counts, done + len(sentences)
     logger.info("%s", total.summary())
 
 
-def _lines(treebank: str | None) -> Iterator[str]:
+def _chunks(treebank: str | None, line_buffered: bool) -> Iterator[list[str]]:
     """The sentences of stdin, or of a file of trees, which is checked before anything else."""
     if treebank is None:
-        return read_lines(0)
+        return stdin_chunks(line_buffered)
+    if line_buffered:
+        raise UserError("--line-buffered is for stdin. Received: --words-of as well.")
     check_treebank(Path(treebank))
-    return (sentence for sentence, _ in read_pairs(Path(treebank)))
+    return in_chunks(sentence for sentence, _ in read_pairs(Path(treebank)))

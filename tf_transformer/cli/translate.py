@@ -16,6 +16,7 @@ from tf_transformer.cli.options import (
     load_translator,
 )
 from tf_transformer.cli.progress import Progress
+from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.config import SamplingConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
@@ -24,14 +25,13 @@ from tf_transformer.files import replacing
 DESCRIPTION = "Translates stdin to stdout, one sentence a line; empty lines stay empty."
 STDOUT_IS_DATA = True
 
-CHUNK = 10_000  # sentences sorted by length together; memory does not grow beyond
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     add_ensemble_option(parser)
     add_decoding_options(parser)
     add_shortlist_option(parser)
+    add_line_buffered_option(parser)
     parser.add_argument(
         "--n-best",
         type=int,
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix-file",
         metavar="FILE",
-        help="how each translation begins, a line for each sentence; empty: as it likes",
+        help="how each translation begins, a line for each sentence, cut at its length limit; "
+        "an empty line leaves it free",
     )
     parser.add_argument(
         "--alignments",
@@ -90,7 +91,7 @@ def command(options: argparse.Namespace) -> None:
     layer = _alignment_layer(options, translator)
     number = 0
     with Progress() as progress, _alignment_file(options.alignments) as alignments:
-        for texts, prefixes in _chunks(options.prefix_file):
+        for texts, prefixes in _chunks(options):
             before = number
             found = translator.translate(
                 texts,
@@ -101,6 +102,7 @@ def command(options: argparse.Namespace) -> None:
             for hypotheses in found:
                 number += 1
                 sys.stdout.writelines(_format(number, hypotheses, options.n_best))
+            sys.stdout.flush()
             if alignments:
                 best = [one_line(hypotheses[0].text) for hypotheses in found]
                 found_pairs = translator.align(texts, best, layer=layer)
@@ -146,29 +148,33 @@ def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
         yield file
 
 
-def _chunks(prefix_file: str | None) -> Iterator[tuple[list[str], list[str] | None]]:
+def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:
     """Texts and, if there is a file of them, prefixes."""
-    lines = read_lines(0)
-    if prefix_file is None:
-        while texts := list(itertools.islice(lines, CHUNK)):
-            yield texts, None
-        return
-    pairs = _with_prefixes(lines, prefix_file)
-    while chunk := list(itertools.islice(pairs, CHUNK)):
-        texts, prefixes = zip(*chunk, strict=True)
-        yield list(texts), list(prefixes)
+    chunks = stdin_chunks(options.line_buffered)
+    if options.prefix_file is None:
+        return ((texts, None) for texts in chunks)
+    return _with_prefixes(chunks, options.prefix_file)
 
 
-def _with_prefixes(lines: Iterator[str], prefix_file: str) -> Iterator[tuple[str, str]]:
-    prefixes = read_lines(Path(prefix_file))
-    for number, pair in enumerate(itertools.zip_longest(lines, prefixes)):
-        if None in pair:
-            longer = prefix_file if pair[0] is None else "stdin"
-            raise UserError(
-                "--prefix-file must have a line for each line of stdin. "
-                f"Received: more than {number:,} lines in {longer}."
-            )
-        yield pair
+def _with_prefixes(
+    chunks: Iterator[list[str]], prefix_file: str
+) -> Iterator[tuple[list[str], list[str]]]:
+    prefixes, number = read_lines(Path(prefix_file)), 0
+    for texts in chunks:
+        begun = list(itertools.islice(prefixes, len(texts)))
+        number += len(begun)
+        if len(begun) < len(texts):
+            raise _uneven_prefixes(number, "stdin")
+        yield texts, begun
+    if next(prefixes, None) is not None:
+        raise _uneven_prefixes(number, prefix_file)
+
+
+def _uneven_prefixes(number: int, longer: str) -> UserError:
+    return UserError(
+        "--prefix-file must have a line for each line of stdin. "
+        f"Received: more than {number:,} lines in {longer}."
+    )
 
 
 def _format(number: int, hypotheses, n_best: int) -> Iterator[str]:

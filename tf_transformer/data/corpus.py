@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import itertools
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from tf_transformer.errors import UserError
 
 SIDES = ("source", "target")
+BLOCK_BYTES = 1 << 16  # what a pipe of Linux holds
 
 
 def resolve_prefixes(prefixes: Sequence[str | Path], language: str) -> list[Path]:
@@ -60,19 +62,53 @@ def read_lines(path: Path | int) -> Iterator[str]:
     Raises:
         UserError: if the file cannot be read, is a damaged gzip file or not UTF-8.
     """
-    name = "stdin" if path == 0 else path
     for number, line in enumerate(_read_raw(path), start=1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            yield line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{name}:{number}: text must be UTF-8. Received: byte "
-                f"0x{line[error.start]:02x} at byte {error.start + 1} of the line. "
-                "Convert the file, for example with iconv."
-            ) from None
+        yield _decoded(path, number, line)
+
+
+def arriving_lines(descriptor: int) -> Iterator[list[str]]:
+    """The lines of a pipe as they arrive: waits for one, and takes those that came with it.
+
+    Args:
+        descriptor: an open file descriptor, such as 0 for stdin.
+
+    Raises:
+        UserError: as `read_lines` does.
+    """
+    number = 0
+    for lines in _read_arriving(descriptor):
+        yield [_decoded(descriptor, number + i, line) for i, line in enumerate(lines, start=1)]
+        number += len(lines)
+
+
+def _read_arriving(descriptor: int) -> Iterator[list[bytes]]:
+    parts = []  # of a line whose end has not arrived
+    try:
+        while block := os.read(descriptor, BLOCK_BYTES):
+            parts.append(block)
+            if b"\n" in block:
+                *lines, rest = b"".join(parts).split(b"\n")
+                parts = [rest] if rest else []
+                yield lines
+    except OSError as error:
+        raise _unreadable(descriptor, error) from None
+    if parts:
+        yield [b"".join(parts)]
+
+
+def _decoded(path: Path | int, number: int, line: bytes) -> str:
+    """Line `number` of a file, counted from 1, without its line end."""
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{_name(path)}:{number}: text must be UTF-8. Received: byte "
+            f"0x{line[error.start]:02x} at byte {error.start + 1} of the line. "
+            "Convert the file, for example with iconv."
+        ) from None
 
 
 def _read_raw(path: Path | int) -> Iterator[bytes]:
@@ -83,7 +119,15 @@ def _read_raw(path: Path | int) -> Iterator[bytes]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is no complete gzip file: {error}.") from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path | int, error: OSError) -> UserError:
+    return UserError(f"{_name(path)} cannot be read: {error.strerror or error}.")
+
+
+def _name(path: Path | int) -> str:
+    return "stdin" if path == 0 else str(path)
 
 
 def read_pairs(
