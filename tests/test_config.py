@@ -2,10 +2,13 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
 from tf_transformer.config import (
+    SAMPLING,
+    SETTINGS,
     Config,
     DataConfig,
     DecodingConfig,
@@ -164,6 +167,15 @@ def test_a_value_of_another_type_is_refused_by_name(assignment):
         "decoding.alpha=1e999",
         "decoding.max_extra_length=0",
         "decoding.batch_tokens=0",
+        "model.vocab_size=1e30",
+        "model.key_dim=2147483648",
+        "data.max_length=1e9",
+        "training.steps=1e10",
+        "training.clip_norm=1e39",
+        "training.seed=4294967296",
+        "decoding.beam_size=1001",
+        "decoding.min_length=2147483648",
+        "decoding.no_repeat_ngram=2147483648",
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(assignment):
@@ -178,6 +190,37 @@ def test_settings_of_a_new_tokenizer_are_refused_beside_one_that_exists(setting)
     expected = r"must be left out with `data.tokenizer`, which holds its own. Received: "
     with pytest.raises(UserError, match=f"`data.{setting.partition('=')[0]}` {expected}"):
         Config().override([f"data.{setting}", "data.tokenizer=some.model"])
+
+
+@pytest.mark.parametrize(("name", "allowed"), (SETTINGS | SAMPLING).items())
+def test_every_number_has_bounds_that_its_default_is_within(name, allowed):
+    if {int, float} & {*allowed.types}:
+        assert None not in (
+            allowed.bounds.low if allowed.bounds.above is None else allowed.bounds.above,
+            allowed.bounds.high if allowed.bounds.below is None else allowed.bounds.below,
+        )
+    section, _, field = name.rpartition(".")
+    default = getattr(getattr(Config(), section) if section else SamplingConfig(), field)
+    assert allowed.check(name, default) == default
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("decoding.beam_size", "an int from 1 to 1000"),
+        ("model.key_dim", "an int from 1 to 65536 or None"),
+        ("model.dropout", "in [0, 1)"),
+        ("model.norm_epsilon", "above 0 and at most 1"),
+        ("model.positions", "one of ('sinusoidal', 'learned')"),
+        ("model.norm_first", "bool"),
+        ("data.train", "a list of strings"),
+    ],
+)
+def test_an_error_names_what_a_setting_may_be(name, expected):
+    with pytest.raises(
+        UserError, match=rf"^`{name}` must be {re.escape(expected)}\. Received: "
+    ):
+        Config().replace({name: "\0"})
 
 
 def test_heads_must_divide_the_width_unless_their_sizes_are_given():

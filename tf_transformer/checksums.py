@@ -8,7 +8,7 @@ from typing import Any
 
 from tf_transformer.data.texts import Role, Text
 from tf_transformer.errors import UserError
-from tf_transformer.files import sha256, write_text
+from tf_transformer.files import parse_json, sha256, write_text
 
 
 class Checksums:
@@ -75,7 +75,7 @@ class Checksums:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
-            record = json.loads(self.path.read_text(encoding="utf-8"))
+            record = parse_json(self.path.read_text(encoding="utf-8"))
             texts = {
                 role: [Text(**text) for text in texts]
                 for role, texts in dict(record["texts"]).items()

@@ -2,13 +2,20 @@
 
 import dataclasses
 import json
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tf_transformer.errors import UserError
-from tf_transformer.settings import check_type, find_field, parse_assignments, require
+from tf_transformer.settings import (
+    Setting,
+    find_field,
+    parse_assignments,
+    require,
+    require_allowed,
+    setting,
+    settings_of,
+)
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
@@ -17,11 +24,15 @@ ACTIVATIONS = ("relu", "swish")
 TOKENIZER_KINDS = ("bpe", "unigram")
 # How a tokenizer rewrites text before it cuts it; the first is that of a new one.
 NORMALIZATIONS = ("identity", "nfc", "nfkc", "nmt_nfkc")
-COVERAGES = (0.98, 1.0)  # SentencePiece takes no others
 BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
+# The most of what is counted: int32 holds it. The largest float that float32 holds, roughly.
+MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38
+# The most tokens of a text, and positions of a model: beyond, a search would hardly ever end.
+MAX_TOKENS = 1_000_000
+MAX_BEAM_SIZE = 1_000
 # Beyond these, logits divided by the temperature soon overflow or are all the same.
 TEMPERATURES = (0.01, 100.0)
 # A larger exponent of the length penalty could overflow.
@@ -40,38 +51,26 @@ class ModelConfig:
     the output, another `activation`, another `norm_epsilon` of the layer norms.
     """
 
-    vocab_size: int = 37_000
-    num_layers: int = 6
-    d_model: int = 512
-    d_ff: int = 2048
-    num_heads: int = 8
-    key_dim: int | None = None
-    value_dim: int | None = None
-    dropout: float = 0.1
+    vocab_size: int = setting(37_000, low=EOS_ID + 2, high=1_000_000)
+    num_layers: int = setting(6, low=1, high=1_000)
+    d_model: int = setting(512, low=1, high=65_536)
+    d_ff: int = setting(2048, low=1, high=1_000_000)
+    num_heads: int = setting(8, low=1, high=65_536)
+    key_dim: int | None = setting(None, low=1, high=65_536)
+    value_dim: int | None = setting(None, low=1, high=65_536)
+    dropout: float = setting(0.1, low=0, below=1)
     norm_first: bool = False
-    positions: str = "sinusoidal"
+    positions: str = setting("sinusoidal", choices=POSITIONS)
     tie_embeddings: bool = True
-    max_length: int = 1024
+    max_length: int = setting(1024, low=1, high=MAX_TOKENS)
     attention_bias: bool = False
     output_bias: bool = False
-    activation: str = "relu"
-    norm_epsilon: float = 1e-6
+    activation: str = setting("relu", choices=ACTIVATIONS)
+    norm_epsilon: float = setting(1e-6, above=0, high=1)
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "d_model", "d_ff", "num_heads", "max_length"):
-            value = getattr(self, name)
-            require(value >= 1, f"model.{name}", "at least 1", value)
-        require(self.vocab_size > EOS_ID + 1, "model.vocab_size", "above 4", self.vocab_size)
+        require_allowed(self, "model.")
         require(self.d_model % 2 == 0, "model.d_model", "even", self.d_model)
-        require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
-        for name in ("key_dim", "value_dim"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"model.{name}", "at least 1 or None", value)
-        require(self.positions in POSITIONS, "model.positions", f"one of {POSITIONS}",
-                 self.positions)  # fmt: skip
-        require(self.activation in ACTIVATIONS, "model.activation", f"one of {ACTIVATIONS}",
-                self.activation)  # fmt: skip
-        require(self.norm_epsilon > 0, "model.norm_epsilon", "above 0", self.norm_epsilon)
         if self.d_model % self.num_heads and None in (self.key_dim, self.value_dim):
             raise UserError(
                 "`model.num_heads` must divide `model.d_model`, unless key_dim and value_dim "
@@ -98,28 +97,20 @@ class DataConfig:
     source: str = ""
     target: str = ""
     tokenizer: str = ""
-    tokenizer_kind: str = "bpe"
-    normalization: str | None = None
-    character_coverage: float = 1.0
-    max_length: int = 256
-    max_ratio: float = 4.0
+    tokenizer_kind: str = setting("bpe", choices=TOKENIZER_KINDS)
+    normalization: str | None = setting(None, choices=NORMALIZATIONS)
+    character_coverage: float = setting(1.0, low=0.98, high=1.0)  # SentencePiece's bounds
+    max_length: int = setting(256, low=8, high=MAX_TOKENS)
+    max_ratio: float = setting(4.0, low=1, high=MAX_FLOAT)
 
     def __post_init__(self) -> None:
-        require(self.tokenizer_kind in TOKENIZER_KINDS, "data.tokenizer_kind",
-                 f"one of {TOKENIZER_KINDS}", self.tokenizer_kind)  # fmt: skip
-        require(self.normalization in (None, *NORMALIZATIONS), "data.normalization",
-                 f"one of {NORMALIZATIONS}", self.normalization)  # fmt: skip
-        low, high = COVERAGES
-        require(low <= self.character_coverage <= high, "data.character_coverage",
-                 f"from {low} to {high}", self.character_coverage)  # fmt: skip
+        require_allowed(self, "data.")
         if self.tokenizer:
             left_out = "left out with `data.tokenizer`, which holds its own"
             require(self.normalization is None, "data.normalization", left_out,
                      self.normalization)  # fmt: skip
             require(self.character_coverage == 1, "data.character_coverage", left_out,
                      self.character_coverage)  # fmt: skip
-        require(self.max_length >= 8, "data.max_length", "at least 8", self.max_length)
-        require(self.max_ratio >= 1, "data.max_ratio", "at least 1", self.max_ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,51 +133,33 @@ class TrainingConfig:
     `encoder_from` is a run whose embeddings and encoder training begins with; empty for none.
     """
 
-    steps: int = 100_000
-    batch_tokens: int = 25_000
-    max_tokens_per_device: int | None = None
-    warmup_steps: int = 4_000
-    learning_rate_scale: float = 1.0
-    beta_1: float = 0.9
-    beta_2: float = 0.98
-    epsilon: float = 1e-9
-    label_smoothing: float = 0.1
-    clip_norm: float = 0.0
-    ema_decay: float = 0.0
-    evaluate_every: int = 1_500
-    best_by: str = "bleu"
-    keep_last: int = 5
-    average_last: int = 5
-    patience: int = 0
-    save_minutes: float = 10.0
-    precision: str = "float32"
+    steps: int = setting(100_000, low=1, high=MAX_COUNT)
+    batch_tokens: int = setting(25_000, low=1, high=MAX_COUNT)
+    max_tokens_per_device: int | None = setting(None, low=0, high=MAX_COUNT)
+    warmup_steps: int = setting(4_000, low=1, high=MAX_COUNT)
+    learning_rate_scale: float = setting(1.0, above=0, high=MAX_FLOAT)
+    beta_1: float = setting(0.9, low=0, below=1)
+    beta_2: float = setting(0.98, low=0, below=1)
+    epsilon: float = setting(1e-9, above=0, high=1)
+    label_smoothing: float = setting(0.1, low=0, below=1)
+    clip_norm: float = setting(0.0, low=0, high=MAX_FLOAT)
+    ema_decay: float = setting(0.0, low=0, below=1)
+    evaluate_every: int = setting(1_500, low=1, high=MAX_COUNT)
+    best_by: str = setting("bleu", choices=BEST_BY)
+    keep_last: int = setting(5, low=1, high=MAX_COUNT)
+    average_last: int = setting(5, low=1, high=MAX_COUNT)
+    patience: int = setting(0, low=0, high=MAX_COUNT)
+    save_minutes: float = setting(10.0, above=0, high=1_000_000)
+    precision: str = setting("float32", choices=PRECISIONS)
     jit_compile: bool = False
     deterministic: bool = False
     encoder_from: str = ""
-    seed: int = 1
+    seed: int = setting(1, low=0, high=2**32 - 1)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_tokens", "warmup_steps", "evaluate_every", "average_last"):
-            value = getattr(self, name)
-            require(value >= 1, f"training.{name}", "at least 1", value)
-        for name in ("clip_norm", "patience", "seed"):
-            value = getattr(self, name)
-            require(value >= 0, f"training.{name}", "0 or more", value)
-        parts = self.max_tokens_per_device
-        require(parts is None or parts >= 0, "training.max_tokens_per_device",
-                "0 or more, or None", parts)  # fmt: skip
-        require(self.seed < 2**32, "training.seed", "below 2**32", self.seed)
-        for name in ("beta_1", "beta_2", "label_smoothing", "ema_decay"):
-            value = getattr(self, name)
-            require(0 <= value < 1, f"training.{name}", "in [0, 1)", value)
-        for name in ("learning_rate_scale", "epsilon", "save_minutes"):
-            value = getattr(self, name)
-            require(value > 0, f"training.{name}", "above 0", value)
+        require_allowed(self, "training.")
         require(self.keep_last >= self.average_last, "training.keep_last",
                  f"at least average_last ({self.average_last})", self.keep_last)  # fmt: skip
-        require(self.best_by in BEST_BY, "training.best_by", f"one of {BEST_BY}", self.best_by)
-        require(self.precision in PRECISIONS, "training.precision", f"one of {PRECISIONS}",
-                 self.precision)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,24 +171,17 @@ class DecodingConfig:
     not hold the same `no_repeat_ngram` tokens in a row twice; all three are off at 0.
     """
 
-    beam_size: int = 4
-    alpha: float = 0.6
-    max_extra_length: int = 50
-    max_source_length: int = 1_024
-    batch_tokens: int = 4_096
-    min_length: int = 0
-    max_length: int = 0
-    no_repeat_ngram: int = 0
+    beam_size: int = setting(4, low=1, high=MAX_BEAM_SIZE)
+    alpha: float = setting(0.6, low=0, high=MAX_ALPHA)
+    max_extra_length: int = setting(50, low=1, high=10_000)
+    max_source_length: int = setting(1_024, low=1, high=MAX_TOKENS)
+    batch_tokens: int = setting(4_096, low=1, high=MAX_COUNT)
+    min_length: int = setting(0, low=0, high=MAX_TOKENS)
+    max_length: int = setting(0, low=0, high=MAX_TOKENS)
+    no_repeat_ngram: int = setting(0, low=0, high=100)
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "max_extra_length", "max_source_length", "batch_tokens"):
-            value = getattr(self, name)
-            require(value >= 1, f"decoding.{name}", "at least 1", value)
-        for name in ("min_length", "max_length", "no_repeat_ngram"):
-            value = getattr(self, name)
-            require(value >= 0, f"decoding.{name}", "0 or more", value)
-        require(0 <= self.alpha <= MAX_ALPHA, "decoding.alpha", f"from 0 to {MAX_ALPHA}",
-                 self.alpha)  # fmt: skip
+        require_allowed(self, "decoding.")
         require(self.max_length == 0 or self.max_length >= self.min_length,
                  "decoding.max_length", f"0 or at least min_length ({self.min_length})",
                  self.max_length)  # fmt: skip
@@ -230,18 +196,13 @@ class SamplingConfig:
     fewest whose probabilities sum to `top_p`.
     """
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 1
+    temperature: float = setting(1.0, low=TEMPERATURES[0], high=TEMPERATURES[1])
+    top_k: int = setting(0, low=0, high=MAX_COUNT)
+    top_p: float = setting(1.0, above=0, high=1)
+    seed: int = setting(1, low=0, high=2**32 - 1)
 
     def __post_init__(self) -> None:
-        low, high = TEMPERATURES
-        require(low <= self.temperature <= high, "temperature", f"from {low} to {high}",
-                 self.temperature)  # fmt: skip
-        require(self.top_k >= 0, "top_k", "0 or more", self.top_k)
-        require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1", self.top_p)
-        require(0 <= self.seed < 2**32, "seed", "in [0, 2**32)", self.seed)
+        require_allowed(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,18 +244,17 @@ class Config:
                 for section, fields in record.items()
                 for name, value in fields.items()
             ]
-        except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
-        names = {name: check_type(name, str, value) for name, value in names.items()}
+        names = {name: Setting(str).check(name, value) for name, value in names.items()}
         return cls(**names).replace(dict(assignments))
 
     def replace(self, values: dict[str, Any]) -> Self:
         """A copy with `{"section.field": value}` replaced, each checked against its type."""
         changes: dict[str, dict[str, Any]] = {}
         for dotted, value in values.items():
-            section, name = find_field(dotted, _FIELDS)
-            typed = check_type(dotted, _FIELDS[dotted], value)
-            changes.setdefault(section, {})[name] = typed
+            section, name = find_field(dotted, SETTINGS)
+            changes.setdefault(section, {})[name] = SETTINGS[dotted].check(dotted, value)
         sections = {
             section: dataclasses.replace(getattr(self, section), **fields)
             for section, fields in changes.items()
@@ -303,7 +263,7 @@ class Config:
 
     def override(self, assignments: Sequence[str]) -> Self:
         """Applies `section.field=value` strings, as the command line's --set takes them."""
-        return self.replace(parse_assignments(assignments, _FIELDS))
+        return self.replace(parse_assignments(assignments, SETTINGS))
 
 
 _SECTIONS = {
@@ -312,8 +272,10 @@ _SECTIONS = {
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
-_FIELDS = {
-    f"{section}.{name}": hint
+# What the value of each may be, by section and name.
+SETTINGS = {
+    name: allowed
     for section, cls in _SECTIONS.items()
-    for name, hint in typing.get_type_hints(cls).items()
+    for name, allowed in settings_of(cls, f"{section}.").items()
 }
+SAMPLING = settings_of(SamplingConfig)

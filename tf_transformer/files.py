@@ -1,14 +1,16 @@
-"""Writing files so that nothing is lost: beside, fsynced, renamed."""
+"""Writing files so that nothing is lost: beside, fsynced, renamed; reading damaged JSON."""
 
 import errno
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.errors import UserError
 
@@ -28,8 +30,11 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         UserError: if the disk is full or the folder cannot be written; `path` is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _beside(path, "tmp")
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            # A device such as /dev/null would become a file: for everybody, if we are root.
+            raise UserError(f"Cannot write {path}: it is a device. Give the path of a file.")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         sync(temporary)
@@ -44,6 +49,19 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """A hidden path in the same folder, of this process."""
+    return path.parent / f".{path.name}.{os.getpid()}.{ending}"
+
+
+def parse_json(text: str) -> Any:
+    """What `json.loads` returns; also JSON too deep to be read is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets within brackets, too many to read") from None
 
 
 @contextmanager
@@ -140,7 +158,7 @@ def replacing_folder(path: Path, *, replace: bool = True) -> Iterator[Path]:
 @contextmanager
 def _set_aside(path: Path) -> Iterator[None]:
     """A block that puts another folder at `path`; only then does the old one go."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
+    aside = _beside(path, "old.tmp")
     with suppress(FileNotFoundError):
         os.rename(path, aside)
     try:
@@ -155,7 +173,7 @@ def _set_aside(path: Path) -> Iterator[None]:
 @contextmanager
 def _temporary_folder(path: Path) -> Iterator[Path]:
     """A new folder beside `path`, gone at the end; its lock says that somebody writes it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _beside(path, "tmp")
     temporary.mkdir(parents=True)
     descriptor = os.open(temporary, os.O_RDONLY)
     try:

@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 
 from tf_transformer.config import Config, DecodingConfig, ModelConfig, TrainingConfig
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 
 
 def _table3(
@@ -201,5 +201,7 @@ def preset(name: str) -> Config:
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"There is no model {name!r}.{hint} There are: {', '.join(PRESETS)}.")
+        raise UserError(
+            f"There is no model {quoted(name)}.{hint} There are: {', '.join(PRESETS)}."
+        )
     return dataclasses.replace(PRESETS[name], preset=name)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.presets import TABLE3
 
 
@@ -140,7 +140,9 @@ def recipe(name: str) -> Recipe:
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"There is no recipe {name!r}.{hint} There are: {', '.join(RECIPES)}.")
+        raise UserError(
+            f"There is no recipe {quoted(name)}.{hint} There are: {', '.join(RECIPES)}."
+        )
     return RECIPES[name]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.errors import UserError
-from tf_transformer.files import write_text
+from tf_transformer.files import parse_json, write_text
 
 Record = dict[str, Any]
 
@@ -81,7 +81,7 @@ def _read_lines(path: Path, check: Callable[[Record], str]) -> list[Record]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except (ValueError, RecursionError):
             record = None
         expected = check(record) if isinstance(record, dict) else "a JSON object"

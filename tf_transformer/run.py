@@ -12,7 +12,7 @@ from typing import Any, Self
 from tf_transformer.checksums import Checksums
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
-from tf_transformer.files import LOCK_FILE, write_text
+from tf_transformer.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.records import read_changes, read_history, write_lines
 from tf_transformer.training.checkpoints import CheckpointFolder
 
@@ -158,7 +158,7 @@ class Run:
         change = {"step": step, "what": what, "from": before, "to": now}
         recorded = self.changes()
         latest = [each for each in recorded if each["what"] == what][-1:]
-        if any(json.loads(json.dumps(change)).items() <= each.items() for each in latest):
+        if any(parse_json(json.dumps(change)).items() <= each.items() for each in latest):
             return  # by a session that ended before it wrote config.json
         change["time"] = datetime.now(UTC).isoformat(timespec="seconds")
         write_lines(self.change_log, [*recorded, change])
@@ -188,7 +188,7 @@ class Run:
         self.checksums.require(self.label_file)
         try:
             text = self.label_file.read_text(encoding="utf-8")
-            return [str(label) for label in json.loads(text)]
+            return [str(label) for label in parse_json(text)]
         except FileNotFoundError:
             return []
         except (ValueError, TypeError) as error:
@@ -230,7 +230,7 @@ class Run:
         if not self.lengths.exists():
             return self.config.data.max_length, self.config.data.max_length
         try:
-            record = json.loads(self.lengths.read_text(encoding="utf-8"))
+            record = parse_json(self.lengths.read_text(encoding="utf-8"))
             return int(record["source"]), int(record["target"])
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(

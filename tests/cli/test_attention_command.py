@@ -134,8 +134,8 @@ def test_each_file_is_told_in_a_line(trained_run, capsys):
         ("--layer 1 --head 1", "--head needs --kind encoder, decoder or cross"),
         ("--ensemble other", "a single model. Received: --ensemble"),
         ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf"),
-        ("--target=", "--target must be a text. Received: a blank one"),
-        ("--sentence=", "--sentence must be a text. Received: a blank one"),
+        ("--target=", "--target must not be empty"),
+        ("--sentence=", "--sentence must not be empty"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(trained_run, capsys, options, expected):

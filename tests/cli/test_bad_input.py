@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -33,7 +34,10 @@ TRAINING = {
     "unknown model": ("train --model tinny --output new", "Did you mean 'tiny'"),
     "unknown setting": (f"{NEW} --set model.droput=0.3", "Did you mean 'model.dropout'"),
     "setting without value": (f"{NEW} --set model.dropout", "expects section.field=value"),
-    "wrong type": (f"{NEW} --set model.d_model=wide", "`model.d_model` must be int"),
+    "wrong type": (
+        f"{NEW} --set model.d_model=wide",
+        "`model.d_model` must be an int from 1 to 65536. Received: 'wide'",
+    ),
     "out of range": (f"{NEW} --set model.dropout=1.5", r"`model.dropout` must be in \[0, 1\)"),
     "heads": (f"{NEW} --set model.num_heads=7", "must divide `model.d_model`"),
     "too few learned positions": (
@@ -90,20 +94,29 @@ COMMANDS = {
         "translate run --checkpoint 200",
         "no checkpoint '200'. There are: best, average, 80, 160, 240, last",
     ),
-    "no beam": ("translate run --beam 0", "`decoding.beam_size` must be at least 1"),
-    "negative alpha": ("translate run --alpha -1", "`decoding.alpha` must be from 0 to 10"),
+    "no beam": (
+        "translate run --beam 0",
+        "--beam must be an int from 1 to 1000. Received: 0",
+    ),
+    "negative alpha": (
+        "translate run --alpha -1",
+        "--alpha must be from 0 to 10.0. Received: -1",
+    ),
     "alpha not a number": (
         "translate run --alpha nan",
-        "`decoding.alpha` must be from 0 to 10",
+        "--alpha must be from 0 to 10.0. Received: nan",
     ),
-    "no batch": ("translate run --batch-tokens 0", "`decoding.batch_tokens` must be at least"),
+    "no batch": (
+        "translate run --batch-tokens 0",
+        "--batch-tokens must be an int from 1 to 1000000000. Received: 0",
+    ),
     "n-best beyond the beam": (
         "translate run --beam 2 --n-best 3",
         "--n-best must be between 1 and the beam size, 2. Received: 3",
     ),
     "no samples": (
         "translate run --sample --n-best 0",
-        "--n-best must be 1 or more. Received: 0",
+        "--n-best must be an int from 1 to 1000. Received: 0",
     ),
     "limits that contradict each other": (
         "translate run --max-length 5 --min-length 6",
@@ -111,7 +124,7 @@ COMMANDS = {
     ),
     "negative n-gram": (
         "translate run --no-repeat-ngram -1",
-        "`decoding.no_repeat_ngram` must be 0 or more",
+        "--no-repeat-ngram must be an int from 0 to 100. Received: -1",
     ),
     "temperature without sampling": (
         "translate run --temperature 0.5",
@@ -120,11 +133,17 @@ COMMANDS = {
     "seed without sampling": ("translate run --seed 5", "--seed needs --sample"),
     "no temperature": (
         "translate run --sample --temperature 0",
-        "`temperature` must be from 0.01 to 100.0. Received: 0.0",
+        "--temperature must be from 0.01 to 100.0. Received: 0.0",
     ),
-    "negative top-k": ("translate run --sample --top-k -1", "`top_k` must be 0 or more"),
-    "top-p above 1": ("translate run --sample --top-p 1.5", "`top_p` must be above 0 and at"),
-    "negative seed": ("translate run --sample --seed -1", r"`seed` must be in \[0, 2\*\*32\)"),
+    "negative top-k": (
+        "translate run --sample --top-k -1",
+        "--top-k must be an int from 0 to ",
+    ),
+    "top-p above 1": ("translate run --sample --top-p 1.5", "--top-p must be above 0 and at"),
+    "negative seed": (
+        "translate run --sample --seed -1",
+        "--seed must be an int from 0 to 4294967295",
+    ),
     "sampling with a beam": (
         "translate run --sample --beam 4",
         "--sample draws and does not search: leave out --beam and --alpha",
@@ -197,7 +216,10 @@ COMMANDS = {
         "export run --output models --version 3",
         "models/3 exists already. Choose another --version",
     ),
-    "no version": ("export run --output models --version 0", "--version must be at least 1"),
+    "no version": (
+        "export run --output models --version 0",
+        "--version must be an int from 1 to ",
+    ),
     "average of what": (
         "export run --output models --average 5",
         "--average must be lastN, such as last5. Received: '5'",
@@ -270,11 +292,12 @@ def test_an_ensemble_with_another_tokenizer_is_refused(workplace, capsys):
 @pytest.mark.parametrize(
     "line", ["", "transalte run", "translate", "translate run --beam four", "evaluate run"]
 )
-def test_a_wrong_command_line_shows_the_usage(workplace, capsys, line):
+def test_a_wrong_command_line_is_one_line_that_names_the_help(workplace, capsys, line):
     with pytest.raises(SystemExit) as stopped:
         main(line.split())
     assert stopped.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: tf-transformer")
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"error: [^\n]+\. See tf-transformer( \w+)? --help\.\n", line), line
     assert os.listdir() == os.listdir(workplace)
 
 

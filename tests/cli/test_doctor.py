@@ -89,7 +89,7 @@ def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
         ("run --model base --set model.dropout=0", "Received: run and --model, --set"),
         ("--train uneven --valid dev --source en --target de", "300 and uneven.de with 299"),
         (f"{OPTIONS} --test nowhere", "There is no nowhere.en"),
-        (f"{OPTIONS} --devices 0", "--devices must be at least 1"),
+        (f"{OPTIONS} --devices 0", "--devices must be an int from 1 to 128"),
         ("--train train", "Own data needs"),
     ],
 )

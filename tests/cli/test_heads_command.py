@@ -93,7 +93,7 @@ def test_pairs_that_are_too_long_are_left_out(place, capsys):
         ("--write new --keep 3 --output new", "--write must not be the folder of --output"),
         ("--write new --keep 3 --output new/heads", "--write must not be the folder of --out"),
         ("--write dev.en/new --keep 3", "--write must be where files can be written"),
-        ("--limit 0", "--limit must be at least 1. Received: 0"),
+        ("--limit 0", "--limit must be an int from 1 to 1000000000. Received: 0"),
         ("--output thesis", "thesis exists and is not of heads. Give --output a new folder"),
         ("--reference uneven.de", "same number of lines. Received: dev.en with 8"),
         ("--source empty.en --reference empty.de", "must have a sentence. Received: none"),

@@ -79,8 +79,8 @@ def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, ca
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--width 0", "--width must be at least 1. Received: 0"),
-        ("--least 0", "--least must be at least 1. Received: 0"),
+        ("--width 0", "--width must be an int from 1 to 1000000000. Received: 0"),
+        ("--least 0", "--least must be an int from 1 to 1000000000. Received: 0"),
         ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf"),
         ("--checkpoint 5", "no checkpoint '5'"),
         ("--reference uneven.de", "same number of lines. Received: test.en with 18"),
@@ -89,7 +89,7 @@ def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, ca
         ("--data thesis", "--data must not be a folder that exists. Received: thesis"),
         ("--data test.en/a.json", "--data must be where files can be written"),
         ("--output test.en/new/a.png", "--output must be where files can be written"),
-        ("--beam 0", "`decoding.beam_size` must be at least 1"),
+        ("--beam 0", "--beam must be an int from 1 to 1000"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(place, capsys, options, expected):

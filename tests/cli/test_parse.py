@@ -93,7 +93,7 @@ def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
         (["score", "run", "--source", "in", "--target", "in"], "of --task parsing"),
         (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task parsing"),
         (["parse", "run", "--words-of", "in"], "in:1:1: no well-formed tree"),
-        (["parse", "run", "--beam", "0"], "beam_size` must be at least 1"),
+        (["parse", "run", "--beam", "0"], "--beam must be an int from 1 to 1000"),
     ],
 )
 def test_what_a_parser_cannot_do_is_refused(parser, capsys, arguments, expected):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tf_transformer.ablation.rows import ROWS
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import write_text
+from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run
 from tf_transformer.training.memory import parameter_count
 
@@ -100,6 +100,6 @@ def read_results(output: Path) -> dict[str, list[Result]]:
 
 def _read(path: Path) -> Result:
     try:
-        return Result(**json.loads(path.read_text(encoding="utf-8")))
+        return Result(**parse_json(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} is no result of ablate: {error}. Delete it.") from None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_transformer.config import Config, ModelConfig
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.presets import TABLE3, preset
 
 BASE = "base"
@@ -36,7 +36,7 @@ def select_rows(words: Sequence[str]) -> list[str]:
             chosen |= {row for row in ROWS if row.startswith(f"{word}-")}
         else:
             raise UserError(
-                f"Table 3 has no row {word!r}. There are: {', '.join(ROWS)}; and "
+                f"Table 3 has no row {quoted(word)}. There are: {', '.join(ROWS)}; and "
                 f"{', '.join(GROUPS)} for the rows of a letter."
             )
     return [row for row in ROWS if row in chosen]

@@ -10,8 +10,8 @@ from typing import Any
 from tf_transformer.cards.facts import best_record, data_files
 from tf_transformer.config import Config
 from tf_transformer.data.normalization import settings_of
-from tf_transformer.errors import UserError
-from tf_transformer.files import write_text
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.files import parse_json, write_text
 from tf_transformer.paper import SUSTAINED_TFLOPS
 from tf_transformer.presets import PRESETS
 from tf_transformer.recipes import describe_departures
@@ -200,10 +200,10 @@ def _devices(run: Run) -> int:
 
 def _versions(run: Run) -> list[str]:
     try:
-        versions = json.loads((run.path / "versions.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        versions = parse_json((run.path / "versions.json").read_text(encoding="utf-8"))
+        return [", ".join(f"{name} {version}" for name, version in versions.items())]
+    except (OSError, ValueError, AttributeError):
         return ["versions.json is not there any more."]
-    return [", ".join(f"{name} {version}" for name, version in versions.items())]
 
 
 def _code(lines: list[str]) -> list[str]:
@@ -214,7 +214,7 @@ def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
     """What --gpu or --sustained-tflops say; UserError for another GPU than the paper's four."""
     if gpu is not None and gpu not in SUSTAINED_TFLOPS:
         raise UserError(
-            f"The paper gives no sustained rate of a {gpu!r}; it does of "
+            f"The paper gives no sustained rate of a {quoted(gpu)}; it does of "
             f"{', '.join(SUSTAINED_TFLOPS)}. Give --sustained-tflops."
         )
     if tflops is not None and not (tflops > 0 and math.isfinite(tflops)):

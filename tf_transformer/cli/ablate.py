@@ -32,10 +32,11 @@ from tf_transformer.ablation.table import (
 )
 from tf_transformer.cards.run_card import try_to_write_card
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.cli.row_process import BY_SIGNAL, DONE, FAILED, STOPPED, train_in_process
 from tf_transformer.cli.train import add_training_options, given_values
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import locked, write_text
 from tf_transformer.plots.ablation import draw_differences
 from tf_transformer.run import Run
@@ -66,12 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--steps",
-        type=int,
+        type=value_of("training.steps"),
         metavar="N",
         help="of base, instead of 100,000 / scale; warm-up, evaluations and big in proportion",
     )
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[1], metavar="SEED", help="default: 1"
+        "--seeds",
+        type=value_of("training.seed"),
+        nargs="+",
+        default=[1],
+        metavar="SEED",
+        help="default: 1",
     )
     parser.add_argument("--output", metavar="DIR", help="default: runs/ablate-N")
     only = parser.add_mutually_exclusive_group()
@@ -87,9 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _divisor(text: str) -> int:
-    if text != "paper" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"paper or a whole number, not {text!r}")
-    return 1 if text == "paper" else int(text)
+    return 1 if text == "paper" else int_from(1, 512)(text)
 
 
 def command(options: argparse.Namespace) -> int:
@@ -127,7 +131,7 @@ def _seconds(options: argparse.Namespace) -> float:
     if budget.steps:
         raise UserError(
             "ablate stops after a time, such as --stop-after 2h. "
-            f"Received: {options.stop_after!r}."
+            f"Received: {quoted(options.stop_after)}."
         )
     return budget.seconds
 

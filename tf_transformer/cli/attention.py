@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tf_transformer.cli.options import add_run_options, load_translator, picture
+from tf_transformer.cli.parser import integer
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.plots.attention import Heatmaps, draw_attention
@@ -44,12 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--layer",
-        type=int,
+        type=integer,
         metavar="N",
         help="counted from 1 (default: that of alignments, 5 of 6 and alike)",
     )
     parser.add_argument(
-        "--head", type=int, metavar="N", help="counted from 1, needs --layer (default: all)"
+        "--head",
+        type=integer,
+        metavar="N",
+        help="counted from 1, needs --layer (default: all)",
     )
     parser.add_argument(
         "--output",

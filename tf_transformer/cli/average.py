@@ -4,6 +4,7 @@ import argparse
 import logging
 
 from tf_transformer.cli.options import open_run
+from tf_transformer.cli.parser import integer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.training.checkpoints import average_checkpoints
@@ -22,12 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--last",
-        type=int,
+        type=integer,
         metavar="N",
         help="the newest N (default: 5, or as many as are kept)",
     )
     which.add_argument(
-        "--best", type=int, metavar="N", help="the N best by training.best_by of those kept"
+        "--best",
+        type=integer,
+        metavar="N",
+        help="the N best by training.best_by of those kept",
     )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tf_transformer.cli.classify import report
 from tf_transformer.cli.options import picture
+from tf_transformer.cli.parser import float_from
 from tf_transformer.data.labelled import labels_of, read_examples
-from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", required=True, metavar="FILE", help="to score, likewise")
     parser.add_argument(
         "--l2",
-        type=float,
+        type=float_from(1e-12, 1e12),
         default=1.0,
         metavar="X",
         help="strength of the penalty X / 2 times the sum of squared weights (default: 1)",
@@ -40,8 +40,6 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.evaluation.bag_of_words import BagOfWords
     from tf_transformer.evaluation.classes import score_classes
 
-    if not 0 < options.l2 < float("inf"):
-        raise UserError(f"--l2 must be a number above 0. Received: {options.l2:g}.")
     path = picture(options.output) if options.output else None
     files = [Path(name) for name in options.train]
     labels = labels_of(files)

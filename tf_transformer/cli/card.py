@@ -4,6 +4,7 @@ import argparse
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import open_run
+from tf_transformer.cli.parser import float_from
 
 DESCRIPTION = (
     "Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev "
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument(
         "--sustained-tflops",
-        type=float,
+        type=float_from(1e-6, 1e6),
         metavar="X",
         help="TFLOP/s that one of the devices sustains: FLOPs are also time x devices x rate",
     )

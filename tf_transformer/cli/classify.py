@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tf_transformer.cli.options import add_run_options, open_run, picture
+from tf_transformer.cli.parser import integer
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.data.labelled import Example, read_examples
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_line_buffered_option(parser)
     parser.add_argument(
         "--n-best",
-        type=int,
+        type=integer,
         metavar="N",
         help="the N most probable labels, each with its probability: LABEL TAB P TAB LABEL ...",
     )

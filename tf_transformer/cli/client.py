@@ -2,11 +2,13 @@
 
 import argparse
 import itertools
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.cli.translate import one_line
 from tf_transformer.errors import UserError
@@ -23,12 +25,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--grpc", metavar="HOST:PORT", help="TF Serving's gRPC port")
     where.add_argument("--rest", metavar="URL", help="TF Serving's REST port, or `serve`")
     parser.add_argument("--name", required=True, help="of the model")
-    parser.add_argument("--batch", type=int, default=8, metavar="N", help="lines a request")
-    parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="requests")
+    parser.add_argument(
+        "--batch",
+        type=int_from(1, 1_000_000),
+        default=8,
+        metavar="N",
+        help="lines a request",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=int_from(1, 1_000),
+        default=4,
+        metavar="N",
+        help="requests",
+    )
     add_line_buffered_option(parser)
     parser.add_argument(
         "--deadline",
-        type=float,
+        type=float_from(*DEADLINES),
         default=60.0,
         metavar="SECONDS",
         help="for an answer, and to go on asking a server that is busy (503, Retry-After)",
@@ -36,9 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    for name in ("batch", "concurrency", "deadline"):
-        if getattr(options, name) <= 0:
-            raise UserError(f"--{name} must be above 0. Received: {getattr(options, name)}.")
     from tf_transformer.serving.client import ServerError, patiently, translate
 
     client = _client(options)
@@ -60,8 +71,9 @@ def command(options: argparse.Namespace) -> None:
 def _client(options: argparse.Namespace):
     from tf_transformer.serving.client import GrpcClient, RestClient
 
-    if options.rest:
+    if options.rest is not None:
         return RestClient(options.rest, options.name, options.deadline)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # of a wrong address it writes lines
     import_tensorflow_quietly()
     return GrpcClient(options.grpc, options.name, options.deadline)
 

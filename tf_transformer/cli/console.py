@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 
 from tf_transformer.cli.process import abandon_output, flush_output
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, one_line
 
 
 def import_tensorflow_quietly() -> None:
@@ -73,12 +73,13 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # those of a notebook take any text as it is
-            stream.reconfigure(encoding="utf-8")  # text files are, whatever the locale
+            # As text files are, whatever the locale; names of files may hold other bytes.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     log = _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
         return flush_output(module.command(options) or 0) or int(log.lost)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -88,7 +89,7 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     except OSError as error:
         # Such as a full disk under stdout: what writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
         abandon_output(sys.stdout)
         return 1
     except Exception as error:

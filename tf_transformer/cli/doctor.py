@@ -92,5 +92,3 @@ def _check(options: argparse.Namespace) -> None:
             "doctor takes a run directory or the options of a training. Received: "
             f"{options.run} and {', '.join(given)}."
         )
-    if options.devices is not None and options.devices < 1:
-        raise UserError(f"--devices must be at least 1. Received: {options.devices}.")

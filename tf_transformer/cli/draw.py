@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.cli.brackets import rules_of
 from tf_transformer.cli.options import picture
+from tf_transformer.cli.parser import integer
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.trees import Tree, read_line
@@ -22,7 +23,9 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("gold", metavar="GOLD", help="the right trees")
     parser.add_argument("trees", metavar="OUTPUT", help="the trees of a parser")
-    parser.add_argument("--line", type=int, default=1, metavar="N", help="which (default: 1)")
+    parser.add_argument(
+        "--line", type=integer, default=1, metavar="N", help="which (default: 1)"
+    )
     parser.add_argument(
         "--rules", metavar="FILE", help="evalb parameters (default: those of COLLINS.prm)"
     )

@@ -15,7 +15,8 @@ from tf_transformer.cli.options import (
     decoding_config,
     open_run,
 )
-from tf_transformer.errors import UserError
+from tf_transformer.cli.parser import int_from
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.serving.versions import check_readable
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="the model's folder")
     parser.add_argument(
-        "--version", type=int, metavar="N", help="its number (default: the next free one)"
+        "--version",
+        type=int_from(1, 2**63 - 1),  # as TF Serving reads it
+        metavar="N",
+        help="its number (default: the next free one)",
     )
 
 
@@ -101,10 +105,10 @@ def _checkpoint(run, options: argparse.Namespace) -> Iterator[tuple[str, Path]]:
             f"--average and --checkpoint exclude each other. Received: {options.average} and "
             f"{options.checkpoint}. Leave out one of them."
         )
-    match = re.fullmatch(r"last([1-9]\d*)", options.average)
+    match = re.fullmatch(r"last([1-9]\d{0,8})", options.average)
     if not match:
         raise UserError(
-            f"--average must be lastN, such as last5. Received: {options.average!r}."
+            f"--average must be lastN, such as last5. Received: {quoted(options.average)}."
         )
     files = run.checkpoints.last(int(match[1]))
     if len(files) < int(match[1]):

@@ -14,6 +14,7 @@ from tf_transformer.cli.options import (
     load_translator,
     open_run,
 )
+from tf_transformer.cli.parser import int_from, integer
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, write_text
@@ -35,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_decoding_options(parser)
     parser.add_argument("--source", metavar="FILE", required=True)
     parser.add_argument("--reference", metavar="FILE", required=True)
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N sentences")
+    parser.add_argument(
+        "--limit", type=int_from(1), metavar="N", help="only the first N sentences"
+    )
     parser.add_argument("--no-bleu", action="store_true", help="only the loss, much faster")
     parser.add_argument(
         "--iterative",
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="DIR", help="default: RUN/heads")
     parser.add_argument("--write", metavar="RUN", help="write a run pruned to --keep heads")
-    parser.add_argument("--keep", type=int, metavar="N", help="heads kept in that run")
+    parser.add_argument("--keep", type=integer, metavar="N", help="heads kept in that run")
 
 
 def command(options: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from tf_transformer.cli.options import (
     open_run,
     picture,
 )
+from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.progress import Progress
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
@@ -36,11 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", metavar="FILE", required=True)
     parser.add_argument("--reference", metavar="FILE", required=True)
     parser.add_argument(
-        "--width", type=int, default=8, metavar="N", help="pieces in a bucket (default: 8)"
+        "--width",
+        type=int_from(1),
+        default=8,
+        metavar="N",
+        help="pieces in a bucket (default: 8)",
     )
     parser.add_argument(
         "--least",
-        type=int,
+        type=int_from(1),
         default=20,
         metavar="N",
         help="sentences in a bucket, or it is joined with the next (default: 20)",
@@ -76,9 +81,6 @@ def _check(options: argparse.Namespace) -> tuple[Path, list[tuple[str, str]]]:
 
     path = picture(options.output)
     new_figure(1, 1)  # whether there is matplotlib
-    for name in ("width", "least"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name} must be at least 1. Received: {getattr(options, name)}.")
     for name in options.runs:
         run = open_run(name)
         run.checkpoints.find(options.checkpoint)

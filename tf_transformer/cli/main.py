@@ -1,12 +1,12 @@
 """`tf-transformer COMMAND`: one module per command, of the command's name."""
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from tf_transformer.cli.console import run_command
+from tf_transformer.cli.parser import Parser
 from tf_transformer.cli.process import run_process
 
 COMMANDS = {
@@ -36,15 +36,16 @@ COMMANDS = {
 }
 
 
-def build_parser(name: str | None = None) -> argparse.ArgumentParser:
+def build_parser(name: str | None = None) -> Parser:
     """The parser of all commands, with the options of the one that is called `name`.
 
     No other command's module is imported: most of the time of `--help` would be theirs.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tf-transformer", description="The Transformer in TensorFlow and Keras."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.type = str  # the rest of the line is for the command's own parser to check
     for command, help_line in COMMANDS.items():
         subparser = commands.add_parser(command, help=help_line)
         if command == name:
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def main_of(module, prog: str, arguments: Sequence[str] | None = None) -> int:
     """The entry point of a single command, as train.py and export.py are."""
-    parser = argparse.ArgumentParser(prog=prog, description=module.DESCRIPTION)
+    parser = Parser(prog=prog, description=module.DESCRIPTION)
     module.add_arguments(parser)
     return run_command(module, parser.parse_args(arguments))
 

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
+from tf_transformer.cli.parser import value_of
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.registry import check_run, task_named
 
@@ -27,22 +28,40 @@ def add_run_options(
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     """How to search; the run's own settings by default."""
-    parser.add_argument("--beam", type=int, metavar="W", help="beam size (default: the run's)")
-    parser.add_argument("--alpha", type=float, help="length penalty (default: the run's)")
     parser.add_argument(
-        "--batch-tokens", type=int, metavar="N", help="source tokens x beams in one batch"
+        "--beam",
+        type=value_of("decoding.beam_size"),
+        metavar="W",
+        help="beam size (default: the run's)",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=value_of("decoding.alpha"),
+        help="length penalty (default: the run's)",
+    )
+    parser.add_argument(
+        "--batch-tokens",
+        type=value_of("decoding.batch_tokens"),
+        metavar="N",
+        help="source tokens x beams in one batch",
     )
     parser.add_argument(
         "--max-length",
-        type=int,
+        type=value_of("decoding.max_length"),
         metavar="N",
         help="at most N tokens of output, the end counted",
     )
     parser.add_argument(
-        "--min-length", type=int, metavar="N", help="at least N tokens of output"
+        "--min-length",
+        type=value_of("decoding.min_length"),
+        metavar="N",
+        help="at least N tokens of output",
     )
     parser.add_argument(
-        "--no-repeat-ngram", type=int, metavar="N", help="no N tokens in a row come twice"
+        "--no-repeat-ngram",
+        type=value_of("decoding.no_repeat_ngram"),
+        metavar="N",
+        help="no N tokens in a row come twice",
     )
 
 
@@ -127,9 +146,11 @@ def load_translator(
     run = open_run(options.run, task)
     others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
     decoding = decoding_config(options, run)
-    if num_hypotheses < 1 or (num_hypotheses > decoding.beam_size and not sampled):
-        most = "1 or more" if sampled else f"between 1 and the beam size, {decoding.beam_size}"
-        raise UserError(f"--n-best must be {most}. Received: {num_hypotheses}.")
+    if num_hypotheses > decoding.beam_size and not sampled:
+        raise UserError(
+            f"--n-best must be between 1 and the beam size, {decoding.beam_size}. "
+            f"Received: {num_hypotheses}."
+        )
     import_tensorflow_quietly()
 
     from tf_transformer.tasks.sequences import load_translator

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
+from tf_transformer.cli.parser import Parser, float_from, int_from, integer
 from tf_transformer.cli.process import run_process
 from tf_transformer.cli.train import train_run
 from tf_transformer.files import locked
 from tf_transformer.run import Run
-from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.interruption import MAX_SECONDS, Budget, Interrupted, Stopper
 
 logger = logging.getLogger(__name__)
 
@@ -107,11 +108,11 @@ def _end_with(parent: int) -> None:
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     parser.add_argument("folder")
-    parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("--seconds", type=float, default=0.0)
-    parser.add_argument("--devices", type=int)
+    parser.add_argument("--parent", type=integer, required=True)
+    parser.add_argument("--seconds", type=float_from(0, MAX_SECONDS), default=0.0)
+    parser.add_argument("--devices", type=int_from(1))
     return run_command(sys.modules[__name__], parser.parse_args())
 
 

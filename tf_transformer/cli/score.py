@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tf_transformer.cli.options import add_ensemble_option, add_run_options, load_translator
+from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.progress import Progress
 from tf_transformer.data.corpus import read_pairs
 
@@ -22,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ensemble_option(parser)
     parser.add_argument("--source", metavar="FILE", required=True)
     parser.add_argument("--target", metavar="FILE", required=True)
-    parser.add_argument("--alpha", type=float, help="length penalty (default: the run's)")
+    parser.add_argument(
+        "--alpha",
+        type=value_of("decoding.alpha"),
+        help="length penalty (default: the run's)",
+    )
 
 
 def command(options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.export import export_run
 from tf_transformer.cli.options import add_shortlist_option
+from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError
 from tf_transformer.serving.versions import is_version, versions
 
@@ -31,23 +32,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="of the model in the paths (default: its folder's)")
     parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
-    parser.add_argument("--port", type=int, default=8501, help="0 for any that is free")
     parser.add_argument(
-        "--deadline", type=float, default=30.0, metavar="SECONDS", help="for one request"
+        "--port", type=int_from(0, 65_535), default=8501, help="0 for any that is free"
     )
     parser.add_argument(
-        "--max-body", type=int, default=1 << 20, metavar="BYTES", help="of one request"
+        "--deadline",
+        type=float_from(*DEADLINES),
+        default=30.0,
+        metavar="SECONDS",
+        help="for one request",
+    )
+    parser.add_argument(
+        "--max-body",
+        type=int_from(1, 1 << 30),
+        default=1 << 20,
+        metavar="BYTES",
+        help="of one request",
     )
     parser.add_argument(
         "--max-waiting",
-        type=int,
+        type=int_from(1, 1 << 20),
         default=256,
         metavar="ROWS",
         help="in the queue of short requests, and in that of long ones",
     )
     parser.add_argument(
         "--grace",
-        type=float,
+        type=float_from(0.0, DEADLINES[1]),
         default=10.0,
         metavar="SECONDS",
         help="to answer what was taken, when told to stop",
@@ -55,26 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shortlist_option(parser)
 
 
-# The most of --deadline is a day: more is a mistake, and infinity no number of milliseconds.
-_BOUNDS = {
-    "port": (0, 65_535),
-    "deadline": (0.001, 86_400.0),
-    "max_body": (1, 1 << 30),
-    "max_waiting": (1, 1 << 20),
-    "grace": (0.0, 86_400.0),
-}
-
-
-def _check(options: argparse.Namespace) -> None:
-    for name, (least, most) in _BOUNDS.items():
-        value = getattr(options, name)
-        if not least <= value <= most:
-            option = name.replace("_", "-")
-            raise UserError(f"--{option} must be from {least} to {most}. Received: {value}.")
-
-
 def command(options: argparse.Namespace) -> None:
-    _check(options)
     import_tensorflow_quietly()
 
     from tf_transformer.serving import server

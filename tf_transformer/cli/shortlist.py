@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import open_run
+from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.progress import Progress
 from tf_transformer.config import SHORTLIST_FREQUENT, SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS
-from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -30,21 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pairs",
-        type=int,
+        type=int_from(2),
         default=SHORTLIST_PAIRS,
         metavar="N",
         help=f"learn from at most N pairs, evenly spaced (default: {SHORTLIST_PAIRS:,})",
     )
     parser.add_argument(
         "--translations",
-        type=int,
+        type=int_from(1),
         default=SHORTLIST_TRANSLATIONS,
         metavar="K",
         help=f"the K most probable of each source token (default: {SHORTLIST_TRANSLATIONS})",
     )
     parser.add_argument(
         "--frequent",
-        type=int,
+        type=int_from(0),
         default=SHORTLIST_FREQUENT,
         metavar="F",
         help="the F most frequent target tokens, for every sentence "
@@ -53,9 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    for name, least in (("pairs", 2), ("translations", 1), ("frequent", 0)):
-        if (value := getattr(options, name)) < least:
-            raise UserError(f"--{name} must be at least {least}. Received: {value}.")
     run = open_run(options.run)
     import_tensorflow_quietly()
 

@@ -4,7 +4,8 @@ import argparse
 import logging
 from pathlib import Path
 
-from tf_transformer.config import NORMALIZATIONS, DataConfig
+from tf_transformer.cli.parser import value_of
+from tf_transformer.config import NORMALIZATIONS
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 
@@ -19,7 +20,9 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="text, plain or .gz")
     parser.add_argument("--output", required=True, metavar="FILE", help="the .model to write")
-    parser.add_argument("--vocab-size", type=int, required=True, metavar="V")
+    parser.add_argument(
+        "--vocab-size", type=value_of("model.vocab_size"), required=True, metavar="V"
+    )
     parser.add_argument("--kind", choices=("bpe", "unigram"), default="bpe")
     parser.add_argument(
         "--normalization",
@@ -32,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--character-coverage",
-        type=float,
+        type=value_of("data.character_coverage"),
         default=1.0,
         metavar="SHARE",
         help="of the characters in the text, counted as often as they occur, that have "
@@ -43,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> None:
     output = Path(options.output)
-    data = DataConfig(character_coverage=options.character_coverage)  # which checks the bounds
     if output.exists():
         raise UserError(f"{output} exists already. Remove it, or choose another --output.")
     from tf_transformer.cli.console import import_tensorflow_quietly
@@ -59,6 +61,6 @@ def command(options: argparse.Namespace) -> None:
         vocab_size=options.vocab_size,
         kind=options.kind,
         normalization=options.normalization,
-        character_coverage=data.character_coverage,
+        character_coverage=options.character_coverage,
     )
     logger.info("%s: %s pieces", output, f"{options.vocab_size:,}")

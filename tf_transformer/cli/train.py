@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.cli.process import must_end
 from tf_transformer.config import Config
 from tf_transformer.files import locked
@@ -71,19 +72,22 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="LANG", help="language to translate to: de")
     parser.add_argument(
         "--batch-tokens",
-        type=int,
+        type=value_of("training.batch_tokens"),
         metavar="N",
         help="tokens of a side in one update, over all devices (paper: 25000)",
     )
     parser.add_argument(
         "--max-tokens-per-device",
-        type=int,
+        type=value_of("training.max_tokens_per_device"),
         metavar="N",
         help="computed at once on a device; more are computed in parts, with the same result "
         "(default: as many as its memory holds; 0: all)",
     )
     parser.add_argument(
-        "--devices", type=int, metavar="N", help="how many (default: all GPUs, or the CPU)"
+        "--devices",
+        type=int_from(1, 128),
+        metavar="N",
+        help="how many (default: all GPUs, or the CPU)",
     )
     parser.add_argument(
         "--stop-after",

@@ -15,9 +15,10 @@ from tf_transformer.cli.options import (
     add_shortlist_option,
     load_translator,
 )
+from tf_transformer.cli.parser import int_from, integer, value_of
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
-from tf_transformer.config import SamplingConfig
+from tf_transformer.config import MAX_BEAM_SIZE, SamplingConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_line_buffered_option(parser)
     parser.add_argument(
         "--n-best",
-        type=int,
+        type=int_from(1, MAX_BEAM_SIZE),
         default=1,
         metavar="N",
         help="N translations of each sentence, as lines of: number, score, text, tab-separated",
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--alignment-layer",
-        type=int,
+        type=integer,
         metavar="N",
         help="decoder layer to read them from, counted from 1 (default: 5 of 6, and alike)",
     )
@@ -68,18 +69,27 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--temperature",
-        type=float,
+        type=value_of("temperature"),
         metavar="T",
         help="sharper below 1, flatter above, from 0.01 to 100 (default: 1)",
     )
     group.add_argument(
-        "--top-k", type=int, metavar="K", help="draw from the K most probable tokens"
+        "--top-k",
+        type=value_of("top_k"),
+        metavar="K",
+        help="draw from the K most probable tokens",
     )
     group.add_argument(
-        "--top-p", type=float, metavar="P", help="draw from the fewest tokens of probability P"
+        "--top-p",
+        type=value_of("top_p"),
+        metavar="P",
+        help="draw from the fewest tokens of probability P",
     )
     group.add_argument(
-        "--seed", type=int, metavar="N", help="of the random numbers (default: 1)"
+        "--seed",
+        type=value_of("seed"),
+        metavar="N",
+        help="of the random numbers (default: 1)",
     )
 
 

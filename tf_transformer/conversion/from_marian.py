@@ -14,7 +14,7 @@ from tf_transformer.conversion.marian_search import search_settings
 from tf_transformer.conversion.marian_vocabulary import EOS, PAD, merge_vocabulary
 from tf_transformer.conversion.marian_weights import assign_weights
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing, replacing_folder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -109,18 +109,20 @@ def _check(record: dict[str, Any]) -> None:
     if type(activation) is not str or activation not in _ACTIVATIONS:
         raise UserError(
             f"`activation_function` in config.json must be one of {tuple(_ACTIVATIONS)}. "
-            f"Received: {activation!r}."
+            f"Received: {quoted(activation)}."
         )
     for name in ("d_model", "max_position_embeddings", "vocab_size", *_COMMON):
         if type(record.get(name)) is not int:
             raise UserError(
-                f"`{name}` in config.json must be int. Received: {record.get(name)!r}."
+                f"`{name}` in config.json must be int. Received: {quoted(record.get(name))}."
             )
 
 
 def _require(record: dict[str, Any], name: str, value: object, required: object) -> None:
     if value != required:
-        stated = repr(record[name]) if name in record else f"nothing, which is {value!r}"
+        stated = quoted(record.get(name, value))
+        if name not in record:
+            stated = f"nothing, which is {stated}"
         raise UserError(
             f"`{name}` in config.json must be {required!r}: no other can be converted. "
             f"Received: {stated}."
@@ -136,7 +138,8 @@ def _check_vocabulary(record: dict[str, Any], pieces: dict[str, Any]) -> None:
         if record.get(name) not in (len(pieces), None):
             raise UserError(
                 f"`{name}` in config.json must be the {len(pieces)} pieces of vocab.json: "
-                f"vocabularies of two sizes cannot be converted. Received: {record[name]!r}."
+                f"vocabularies of two sizes cannot be converted. Received: "
+                f"{quoted(record[name])}."
             )
 
 

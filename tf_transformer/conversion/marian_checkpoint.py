@@ -1,12 +1,12 @@
 """The files of a Marian checkpoint as Hugging Face's transformers write it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tf_transformer.errors import UserError
+from tf_transformer.files import parse_json
 
 Arrays = dict[str, np.ndarray]
 
@@ -16,7 +16,7 @@ def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
     if optional and not path.exists():
         return {}
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
             f"{path} cannot be read: {error.strerror}. Expected the folder of a checkpoint as "

@@ -1,11 +1,10 @@
 """The search that a Marian checkpoint asks for, as settings of ours."""
 
-import math
 from typing import Any
 
-from tf_transformer.config import MAX_ALPHA, DecodingConfig
-from tf_transformer.errors import UserError
-from tf_transformer.settings import check_type, require
+from tf_transformer.config import MAX_TOKENS, SETTINGS, DecodingConfig
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.settings import Bounds, Setting
 
 # What a search of transformers can do and ours cannot, each with the value that does nothing.
 _NEUTRAL = {
@@ -46,14 +45,16 @@ def search_settings(record: dict[str, Any], wishes: dict[str, Any]) -> dict[str,
     """
     _check_search(record, wishes)
     longest = record["max_position_embeddings"]
-    max_length = _number(wishes, "max_length", longest, 2)
+    max_length = _number(wishes, "max_length", longest, Bounds(low=2, high=MAX_TOKENS))
     return {
-        "decoding.beam_size": _number(wishes, "num_beams", DecodingConfig.beam_size, 1),
-        "decoding.alpha": _number(wishes, "length_penalty", 1.0, 0, MAX_ALPHA),
+        "decoding.beam_size": _setting(wishes, "num_beams", "beam_size"),
+        "decoding.alpha": _setting(wishes, "length_penalty", "alpha", 1.0),
         "decoding.max_source_length": longest,
         "decoding.max_length": max_length - 1,
-        "decoding.min_length": _number(wishes, "min_length", 0, 0, max_length - 1),
-        "decoding.no_repeat_ngram": _number(wishes, "no_repeat_ngram_size", 0, 0),
+        "decoding.min_length": _number(
+            wishes, "min_length", 0, Bounds(low=0, high=max_length - 1)
+        ),
+        "decoding.no_repeat_ngram": _setting(wishes, "no_repeat_ngram_size", "no_repeat_ngram"),
     }
 
 
@@ -63,31 +64,30 @@ def _check_search(record: dict[str, Any], wishes: dict[str, Any]) -> None:
     if banned not in ([], [[record["pad_token_id"]]]):
         raise UserError(
             "`bad_words_ids` must be those of padding alone: the search cannot forbid others. "
-            f"Received: {banned!r}."
+            f"Received: {quoted(banned)}."
         )
     end = record["eos_token_id"]
     if wishes.get("forced_eos_token_id", end) not in (end, [end]):
         raise UserError(
             f"`forced_eos_token_id` must be `eos_token_id`, {end}: the search ends with no "
-            f"other. Received: {wishes['forced_eos_token_id']!r}."
+            f"other. Received: {quoted(wishes['forced_eos_token_id'])}."
         )
     for name, neutral in _NEUTRAL.items():
         if wishes.get(name, neutral) not in (neutral, []):
             raise UserError(
                 f"`{name}` must be {neutral!r} or not stated: the search has no such rule. "
-                f"Received: {wishes[name]!r}."
+                f"Received: {quoted(wishes[name])}."
             )
 
 
-def _number(
-    wishes: dict[str, Any],
-    name: str,
-    default: float,
-    low: float,
-    high: float = math.inf,
+def _setting(
+    wishes: dict[str, Any], name: str, ours: str, default: float | None = None
 ) -> float:
+    """A number within the bounds of our setting of decoding, whose default holds if None."""
+    default = getattr(DecodingConfig, ours) if default is None else default
+    return _number(wishes, name, default, SETTINGS[f"decoding.{ours}"].bounds)
+
+
+def _number(wishes: dict[str, Any], name: str, default: float, bounds: Bounds) -> float:
     """A number of the type of its default, within the bounds."""
-    value = check_type(name, type(default), wishes.get(name, default))
-    expected = f"at least {low}" if high == math.inf else f"from {low} to {high}"
-    require(low <= value <= high, name, expected, value)
-    return value
+    return Setting(type(default), bounds).check(name, wishes.get(name, default))

@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.normalization import read_proto
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 
 UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # as vocab.json calls them
 
@@ -108,7 +108,7 @@ def _check_pieces(vocabulary: dict[str, int]) -> None:
         if not piece or "\0" in piece or _SURROGATE.search(piece):
             raise UserError(
                 "The pieces in vocab.json must be characters of Unicode, at least one, without "
-                f"NUL. Received: {piece!r}."
+                f"NUL. Received: {quoted(piece)}."
             )
         if _LANGUAGE.fullmatch(piece) and f"{_SPACE}{piece}" in vocabulary:
             raise UserError(

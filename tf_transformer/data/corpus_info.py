@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.files import sha256
+from tf_transformer.files import parse_json, sha256
 
 INFO_FILE = "corpus.json"
 
@@ -27,7 +27,7 @@ def read_info(directory: Path) -> dict[str, Any]:
         OSError, ValueError, KeyError, TypeError, AttributeError: if a file is missing or is not
             as it was written.
     """
-    info = json.loads((directory / INFO_FILE).read_text("utf-8"))
+    info = parse_json((directory / INFO_FILE).read_text("utf-8"))
     if not ({"checksums", "checksum"} & info.keys()):
         return info
     if info["checksum"] != _checksum(info):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted, shortened
 
 SHOWN = 5  # labels in a message
 
@@ -35,7 +35,7 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
         if known is not None and example.label not in known:
             raise UserError(
                 f"{path}:{number}: no line of the training files has the label "
-                f"{example.label!r}. They have: {_some(labels)}."
+                f"{quoted(example.label)}. They have: {_some(labels)}."
             )
         yield example
     if not number:
@@ -47,7 +47,8 @@ def _example(line: str, place: str) -> Example:
     label, sentence = label.strip(), sentence.strip()
     if not tab:
         raise UserError(
-            f"{place}: expected a label, a TAB and a sentence. Received: no TAB: {line!r:.60}"
+            f"{place}: expected a label, a TAB and a sentence. Received: no TAB: "
+            f"{quoted(line)}."
         )
     if not label or not sentence:
         missing = "sentence" if label else "label"
@@ -67,11 +68,11 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
     if len(labels) < 2:
         raise UserError(
             f"{', '.join(map(str, paths))}: expected at least two labels. Received: every line "
-            f"has {labels[0]!r}."
+            f"has {quoted(labels[0])}."
         )
     return labels
 
 
 def _some(labels: Sequence[str]) -> str:
     more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-    return f"{', '.join(labels[:SHOWN])}{more}"
+    return f"{', '.join(map(shortened, labels[:SHOWN]))}{more}"

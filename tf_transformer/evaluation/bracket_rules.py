@@ -1,10 +1,11 @@
 """What counts when trees are compared: Collins's rules, and the parameter files of evalb."""
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, shortened
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,14 @@ def _with_line(rules: Rules, key: str, values: list[str], place: str) -> Rules:
         return _with_number(rules, key, values, place)
     if key not in _LABELS | _PAIRS:
         known = ", ".join((*_NUMBERS, *_LABELS, *_PAIRS, *_IGNORED))
-        raise UserError(f"{place}: a line must begin with one of {known}. Received: {key}.")
+        raise UserError(
+            f"{place}: a line must begin with one of {known}. Received: {shortened(key)}."
+        )
     expected = 2 if key in _PAIRS else 1
     if len(values) != expected:
         raise UserError(
             f"{place}: {key} must have {expected} value{'s' * (expected - 1)}. "
-            f"Received: {' '.join(values) or 'none'}."
+            f"Received: {shortened(' '.join(values)) or 'none'}."
         )
     field = (_LABELS | _PAIRS)[key]
     value = frozenset(values) if key in _PAIRS else values[0]
@@ -96,10 +99,10 @@ def _with_line(rules: Rules, key: str, values: list[str], place: str) -> Rules:
 
 
 def _with_number(rules: Rules, key: str, values: list[str], place: str) -> Rules:
-    if len(values) != 1 or not values[0].isdecimal():
+    if len(values) != 1 or not re.fullmatch("[0-9]{1,9}", values[0]):
         raise UserError(
-            f"{place}: {key} must have one whole number. Received: "
-            f"{' '.join(values) or 'none'}."
+            f"{place}: {key} must have one whole number below 10**9. Received: "
+            f"{shortened(' '.join(values)) or 'none'}."
         )
     number = int(values[0])
     return dataclasses.replace(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, shortened
 
 # Deeper nesting is damage, not grammar: the deepest tree of GUM and CRAFT has 34 levels. The
 # limit lets everything that walks a tree recurse.
@@ -122,7 +122,7 @@ class _Reader:
             parent = self._stack[-1]
             if parent.word is not None:
                 raise self._error(
-                    f"a bracket after the word {parent.word}",
+                    f"a bracket after the word {shortened(parent.word)}",
                     "a word stands alone under its tag, as in (NN word)",
                 )
             parent.label = parent.label or ""
@@ -146,13 +146,15 @@ class _Reader:
 
     def _text(self, text: str) -> None:
         if not self._stack:
-            raise self._error(f"{text} outside of all brackets", "put it in, as in (NN word)")
+            raise self._error(
+                f"{shortened(text)} outside of all brackets", "put it in, as in (NN word)"
+            )
         top = self._stack[-1]
         if top.label is None:
             top.label = text
         elif top.children or top.word is not None:
             raise self._error(
-                f"{text} in a bracket that is full",
+                f"{shortened(text)} in a bracket that is full",
                 "a word stands alone under its tag, as in (NN word)",
             )
         else:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from tf_transformer.errors import UserError
+from tf_transformer.files import parse_json
 
 Columns = dict[str, list]
 Answer = TypeVar("Answer")
@@ -57,7 +58,7 @@ class RestClient:
         body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
         try:
             with urllib.request.urlopen(self._url, body, self._deadline) as answer:
-                outputs = json.load(answer)["outputs"]
+                outputs = parse_json(answer.read())["outputs"]
         except urllib.error.HTTPError as error:
             pause = _pause(error) if error.code == 503 else None
             raise ServerError(str(error.code), _reason(error.read()), pause) from None
@@ -75,7 +76,7 @@ class RestClient:
 
 def _reason(body: bytes) -> str:
     try:
-        return json.loads(body)["error"]
+        return parse_json(body)["error"]
     except (ValueError, LookupError, TypeError):
         return body.decode("utf-8", "replace").strip()
 

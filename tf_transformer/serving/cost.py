@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import sentencepiece
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.files import parse_json
 from tf_transformer.serving.session import BadRequestError, SavedModelSession
 from tf_transformer.serving.versions import CARD
 
@@ -39,7 +39,7 @@ def token_limits(path: Path) -> TokenLimits:
     An export's defaults stand for what the card does not say.
     """
     try:
-        card = json.loads((path / CARD).read_text("utf-8"))
+        card = parse_json((path / CARD).read_text("utf-8"))
         names = {field.name for field in dataclasses.fields(DecodingConfig)}
         known = {name: value for name, value in card["decoding"].items() if name in names}
         decoding, model = DecodingConfig(**known), card["config"]["model"]

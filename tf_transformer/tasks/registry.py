@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.tasks.record import TaskRecord
 
@@ -71,7 +71,7 @@ TASKS = {
 def task_named(name: str) -> Entry:
     """The task of a configuration; UserError if there is no such task."""
     if name not in TASKS:
-        raise UserError(f"There is no task {name!r}. There are: {', '.join(TASKS)}.")
+        raise UserError(f"There is no task {quoted(name)}. There are: {', '.join(TASKS)}.")
     return TASKS[name]
 
 

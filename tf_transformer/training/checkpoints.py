@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.training.npz import (
     Arrays,
     is_valid,
@@ -182,7 +182,7 @@ class CheckpointFolder:
         there = [name for name, path in paths.items() if path.exists()]
         if which not in there:
             found = f"There are: {', '.join(there)}" if there else "There is none yet"
-            raise UserError(f"{self.path} has no checkpoint {which!r}. {found}.")
+            raise UserError(f"{self.path} has no checkpoint {quoted(which)}. {found}.")
         return paths[which]
 
     def steps(self) -> list[int]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 
 _SECONDS_TO_FETCH = 5
 
@@ -94,7 +94,7 @@ def _tf_config() -> dict:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"TF_CONFIG cannot be used: {error}. Expected JSON with a cluster of workers and "
-            f"this process's task. Received: {text!r}."
+            f"this process's task. Received: {quoted(text)}."
         ) from None
 
 

@@ -7,12 +7,13 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 
 logger = logging.getLogger(__name__)
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+MAX_SECONDS, _MAX_STEPS = 10_000 * 86_400, 1_000_000_000
 
 
 class Interrupted(KeyboardInterrupt):
@@ -38,14 +39,14 @@ class Budget:
     def parse(cls, text: str) -> Self:
         """Reads "2h", "90m", "45s", "1d" or "500 steps"; UserError for anything else."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?) *([smhd])", text.strip())
-        if found and float(found[1]) > 0:
-            return cls(seconds=float(found[1]) * _SECONDS[found[2]])
+        if found and 0 < (seconds := float(found[1]) * _SECONDS[found[2]]) <= MAX_SECONDS:
+            return cls(seconds=seconds)
         found = re.fullmatch(r"(\d+) *steps?", text.strip())
-        if found and int(found[1]) > 0:
+        if found and 0 < float(found[1]) <= _MAX_STEPS:
             return cls(steps=int(found[1]))
         raise UserError(
-            "--stop-after must be a time such as 2h, 90m or 45s, or '500 steps'. "
-            f"Received: {text!r}."
+            f"--stop-after must be at most 10000d or {_MAX_STEPS} steps, such as "
+            f"2h, 90m or 45s, or '500 steps'. Received: {quoted(text)}."
         )
 
 

@@ -1,0 +1,144 @@
+"""Random command lines over broken files: one line of error, no traceback, soon."""
+
+import contextlib
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import TF_TRANSFORMER, assert_refused, environment
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tf_transformer.cli.main import COMMANDS
+from tools.storm.arguments import Writer, parser_of, run_here, wrong
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory) -> tuple[Path, Writer]:
+    """A folder of broken files, and who writes command lines over it."""
+    folder = tmp_path_factory.mktemp("broken")
+    return folder, Writer.over_broken_files(folder, random.Random(1))
+
+
+@settings(
+    max_examples=200,
+    deadline=10_000,  # ms
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(randomness=st.randoms())
+def test_every_command_answers_hostile_arguments_in_a_line(broken, randomness):
+    folder, writer = broken
+    line = writer.line(randomness)
+    with contextlib.chdir(folder):
+        done = run_here(line.arguments, Path("one-line"))
+    assert not wrong(done, line.must_fail), line.arguments
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_number_of_a_command_has_its_bounds_in_one_place(name):
+    """A bare int or float would be read without bounds."""
+    assert not {
+        action.dest for action in parser_of(name)._actions if action.type in (int, float)
+    }
+
+
+HOSTILE = {
+    # What no file of a run could hold.
+    "not UTF-8": (["translate", "run\udcff"], r"must be UTF-8. Received: b'run\\xff'"),
+    "not UTF-8 in train.py's": (["train", "--set", "\udcff"], "arguments must be UTF-8"),
+    "a sentence not UTF-8": (["attention", "r", "--sentence", "\udcff"], "must be UTF-8"),
+    "an empty address": (["client", "--grpc", "", "--name", "a"], "--grpc must not be empty"),
+    "an empty path": (["score", "", "--source=a", "--target=b"], "RUN must not be empty"),
+    "an empty output": (["tokenizer", "a", "--output="], "--output must not be empty"),
+    # Numbers.
+    "400 digits": (["score", "r", "--alpha", "9" * 400], "--alpha must be from 0 to 10.0"),
+    "5,000 digits": (
+        ["translate", "r", "--beam", "9" * 5_000],
+        "--beam must be an int from 1 ",
+    ),
+    "a beam of 1e30": (
+        ["train", "--set", "decoding.beam_size=1e30"],
+        "`decoding.beam_size` must be an int from 1 to 1000. Received: 1e[+]30",
+    ),
+    "a setting of 400 digits": (
+        ["train", "--set", f"training.clip_norm={'9' * 400}"],
+        "`training.clip_norm` must be from 0 to 1e[+]38. Received: 9999",
+    ),
+    "a setting of 5,000 digits": (
+        ["train", "--set", f"model.d_ff={'9' * 5_000}"],
+        "`model.d_ff` must be an int from 1 to 1000000. Received: '9999",
+    ),
+    "deep nesting": (
+        ["train", "--set", f"model.d_ff={'[' * 100_000}"],
+        "`model.d_ff` must be an int from 1 to 1000000. Received: '\\[\\[",
+    ),
+    "an n-gram of 2**31": (
+        ["translate", "r", "--no-repeat-ngram", "2147483648"],
+        "--no-repeat-ngram must be an int from 0 to 100. Received: 2147483648",
+    ),
+    "a length of 2**31": (
+        ["translate", "r", "--min-length", "2147483648"],
+        "from 0 to 1000000",
+    ),
+    "2**63 translations": (["translate", "r", "--n-best", f"{2**63}"], "from 1 to 1000"),
+    "an infinite deadline": (
+        ["client", "--rest", "u", "--name", "a", "--deadline", "inf"],
+        "--deadline must be from 0.001 to 86400.0. Received: inf",
+    ),
+    "endless steps": (
+        ["train", "--stop-after", f"{'9' * 5_000} steps"],
+        "--stop-after must be",
+    ),
+    "endless hours": (
+        ["train", "--stop-after", "9" * 400 + "h"],
+        "--stop-after must be at most 10000d or 1000000000 steps",
+    ),
+    "last of 5,000 digits": (
+        ["export", "translation-begun", "--output", "new", "--average", "last" + "9" * 5_000],
+        "--average must be lastN, such as last5. Received: 'last999",
+    ),
+    # Files.
+    "a newline in a name": (
+        ["score", "run", "--source=new\nline", "--target=a\nb"],
+        r"^error: .*a\\nb",
+    ),
+    "a line of 300 kB": (
+        ["draw", "stray.ptb", "a", "--output=a.png"],
+        "x{80}\\.\\.\\. outside",
+    ),
+    "a config too deep": (["card", "run-deep"], "is not a valid config.json"),
+    "a config of 5,000 digits": (["card", "run-digits"], "is not a valid config.json"),
+    "a config of half a character": (["card", "run-surrogate"], "`data.source` must be str"),
+    "damaged labels": (["classify", "classification-garbage"], "labels.json is damaged"),
+    "a device to write to": (
+        ["evaluate", "--hypothesis", "one-line", "--reference", "one-line", "--output", "null"],
+        "Cannot write null: it is a device",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_broke_in_a_storm_is_refused_in_a_line(case, broken, capsys, monkeypatch):
+    arguments, expected = HOSTILE[case]
+    folder, _ = broken
+    monkeypatch.chdir(folder)
+    null = folder / "null"
+    if not null.is_symlink():
+        null.symlink_to("/dev/null")
+    assert_refused(capsys, arguments, expected)
+    assert null.is_symlink()
+
+
+def test_arguments_that_are_not_utf8_are_refused_as_bytes():
+    """In a process of its own, as only there the bytes become an argument."""
+    done = subprocess.run(
+        [*TF_TRANSFORMER, "translate", b"r\xffn"], capture_output=True, env=environment(),
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        b"error: arguments must be UTF-8. Received: b'r\\xffn'. See tf-transformer --help.\n"
+    )

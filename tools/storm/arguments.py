@@ -1,0 +1,252 @@
+"""Random command lines: one error line or an honest result, no traceback, within seconds."""
+
+import argparse
+import contextlib
+import functools
+import io
+import os
+import random
+import re
+import shlex
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.main import COMMANDS, build_parser, main
+from tools.storm.hostile_files import make_broken_runs, make_files, make_unfinished_runs
+from tools.storm.lab import Done, Lab, Outcome
+
+# No option of a number takes one of them.
+_NO_NUMBERS = (
+    *("nan", "inf", "-inf", "1e999", "four", "[]", "0x10", "9" * 400, "9" * 5_000, "1e30"),
+    *("-9999999999", "9223372036854775808"),
+)  # fmt: skip
+_NUMBERS = ("0", "1", "-1", "2.5", "7", "1000", "1000000", "2147483647", "2147483648")
+_NO_TEXTS = ("", "\udcff", "a\udcffb\n")
+_TEXTS = (
+    *("a\nb", " ", "\x1b[31m", "é", "\u2028", "🙂" * 50, "x" * 300, "x" * 100_000, "a/b/c"),
+    *("model.d_model=" + "[" * 5_000, "training.clip_norm=" + "9" * 400, "best", "last9"),
+    *("model.d_ff=" + "9" * 5_000, "decoding.beam_size=1e30", "decoding.min_length=2147483648"),
+    *("decoding.no_repeat_ngram=2147483648", "training.seed=null", "x" * 9_999 + "=1", "="),
+    *("9" * 5_000 + "h", "9" * 5_000 + " steps", "last" + "9" * 5_000, "paper", "a.png"),
+    *("localhost:1", "http://localhost:1", "http://[", "http://localhost:99999999", "a b:1"),
+)  # fmt: skip
+# Options whose files are written: they get names in the folder alone.
+_WRITTEN = {"output", "write", "data", "alignments"}
+_OUTPUTS = (
+    "new",
+    "a.png",
+    "a.svg",
+    "new/a.png",
+    "directory",
+    "empty",
+    "empty/a.png",
+    "a\nb.svg",
+)
+# With the built-in text they would train.
+_NEED_TEXT = ("train", "doctor", "ablate")
+# Those that end by themselves, and what they do with a run does not wear it out.
+_WITH_RUN = ("translate", "evaluate", "score", "export", "shortlist", "average", "convert",
+             "curves", "attention", "heads", "lengths", "recipe", "card")  # fmt: skip
+_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line; `must_fail` if it holds what no command takes."""
+
+    arguments: list[str]
+    must_fail: bool
+
+
+class Writer:
+    """Writes command lines.
+
+    Args:
+        runs: that can be opened.
+        broken_runs: that cannot.
+        files: to be read.
+    """
+
+    def __init__(
+        self, runs: Sequence[str], broken_runs: Sequence[str], files: Sequence[str]
+    ) -> None:
+        self._runs, self._broken_runs = runs, broken_runs
+        self._texts = (files, [*runs, *broken_runs], _TEXTS)
+
+    @classmethod
+    def over_broken_files(cls, folder: Path, randomness: random.Random) -> Self:
+        """Lines that never come to train or to search; the empty folder gets the files."""
+        files = [*make_files(folder, randomness), "/dev/null", "nowhere"]
+        return cls(make_unfinished_runs(folder), [*make_broken_runs(folder), *files], files)
+
+    def line(self, randomness: random.Random) -> Line:
+        """A command with all that it requires and some of its options."""
+        name = randomness.choice([*COMMANDS])
+        arguments, must_fail = [name], False
+        for action in _chosen_actions(name, randomness):
+            if action.option_strings:
+                arguments.append(action.option_strings[-1])
+            if action.nargs != 0:
+                value, bad = self._value(randomness, action)
+                arguments.append(value)
+                must_fail |= bad
+        return Line(arguments, must_fail)
+
+    def _value(self, randomness: random.Random, action: argparse.Action) -> tuple[str, bool]:
+        """A value for an argument, and whether no command takes it there."""
+        if not randomness.randrange(20):
+            return randomness.choice(_NO_TEXTS), True
+        if action.type is not None:
+            bad = randomness.choice((True, False))
+            good = ("1",) if action.dest == "devices" else _NUMBERS  # fixed in a process
+            return randomness.choice(_NO_NUMBERS if bad else good), bad
+        if action.choices:
+            return randomness.choice([*action.choices]), False
+        if action.dest in _WRITTEN:
+            return randomness.choice(_OUTPUTS), False
+        if action.dest in ("run", "runs", "model"):
+            bad = bool(self._broken_runs) and randomness.choice((True, False))
+            return randomness.choice(self._broken_runs if bad else self._runs), bad
+        return randomness.choice(randomness.choice(self._texts)), False
+
+
+@functools.cache
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The parser of a command, which has it from its module."""
+    [commands] = (action for action in build_parser(name)._actions if action.choices)
+    return commands.choices[name]
+
+
+def _chosen_actions(name: str, randomness: random.Random) -> Iterator[argparse.Action]:
+    """The arguments to give, read from the command's own parser."""
+    parser = parser_of(name)
+    chosen = {
+        randomness.choice(group._group_actions).dest
+        for group in parser._mutually_exclusive_groups
+        if group.required
+    }
+    if name in _NEED_TEXT:
+        chosen |= {"train", "valid"}
+    for action in parser._actions:
+        wanted = action.required or action.dest == "run" or action.dest in chosen
+        if action.dest != "help" and (wanted or not randomness.randrange(5)):
+            yield action
+
+
+def run_here(arguments: Sequence[str], stdin: Path) -> Done:
+    """Runs a command in this process and this folder, with a file as its standard input.
+
+    An exception that leaves it is a traceback on stderr, as it is in a process of its own.
+    """
+    signal.signal(signal.SIGALRM, _on_alarm)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+        # As Python opens them; C code writes elsewhere.
+        out = io.TextIOWrapper(files[0], "utf-8", "strict", write_through=True)
+        err = io.TextIOWrapper(files[1], "utf-8", "backslashreplace", write_through=True)
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        stack.enter_context(_stdin_of(stdin))
+        signal.alarm(_SECONDS)
+        status = _status(arguments)
+        signal.alarm(0)
+        texts = []
+        for file in files:
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+        return Done(status, *texts)
+
+
+def _status(arguments: Sequence[str]) -> int | None:
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        return end.code
+    except _TooLongError:
+        return None
+    except Exception:
+        sys.stderr.reconfigure(errors="backslashreplace")  # whatever the command made of it
+        traceback.print_exc()
+        return 1
+
+
+@contextlib.contextmanager
+def _stdin_of(path: Path) -> Iterator[None]:
+    saved = os.dup(0)
+    with path.open("rb") as file:
+        os.dup2(file.fileno(), 0)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 0)
+            os.close(saved)
+
+
+def wrong(done: Done, must_fail: bool = False) -> str:
+    """What is wrong with how a command ended; empty if nothing is."""
+    if done.status is None:
+        return f"still running after {_SECONDS} s"
+    if done.traceback:
+        return done.stderr[-2_000:]
+    if done.status == 0:
+        return "status 0 for what cannot work" if must_fail else ""
+    errors = re.findall("^error: .*", done.stderr, re.MULTILINE)
+    if len(errors) != 1 or not done.stderr.endswith(f"{errors[0]}\n"):
+        return f"no single line of error: {done.stderr[-2_000:]}"
+    return "" if len(errors[0]) < 3_000 else f"an error of {len(errors[0])} characters"
+
+
+class _TooLongError(BaseException):
+    """Raised by the alarm; no command catches it."""
+
+
+def _on_alarm(*_) -> None:
+    raise _TooLongError
+
+
+def tries(lab: Lab) -> Iterator[Outcome]:
+    """Lines over broken files in this process; every twentieth over a trained run, in its own.
+
+    Only there a search with odd numbers takes place, and only there C code may write lines.
+    """
+    broken = lab.folder / "broken"
+    broken.mkdir()
+    writer = Writer.over_broken_files(broken, lab.random)
+    import_tensorflow_quietly()  # may take longer than a command
+    over_run = None
+    while True:
+        for _ in range(19):
+            line = writer.line(lab.random)
+            with contextlib.chdir(broken):
+                done = run_here(line.arguments, Path("one-line"))
+            yield _outcome("broken files", line, wrong(done, line.must_fail))
+        over_run = over_run or _train(lab)
+        line = over_run.line(lab.random)
+        if line.arguments[0] in _WITH_RUN:
+            done = lab.run(line.arguments, b"Good morning.\n" * 3, seconds=300)
+            yield _outcome("a trained run", line, wrong(done, line.must_fail))
+
+
+def _train(lab: Lab) -> Writer:
+    """Trains a model of the built-in text in the folder; lines with it and its text."""
+    small = ("model.num_layers=1", "model.d_model=16", "model.d_ff=16", "training.steps=4",
+             "training.warmup_steps=2", "training.evaluate_every=2", "model.vocab_size=600",
+             "training.average_last=2", "training.batch_tokens=1024")  # fmt: skip
+    settings = [word for setting in small for word in ("--set", setting)]
+    done = lab.run(["train", "--output", "run", *settings], seconds=600)
+    if done.status != 0:
+        raise RuntimeError(f"the training did not succeed: {done.stderr}")
+    (lab.folder / "text").write_text("Good morning.\n" * 3, "utf-8")
+    return Writer(["run"], [], ["text", "/dev/null"])
+
+
+def _outcome(what: str, line: Line, detail: str) -> Outcome:
+    command = shlex.join(repr(word) if "\udcff" in word else word for word in line.arguments)
+    return Outcome(what, not detail, f"tf-transformer {command}\n{detail}")
