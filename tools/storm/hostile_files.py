@@ -48,7 +48,7 @@ _CONFIGS = {
     "run-surrogate": '{"preset": "", "data": {"source": "\\ud800"}}',
     "run-section": '{"preset": "", "model": 5}',
     "run-field": f'{{"preset": "", "model": {{"{_LINE}": 5}}}}',
-    "run-text": f'{{"preset": "", "task": "{_LINE}"}}',
+    "run-task": f'{{"preset": "", "task": ["{_LINE}"]}}',
 }
 
 
