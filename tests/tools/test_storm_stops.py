@@ -43,16 +43,21 @@ def test_a_changed_weight_and_a_missing_file_are_seen(tmp_path):
         (tmp_path / run / "metrics.jsonl").write_text('{"step": 12, "valid_loss": 3.0}\n')
         for kind in ("state", "step"):
             path = tmp_path / run / "checkpoints" / f"{kind}-{STEPS:08d}.npz"
-            np.savez(path, weight=np.ones(3), **{"progress/period_seconds": len(run)})
+            seconds = {"progress/period_seconds": len(run)}
+            means = {"progress/mean/0000": np.float32(3 + 1e-6 * len(run))}
+            np.savez(path, weight=np.ones(3), **seconds, **means)
     assert differences(tmp_path / "whole", tmp_path / "run") == []
-    path = tmp_path / "run" / "checkpoints" / f"step-{STEPS:08d}.npz"
-    np.savez(path, weight=np.nextafter(np.ones(3), 2))
+    step = f"checkpoints/step-{STEPS:08d}.npz"
+    means = {"progress/mean/0000": np.float32(3.1)}
+    np.savez(tmp_path / "run" / step, weight=np.nextafter(np.ones(3), 2), **seconds, **means)
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 12, "valid_loss": 3.1}\n')
     (tmp_path / "run" / "checkpoints" / f"state-{STEPS:08d}.npz").unlink()
-    found = differences(tmp_path / "whole", tmp_path / "run")
-    assert found == [f"checkpoints/{k}-{STEPS:08d}.npz" for k in ("state", "step")] + [
-        "metrics.jsonl"
-    ]
+    assert set(differences(tmp_path / "whole", tmp_path / "run")) == {
+        f"checkpoints/state-{STEPS:08d}.npz is missing",
+        f"{step}: weight",
+        f"{step}: progress/mean/0000",
+        "metrics.jsonl",
+    }
 
 
 def test_a_process_that_hangs_is_ended_and_its_stacks_told(tmp_path):

@@ -100,6 +100,23 @@ def test_a_signal_while_no_step_runs_stops_at_once(number, name, status):
 
 
 @SIGNALS
+def test_an_exception_that_is_made_of_it_on_the_way_does_not_hide_it(number, name, status):
+    """As TensorFlow does while it traces: "None values not supported"."""
+    with pytest.raises(Interrupted, match=f"^stopped by {name}$") as stop, Stopper():
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        except BaseException:
+            raise ValueError("None values not supported") from None
+    assert stop.value.status == status
+
+
+def test_an_exception_of_its_own_passes():
+    with pytest.raises(ValueError, match="mine"), Stopper():
+        raise ValueError("mine")
+
+
+@SIGNALS
 def test_afterwards_signals_are_what_they_were(number, name, status):
     before = signal.getsignal(number)
     with Stopper():

@@ -65,6 +65,7 @@ class Stopper:
         self.waiting = False
         self.reason = ""
         self.status = 0
+        self._raised: Interrupted | None = None
         self._steps = 0
         self._started = time.monotonic()
 
@@ -80,9 +81,12 @@ class Stopper:
         for number in self._before:
             signal.signal(number, self._on_signal)
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, _, error: BaseException | None, __) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        # TensorFlow, in the middle of tracing, may have made another exception of it.
+        if self._raised and not isinstance(error, Interrupted | None):
+            raise self._raised from None
 
     def after_step(self) -> bool:
         """Counts a step; whether to stop now."""
@@ -110,5 +114,6 @@ class Stopper:
             signal.signal(each, signal.SIG_DFL)  # Python's own handler would wait for the step
         self.reason, self.status = _NAMES[number], 128 + number
         if not self.waiting:
-            self.check()
+            self._raised = Interrupted(f"stopped by {self.reason}", self.status)
+            raise self._raised
         logger.info("%s: stopping after this step; once more to stop at once", self.reason)
