@@ -202,7 +202,7 @@ COMMANDS = {
     ),
     "tokenizer of a coverage that cannot be": (
         "tokenizer train.en --vocab-size 300 --character-coverage 95 --output new.model",
-        r"`data.character_coverage` must be from 0.98 to 1.0. Received: 95.0",
+        "--character-coverage must be from 0.98 to 1.0. Received: 95.0",
     ),
     "tokenizer without text": (
         "tokenizer no.txt --vocab-size 300 --output new.model",

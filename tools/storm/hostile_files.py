@@ -84,7 +84,8 @@ def make_unfinished_runs(folder: Path) -> list[str]:
             names.append(run.name)
             if state == "garbage":
                 (run / "checkpoints").mkdir()
-                for file in ("tokenizer.model", "lexicon.json", "labels.json",
-                             "versions.json", "checkpoints/best.npz"):  # fmt: skip
+                own = {"parsing": ["lexicon.json"], "classification": ["labels.json"]}
+                files = ["tokenizer.model", "versions.json", "checkpoints/best.npz"]
+                for file in files + own.get(task, []):
                     (run / file).write_bytes(_TEXTS["binary"])
     return names
