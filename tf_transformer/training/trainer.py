@@ -223,6 +223,10 @@ class Trainer:
             )
         except _OUT_OF_MEMORY:
             return False
+        finally:
+            # `fit` leaves its iterators in reference cycles. Collected later, in a thread that
+            # makes batches, one of them could wait for that very thread.
+            gc.collect()
         return True
 
     def _start_again_in_smaller_parts(self) -> None:
