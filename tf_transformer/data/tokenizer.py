@@ -18,6 +18,9 @@ from tf_transformer.files import replacing
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
 
+# White space, control characters, and what formats the text around it such as U+200B.
+_NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
+
 MaybeRagged = tf.Tensor | tf.RaggedTensor
 
 
@@ -151,14 +154,15 @@ class Tokenizer(tf.Module):
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Strings [B] to int32 ids [B, None], without BOS and EOS.
 
-        Invalid UTF-8 becomes U+FFFD.
+        Invalid UTF-8 becomes U+FFFD. Text without a visible character, such as a tab alone,
+        is blank and has no ids.
         """
-        return self._call("tokenize", tf.ensure_shape(text, [None]))
+        return self._tokenize(text, "source")
 
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         """`tokenize` of text in the target language, if that has a model of its own."""
         side = "target" if "target" in self.models else "source"
-        return self._call("tokenize", tf.ensure_shape(text, [None]), side)
+        return self._tokenize(text, side)
 
     def copy(self, path: Path) -> None:
         """Writes the model to `path`, and that of the target language beside it, if any.
@@ -183,6 +187,10 @@ class Tokenizer(tf.Module):
     def pieces(self, ids: MaybeRagged) -> MaybeRagged:
         """The subword of each id, as strings of the shape of `ids`."""
         return self._call("id_to_string", ids)
+
+    def _tokenize(self, text: tf.Tensor, side: str) -> tf.RaggedTensor:
+        visible = tf.strings.regex_replace(text, _NOTHING_VISIBLE, "")
+        return self._call("tokenize", tf.ensure_shape(visible, [None]), side)
 
     def _call(self, operation: str, argument: MaybeRagged, side: str = "source") -> MaybeRagged:
         """Applies an operation of SentencePiece, with the model loaded again if it is gone.
