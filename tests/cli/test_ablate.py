@@ -55,8 +55,8 @@ def weights(path):
 
 def test_every_row_is_a_run_with_a_result_and_a_card(finished):
     assert sorted(path.name for path in finished.iterdir()) == [
-        "A-h4-seed1", "base-seed1", "base.json", "data", "table3.md", "table3.png",
-        "table3.svg", "tokenizer.model",
+        "A-h4-seed1", "base-seed1", "base.json", "checksums.json", "data", "table3.md",
+        "table3.png", "table3.svg", "tokenizer.model",
     ]  # fmt: skip
     for row, heads in zip(ROWS_HERE, (8, 4), strict=True):
         run = Run.open(finished / f"{row}-seed1")
