@@ -176,7 +176,7 @@ def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
         (["--table", "--output", "nothing"], "no results yet"),
         (["--table", "--scale", "32"], "ablate-32 has no results yet"),
         (["--valid", "nothing"], "needs --train"),
-        (["--seeds", "1", "-1"], "training.seed"),
+        (["--seeds", "1", "-1"], "--seeds must be an int from 0"),
         (["--stop-after", "5 steps"], "ablate stops after a time"),
     ],
 )
