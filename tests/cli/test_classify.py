@@ -101,7 +101,7 @@ def test_a_bag_of_words_is_scored_alike(classifier, capsys):
         (["baseline", "--train", "in", "--test", "dev.tsv"], "in:1: .*no TAB"),
         (["baseline", "--train", "one", "--test", "dev.tsv"], "one: .*at least two labels"),
         (["baseline", "--train", "dev.tsv", "--test", "other"], "other:1: .*'plant'"),
-        (["baseline", "--train", "dev.tsv", "--test", "dev.tsv", "--l2", "0"], "--l2 must be from 1e-12"),
+        (["baseline", "--train", "dev.tsv", "--test", "dev.tsv", "--l2", "0"], "--l2 must be "),
     ],
 )
 def test_what_cannot_be_done_is_refused(classifier, capsys, arguments, expected):

@@ -34,8 +34,25 @@ TEXTS: tuple[Text, ...] = (
     b"\xff\xfe not UTF-8 \xc3",
     "word " * 60,
 )
-TOLERANCE = 1e-4  # of scores and attention weights
-RELATIVE = 1e-6  # float32 rounds the log-probability of a long text to more than 1e-4
+
+
+class Tolerance(NamedTuple):
+    """How far numbers may be apart: scores by either bound, attention by the absolute one."""
+
+    absolute: float
+    relative: float
+
+
+# Of a long text's log-probability, float32 rounds off more than 1e-4. Processors with bfloat16
+# products fuse and round a graph otherwise than the same operations in Python: 1.4e-4 of a
+# score was seen.
+FLOAT32 = Tolerance(absolute=1e-4, relative=1e-6)
+BFLOAT16 = Tolerance(absolute=0.02, relative=2e-3)
+
+
+def tolerance_of(translator: Translator) -> Tolerance:
+    """Returns the tolerance for the precision that the translator computes in."""
+    return FLOAT32 if translator.model.compute_dtype == "float32" else BFLOAT16
 
 
 def requests(translator: Translator) -> list[Request]:
@@ -78,8 +95,9 @@ def self_test(session: SavedModelSession, translator: Translator, text: bool = T
         translator: what it was exported from.
         text: whether the model takes text, or ids alone.
     """
+    tolerance = tolerance_of(translator)
     for what, source, expected, received in comparisons(session, translator, text):
-        if not agree(expected, received):
+        if not agree(expected, received, tolerance):
             raise UserError(
                 f"The exported model failed its self-test, {what} of {source!r}: expected "
                 f"{expected!r}, received {received!r}. Nothing was published."
@@ -98,7 +116,7 @@ def comparisons(
             yield from check(session, translator)
 
 
-def agree(expected: Value, received: Any) -> bool:
+def agree(expected: Value, received: Any, tolerance: Tolerance = FLOAT32) -> bool:
     """Whether a value that was served is what is expected, or as near as rounding allows.
 
     What follows the end of a list is filling; around an array there may only be zeros.
@@ -108,11 +126,13 @@ def agree(expected: Value, received: Any) -> bool:
         if (missing < 0).any():
             return False
         expected = np.pad(expected, [(0, number) for number in missing])
-        return np.allclose(received, expected, rtol=0, atol=TOLERANCE)
+        return np.allclose(received, expected, rtol=0, atol=tolerance.absolute)
     if isinstance(expected, list):
         return expected == received[: len(expected)].tolist()
     if isinstance(expected, float):
-        return math.isclose(expected, received, rel_tol=RELATIVE, abs_tol=TOLERANCE)
+        return math.isclose(
+            expected, received, rel_tol=tolerance.relative, abs_tol=tolerance.absolute
+        )
     return expected == (received.decode() if isinstance(received, bytes) else received)
 
 
@@ -139,7 +159,8 @@ def _best_and_all(session: SavedModelSession, translator: Translator) -> Iterato
     yield from _compare(
         "serving_default", texts, expected, session.run("serving_default", given)
     )
-    yield from _hypotheses("nbest", texts, found, session.run("nbest", given))
+    answer = session.run("nbest", given)
+    yield from _hypotheses("nbest", texts, found, answer, tolerance_of(translator))
 
 
 def _with_options(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
@@ -163,14 +184,18 @@ def _with_options(session: SavedModelSession, translator: Translator) -> Iterato
     )
     limited = _with_all_hypotheses(translator, given)
     found = limited.translate(texts, prefixes=prefixes)
-    yield from _hypotheses("with_options", texts, found, answer)
+    yield from _hypotheses("with_options", texts, found, answer, tolerance_of(translator))
     lengths = tf.cast(translator.encode(tf.constant(texts))[0].row_lengths(), tf.int32)
     _, cut = limited.encode_prefix(tf.constant(prefixes), lengths)
     yield from _compare("with_options", texts, {"prefix_cut": cut.numpy().tolist()}, answer)
 
 
 def _hypotheses(
-    signature: str, texts: Sequence[Text], found: list[list[Hypothesis]], answer: Answer
+    signature: str,
+    texts: Sequence[Text],
+    found: list[list[Hypothesis]],
+    answer: Answer,
+    tolerance: Tolerance,
 ) -> Iterator[Comparison]:
     """All hypotheses of all texts, but for texts that are as good as the last that is kept:
     which of those is kept, rounding may decide."""
@@ -181,9 +206,9 @@ def _hypotheses(
         for place, one in enumerate(found[row][: counts[row]]):
             score = answer["scores"][row][place]
             yield f"{signature}: scores", text, one.score, score
-            if place and agree(one.score, found[row][-1].score):
+            if place and agree(one.score, found[row][-1].score, tolerance):
                 continue
-            tied = {each.text for each in found[row] if agree(each.score, one.score)}
+            tied = {e.text for e in found[row] if agree(e.score, one.score, tolerance)}
             received = answer["translations"][row][place].decode()
             value = received if received in tied else one.text
             yield f"{signature}: translations", text, value, received

@@ -45,15 +45,23 @@ class Progress:
         self.means = [variable.numpy() for variable in _totals(model)]
 
     def resume_means(self, model: TokenModel) -> None:
-        """Gives them back; ValueError if they are not such a model's."""
-        if self.means:
-            shapes = [tuple(variable.shape) for variable in _totals(model)]
-            if [mean.shape for mean in self.means] != shapes or any(
-                mean.dtype.kind != "f" for mean in self.means
-            ):
-                raise ValueError("its running means are of another model")
-            for variable, value in zip(_totals(model), self.means, strict=True):
-                variable.assign(value)
+        """Assigns the means to the model, or resets its own where there are none.
+
+        Raises:
+            ValueError: if they are not such a model's.
+        """
+        if not self.means:
+            # `fit` resets no metric before its first step in a process.
+            for mean in model.running_means:
+                mean.reset_state()
+            return
+        shapes = [tuple(variable.shape) for variable in _totals(model)]
+        if [mean.shape for mean in self.means] != shapes or any(
+            mean.dtype.kind != "f" for mean in self.means
+        ):
+            raise ValueError("its running means are of another model")
+        for variable, value in zip(_totals(model), self.means, strict=True):
+            variable.assign(value)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         numbers = {name: np.asarray(getattr(self, name)) for name in _NUMBERS}
