@@ -45,15 +45,12 @@ class Progress:
         self.means = [variable.numpy() for variable in _totals(model)]
 
     def resume_means(self, model: TokenModel) -> None:
-        """Assigns the means to the model, or resets its own where there are none.
+        """Assigns the means, if there are any, to the model.
 
         Raises:
             ValueError: if they are not such a model's.
         """
         if not self.means:
-            # `fit` resets no metric before its first step in a process.
-            for mean in model.running_means:
-                mean.reset_state()
             return
         shapes = [tuple(variable.shape) for variable in _totals(model)]
         if [mean.shape for mean in self.means] != shapes or any(
