@@ -68,6 +68,12 @@ def run_process(body: str) -> list[str]:
     ]
 
 
+# The handler is set as a terminal's process has it: in the background Ctrl-C may be ignored.
+CTRL_C = """signal.signal(signal.SIGINT, signal.default_int_handler)
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(9)"""
+
+
 @pytest.mark.parametrize(
     ("body", "status", "stderr"),
     [
@@ -75,7 +81,7 @@ def run_process(body: str) -> list[str]:
         ("sys.exit()", 0, ""),
         ("sys.exit(75)", 75, ""),
         ("sys.exit('no such thing')", 1, "no such thing\n"),
-        ("os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)", 130, "interrupted\n"),
+        (CTRL_C, 130, "interrupted\n"),
     ],
 )
 def test_the_status_is_what_the_interpreter_would_make_of_it(body, status, stderr, tmp_path):

@@ -197,11 +197,19 @@ def _has_unknown(tokenizer: Tokenizer, lines: Sequence[str], unknown: np.ndarray
     return np.diff(ends) > 0
 
 
+def _known_character(tokenizer: Tokenizer) -> str:
+    """Returns a letter or digit that is a piece of its own; empty if there is none."""
+    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+    texts = (piece.decode("utf-8") for piece in pieces)
+    return next((text for text in texts if len(text) == 1 and text.isalnum()), "")
+
+
 def _unknown_characters(
     tokenizer: Tokenizer, characters: Sequence[str], unknown: np.ndarray
 ) -> str:
     if not characters:
         return ""
-    is_unknown = _has_unknown(tokenizer, characters, unknown)
+    known = _known_character(tokenizer)  # beside it also what does not show is no blank text
+    is_unknown = _has_unknown(tokenizer, [known + one for one in characters], unknown)
     found = [characters[row] for row in np.flatnonzero(is_unknown)]
     return " ".join(map(_shown, found[:SHOWN])) + (" ..." if len(found) > SHOWN else "")
