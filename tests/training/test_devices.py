@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from replicas import strategy_of
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.training import devices
 
 WORKERS = ["one:12345", "two:12345"]
@@ -61,7 +61,7 @@ def test_a_tf_config_that_cannot_be_used_is_a_user_error(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(UserError, match="^TF_CONFIG cannot be used: .*Received: ") as error:
         devices.num_workers()
-    assert text in str(error.value)
+    assert quoted(text) in str(error.value)
     with pytest.raises(UserError, match="TF_CONFIG"):
         devices.make_strategy()
 
