@@ -164,7 +164,7 @@ def test_the_dev_score_follows_the_weights(task):
 
 
 def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):
-    """Its config.json names no rule, and it has no checksums; its tokenizer.model has a rule."""
+    """Its config.json names no rule and it has no checksums; its tokenizer.model has a rule."""
     (run.path / "checksums.json").unlink()
     asked, record = run.config, json.loads((run.path / "config.json").read_text())
     del record["data"]["normalization"], record["data"]["character_coverage"]

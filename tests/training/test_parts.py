@@ -101,6 +101,6 @@ def test_several_workers_are_told_what_to_give():
 
 def test_memory_that_other_programs_hold_is_a_warning(monkeypatch, caplog):
     monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("RAM", 2**60))
-    parts = Parts(workload(Config().replace({"training.batch_tokens": 10**10})))
+    parts = Parts(workload(Config().replace({"training.batch_tokens": 10**9})))
     assert parts.choose(None, tf.distribute.get_strategy()) == 0
     assert [m for m in caplog.messages if m.startswith("warning  memory: other programs")]
