@@ -107,8 +107,6 @@ class StepWatch(keras.callbacks.Callback):
         self.skipped = 0
 
     def on_epoch_begin(self, epoch, logs=None):
-        for mean in self.model.running_means:  # `fit` forgets to before a process's first step
-            mean.reset_state()
         self.progress.resume_means(self.model)
         self.step = step_of(self.model.optimizer)
         self.saved = self.last = time.perf_counter()

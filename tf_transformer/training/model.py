@@ -97,6 +97,12 @@ class TokenModel(keras.Model):
         """The loss and the metrics, where given as objects, since their last reset."""
         return [self._loss_tracker, *self._own_metrics]
 
+    def reset_metrics(self):
+        """Resets all: Keras leaves out those that have seen no batch, though assigned to."""
+        super().reset_metrics()
+        for mean in self.running_means:
+            mean.reset_state()
+
     def fit(self, *args, **kwargs):
         self._give_replicas_their_own_dropout()
         return super().fit(*args, **kwargs)
