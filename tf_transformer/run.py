@@ -144,6 +144,7 @@ class Run:
     def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
         """Records each setting of `config` that is another than before, if training began."""
         before, now = self.config.flat(), config.flat()
+        del now["training.max_tokens_per_device"]  # the trainer says which size it keeps
         for name in now:
             if before[name] != now[name] and self.checkpoints.state_steps():
                 self.record_change(name, before[name], now[name], remarks.get(name, ""))

@@ -100,7 +100,7 @@ class TokenModel(keras.Model):
     def reset_metrics(self):
         """Resets all: Keras leaves out those that have seen no batch, though assigned to."""
         super().reset_metrics()
-        for mean in self.running_means:
+        for mean in self.running_means if self.compiled else ():
             mean.reset_state()
 
     def fit(self, *args, **kwargs):
