@@ -143,6 +143,7 @@ class RandomTask:
     """A task whose batches all have one shape, and random tokens without padding."""
 
     steps_per_epoch = validation_steps = 1
+    dev_set = ""
 
     def __init__(self, run, shape: tuple[int, int]) -> None:
         self.run = run
