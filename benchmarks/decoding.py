@@ -21,8 +21,8 @@ from harness.options import add_corpus, add_peers, make_parser, positive, prepar
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, Spread, measure, say, times_as_fast
 
+from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
-from tf_transformer.presets import preset
 
 PEERS = ("ctranslate2", "ctranslate2-int8", "marian", "keras-hub")
 OURS, FLOOR, HUB = "tf_transformer", "matrix products alone", "KerasHub"

@@ -15,7 +15,7 @@ from harness.options import add_corpus, make_parser, positive, prepared_corpus, 
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, measure, times_as_fast
 
-from tf_transformer.presets import preset
+from tf_transformer.config.presets import preset
 
 KINDS = {
     "text to ids, once": "encode",

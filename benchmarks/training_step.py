@@ -20,8 +20,8 @@ from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, measure, times_as_fast
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.presets import preset
-from tf_transformer.training.cost import Lengths, training_flops
+from tf_transformer.config.presets import preset
+from tf_transformer.studies.cost import Lengths, training_flops
 
 PEERS = ("marian", "marian-compiled", "keras-hub", "keras-layers")
 PRECISIONS = ("float32", "bfloat16")

@@ -44,6 +44,7 @@ from tf_transformer import (
     Translator,
 )
 from tf_transformer.config import ModelConfig
+from tf_transformer.config.presets import TABLE3
 from tf_transformer.data.tokenizer import train_tokenizer
 from tf_transformer.layers import (
     DecoderLayer,
@@ -55,8 +56,7 @@ from tf_transformer.layers import (
     scaled_dot_product_attention,
     sinusoidal_positions,
 )
-from tf_transformer.paper import TABLE3_PRINTED
-from tf_transformer.presets import TABLE3
+from tf_transformer.studies.paper import TABLE3_PRINTED
 from tf_transformer.training.memory import parameter_count
 
 keras.utils.set_random_seed(1)

@@ -30,8 +30,8 @@ from IPython.display import Image
 
 from tf_transformer.cli.main import main
 from tf_transformer.data import builtin
-from tf_transformer.heads.masks import HeadMasks
 from tf_transformer.run import Run
+from tf_transformer.studies.heads.masks import HeadMasks
 from tf_transformer.tasks.sequences import load_translator
 
 os.chdir(tempfile.mkdtemp())  # nothing is left where you started

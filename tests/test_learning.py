@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.schedules import TransformerSchedule
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.training.losses import LabelSmoothedCrossEntropy
-from tf_transformer.training.schedules import TransformerSchedule
 
 VOCAB_SIZE = 16
 LONGEST = 10

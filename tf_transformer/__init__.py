@@ -7,24 +7,24 @@ __version__ = "0.1.0"
 # Imported when first asked for, so that the command line starts without TensorFlow.
 _PUBLIC = {
     "Classifier": "models.classifier",
-    "LabelSmoothedCrossEntropy": "training.losses",
-    "Perplexity": "training.metrics",
+    "LabelSmoothedCrossEntropy": "models.losses",
+    "Perplexity": "models.metrics",
     "Tokenizer": "data.tokenizer",
     "DecodingConfig": "config",
     "SamplingConfig": "config",
-    "TokenAccuracy": "training.metrics",
+    "TokenAccuracy": "models.metrics",
     "Transformer": "models.transformer",
-    "TransformerSchedule": "training.schedules",
+    "TransformerSchedule": "models.schedules",
     "Translator": "decoding.translator",
-    "preset": "presets",
+    "preset": "config.presets",
 }
 
 _KERAS = (
     "models.transformer",
     "models.classifier",
-    "training.losses",
-    "training.metrics",
-    "training.schedules",
+    "models.losses",
+    "models.metrics",
+    "models.schedules",
 )
 
 __all__ = sorted(_PUBLIC)

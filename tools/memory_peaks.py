@@ -113,8 +113,8 @@ def train_two_steps(name: str, batch: str, settings: dict) -> dict:
 
 def workload(name: str, batch: str, settings: dict):
     """The configuration of a preset, and the shape of its largest batch."""
-    from tf_transformer.diagnosis import longest_shape
-    from tf_transformer.presets import preset
+    from tf_transformer.config.presets import preset
+    from tf_transformer.doctor.diagnosis import longest_shape
     from tf_transformer.training.parts import Workload
 
     config = preset(name).replace(settings)
@@ -129,7 +129,7 @@ def of_built_in_corpus(config):
     """The configuration with a vocabulary that this text has, and the shapes of its batches."""
     from tf_transformer.data.tokenizer import VocabularyTooLarge
     from tf_transformer.run import Run
-    from tf_transformer.tasks.translation import TranslationTask
+    from tf_transformer.tasks.translation.task import TranslationTask
 
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -150,7 +150,7 @@ class RandomTask:
         self.shapes = [shape]
 
     def build_model(self):
-        from tf_transformer.tasks.classification import build_classifier
+        from tf_transformer.tasks.classification.task import build_classifier
         from tf_transformer.tasks.sequences import build_model
 
         if self.run.config.task == "classification":

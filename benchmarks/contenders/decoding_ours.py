@@ -12,7 +12,7 @@ from tf_transformer.decoding.forced import IDS
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.training.checkpoints import load_weights
+from tf_transformer.run.checkpoints import load_weights
 
 
 def setup(work: str, precision: str, shortlist: bool = False) -> dict:

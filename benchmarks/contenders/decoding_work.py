@@ -33,9 +33,9 @@ from tf_transformer.files import replacing_folder
 from tf_transformer.layers.embedding import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights, save_weights
 from tf_transformer.tasks.sequences import build_model
-from tf_transformer.tasks.shortlist import Pairs, learn, own_pairs
-from tf_transformer.training.checkpoints import load_weights, save_weights
+from tf_transformer.tasks.translation.shortlist import Pairs, learn, own_pairs
 
 _NEVER = -1e4  # the logit of pad and BOS, which our search never chooses
 

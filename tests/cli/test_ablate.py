@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from command_line import TF_TRANSFORMER, assert_refused, environment
 
-from tf_transformer.ablation.rows import ROWS
-from tf_transformer.cards.run_card import train_command
 from tf_transformer.cli.main import main
 from tf_transformer.files import locked
 from tf_transformer.run import Run
+from tf_transformer.studies.ablation.rows import ROWS
+from tf_transformer.studies.run_card import train_command
 
 # One layer: C rows, which are of two layers and more, are not among the rows here.
 SETTINGS = (

@@ -20,7 +20,7 @@ import pytest
 from command_line import TrainedRun, environment, train_command
 
 from tf_transformer.cli.main import main
-from tf_transformer.training.checkpoints import CheckpointFolder, is_valid
+from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
 from tools.storm.hung import PRINTS_STACKS, end_with_stacks
 from tools.storm.stops import arrays
 

@@ -9,7 +9,7 @@ from command_line import assert_refused, stdin_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
-from tf_transformer.evaluation.trees import read_line
+from tf_transformer.tasks.parsing.trees import read_line
 
 
 def test_training_prints_scores_and_what_to_type_next(parsing_run):

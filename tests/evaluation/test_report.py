@@ -4,13 +4,7 @@ import pytest
 from shared_data import scored_outputs, to_the_digits_of
 
 from tf_transformer.evaluation.bleu import Score
-from tf_transformer.evaluation.report import (
-    CAUTION,
-    Entry,
-    format_report,
-    moses_bleu,
-    report,
-)
+from tf_transformer.evaluation.report import CAUTION, Entry, format_report, moses_bleu, report
 
 pytest.importorskip("sacremoses")
 

@@ -6,8 +6,8 @@ import pytest
 
 from tf_transformer.layers import MeanPooling
 from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.training.losses import LabelSmoothedCrossEntropy
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}
 SOURCE = np.array([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]], "int32")

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import Perplexity
+from tf_transformer.models.optimizers import Adam
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.training.losses import LabelSmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity
-from tf_transformer.training.optimizers import Adam
 
 IDS = np.array([[5, 6, 3, 0], [7, 3, 0, 0]], "int32")
 SIZES = {"vocab_size": 20, "num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2}

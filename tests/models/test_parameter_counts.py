@@ -6,8 +6,8 @@ import keras
 import pytest
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.config.presets import TABLE3
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.presets import TABLE3
 
 # Millions of parameters with the paper's V = 37,000, tied embeddings and no attention bias;
 # beside them the paper's own column, which no vocabulary reproduces in every row.

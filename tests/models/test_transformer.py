@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import BOS_ID
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import Perplexity, TokenCount
+from tf_transformer.models.schedules import TransformerSchedule
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.training.losses import LabelSmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity, TokenCount
-from tf_transformer.training.schedules import TransformerSchedule
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}
 VOCAB_SIZE = 20

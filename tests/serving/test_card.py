@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from tf_transformer.cards.facts import sha256
 from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import save_best
+from tf_transformer.run.facts import sha256
 from tf_transformer.serving.card import model_card
-from tf_transformer.training.checkpoints import save_best
 
 
 def test_a_card_says_what_is_not_there(trained_run, tmp_path):

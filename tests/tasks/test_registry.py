@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tf_transformer.config import Config
+from tf_transformer.config.presets import PRESETS
 from tf_transformer.errors import UserError
-from tf_transformer.presets import PRESETS
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import TASKS, check_config, check_run, task_named
 

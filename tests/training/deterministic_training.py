@@ -15,7 +15,7 @@ from replicas import batches, dataset, distance, metrics, strategy_of, transform
 from tensorflow.python.framework import config  # noqa: E402
 
 from tf_transformer.cli.main import main  # noqa: E402
-from tf_transformer.training.losses import LabelSmoothedCrossEntropy  # noqa: E402
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy  # noqa: E402
 
 
 def trained(scatter: bool):

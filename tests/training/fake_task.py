@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.training.model import TokenModel
+from tf_transformer.models.token_model import TokenModel
 
 FEATURES, VOCAB_SIZE = 3, 6
 NUM_ROWS = 4

@@ -9,15 +9,10 @@ from fake_task import FEATURES, VOCAB_SIZE, FakeTask
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.training.callbacks import (
-    MOST_SKIPPED,
-    ProgressBar,
-    StepWatch,
-    duration,
-)
+from tf_transformer.models.optimizers import LossScaleOptimizer, step_of
+from tf_transformer.models.token_model import TokenModel
+from tf_transformer.training.callbacks import MOST_SKIPPED, ProgressBar, StepWatch, duration
 from tf_transformer.training.interruption import Budget, Stopper
-from tf_transformer.training.model import TokenModel
-from tf_transformer.training.optimizers import LossScaleOptimizer, step_of
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.trainer import compile_model
 

@@ -11,9 +11,9 @@ import pytest
 from command_line import environment
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.config.presets import PRESETS
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.presets import PRESETS
 from tf_transformer.training.memory import (
     PROCESS_BYTES,
     device_memory,

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import Config
-from tf_transformer.diagnosis import longest_shape
+from tf_transformer.config.presets import PRESETS
+from tf_transformer.doctor.diagnosis import longest_shape
 from tf_transformer.errors import UserError
-from tf_transformer.presets import PRESETS
 from tf_transformer.training.parts import SHARE, Parts, Workload, choose_size
 
 GIB = 2**30

@@ -15,8 +15,8 @@ from fake_task import FakeTask
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import is_valid, load_weights, save_state
 from tf_transformer.training import devices
-from tf_transformer.training.checkpoints import is_valid, load_weights, save_state
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.trainer import Trainer, compile_model, make_optimizer

@@ -11,9 +11,9 @@ from fake_task import FEATURES, FakeTask
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
-from tf_transformer.training.model import TokenModel
 from tf_transformer.training.trainer import Trainer
 
 PLENTY = 1_000

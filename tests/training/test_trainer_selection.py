@@ -12,7 +12,7 @@ from test_trainer import RECIPE, arrays, assert_same_training, open_run, rising,
 
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.training.checkpoints import load_weights
+from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.trainer import Trainer, compile_model
 

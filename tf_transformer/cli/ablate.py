@@ -7,30 +7,6 @@ import os
 import time
 from pathlib import Path
 
-from tf_transformer.ablation.folder import begin_folder, check_folder, read_settings
-from tf_transformer.ablation.results import (
-    RESULT_FILE,
-    read_results,
-    run_folder,
-    write_result,
-)
-from tf_transformer.ablation.rows import (
-    BASE,
-    ROWS,
-    Scale,
-    change,
-    plan_rows,
-    select_rows,
-)
-from tf_transformer.ablation.table import (
-    PARAMETERS_NOTE,
-    caption,
-    compare,
-    differences,
-    parameters_table,
-    results_table,
-)
-from tf_transformer.cards.run_card import try_to_write_card
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.cli.row_process import BY_SIGNAL, DONE, FAILED, STOPPED, train_in_process
@@ -38,8 +14,32 @@ from tf_transformer.cli.train import add_training_options, given_values
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import locked, write_text
-from tf_transformer.plots.ablation import draw_differences
 from tf_transformer.run import Run
+from tf_transformer.studies.ablation.folder import begin_folder, check_folder, read_settings
+from tf_transformer.studies.ablation.plot import draw_differences
+from tf_transformer.studies.ablation.results import (
+    RESULT_FILE,
+    read_results,
+    run_folder,
+    write_result,
+)
+from tf_transformer.studies.ablation.rows import (
+    BASE,
+    ROWS,
+    Scale,
+    change,
+    plan_rows,
+    select_rows,
+)
+from tf_transformer.studies.ablation.table import (
+    PARAMETERS_NOTE,
+    caption,
+    compare,
+    differences,
+    parameters_table,
+    results_table,
+)
+from tf_transformer.studies.run_card import try_to_write_card
 from tf_transformer.training.interruption import Budget
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def _prepare(output: Path, configs: dict[str, Config]) -> dict[str, Config]:
     import tensorflow as tf
 
     from tf_transformer.cli.progress import Progress
-    from tf_transformer.tasks.translation import TranslationTask
+    from tf_transformer.tasks.translation.task import TranslationTask
 
     tf.config.set_visible_devices([], "GPU")  # the rows' processes need all of it
     base = configs[BASE]
@@ -164,7 +164,7 @@ def _prepare(output: Path, configs: dict[str, Config]) -> dict[str, Config]:
 
 def _check(output: Path, configs: dict[str, Config], seeds: list[int]) -> None:
     """Refuses what cannot be trained, and a folder that is not for these rows."""
-    from tf_transformer.tasks.translation import check_config
+    from tf_transformer.tasks.translation.task import check_config
 
     if "TF_CONFIG" in os.environ:
         raise UserError("ablate trains on one machine: run it without TF_CONFIG.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from tf_transformer.cli.classify import report
 from tf_transformer.cli.options import picture
 from tf_transformer.cli.parser import float_from
-from tf_transformer.data.labelled import labels_of, read_examples
+from tf_transformer.tasks.classification.labelled import labels_of, read_examples
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    from tf_transformer.evaluation.bag_of_words import BagOfWords
-    from tf_transformer.evaluation.classes import score_classes
+    from tf_transformer.tasks.classification.bag_of_words import BagOfWords
+    from tf_transformer.tasks.classification.metrics import score_classes
 
     path = picture(options.output) if options.output else None
     files = [Path(name) for name in options.train]

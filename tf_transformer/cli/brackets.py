@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.evaluation.bracket_rules import COLLINS, Rules, read_rules
-from tf_transformer.evaluation.brackets import (
-    SentenceScore,
-    Status,
-    score_lines,
-    summarise,
-)
-from tf_transformer.evaluation.trees import read_line
-from tf_transformer.tasks.linearisation import ROOTS
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Rules, read_rules
+from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
+from tf_transformer.tasks.parsing.linearisation import ROOTS
+from tf_transformer.tasks.parsing.trees import read_line
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    from tf_transformer.cards.run_card import sustained_rate, write_card
+    from tf_transformer.studies.run_card import sustained_rate, write_card
 
     run = open_run(options.run, None)
     rate = sustained_rate(options.gpu, options.sustained_tflops)

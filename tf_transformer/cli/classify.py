@@ -10,8 +10,8 @@ from tf_transformer.cli.options import add_run_options, open_run, picture
 from tf_transformer.cli.parser import integer
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
-from tf_transformer.data.labelled import Example, read_examples
 from tf_transformer.errors import UserError
+from tf_transformer.tasks.classification.labelled import Example, read_examples
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _score(predictor, examples: Sequence[Example], path: Path | None) -> None:
-    from tf_transformer.evaluation.classes import score_classes
+    from tf_transformer.tasks.classification.metrics import score_classes
 
     sentences = [example.sentence for example in examples]
     with Progress(len(sentences)) as progress:
@@ -71,11 +71,11 @@ def _score(predictor, examples: Sequence[Example], path: Path | None) -> None:
 
 def report(scores, path: Path | None) -> None:
     """Prints `ClassScores`, and draws the confusions if there is a path of a picture."""
-    from tf_transformer.evaluation.classes import format_scores
+    from tf_transformer.tasks.classification.metrics import format_scores
 
     sys.stdout.write(format_scores(scores))
     if path:
-        from tf_transformer.plots.confusion import draw_confusion
+        from tf_transformer.tasks.classification.plot import draw_confusion
 
         draw_confusion(scores, path)
         logger.info("%s", path)
@@ -96,7 +96,7 @@ def _load(run, checkpoint: str):
     run.checkpoints.find(checkpoint)
     import_tensorflow_quietly()
 
-    from tf_transformer.tasks.classification import load_predictor
+    from tf_transformer.tasks.classification.task import load_predictor
 
     return load_predictor(run, checkpoint)
 

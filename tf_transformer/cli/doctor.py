@@ -9,7 +9,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import open_run
 from tf_transformer.cli.progress import Progress
 from tf_transformer.config import Config
-from tf_transformer.data.findings import Finding
+from tf_transformer.doctor.findings import Finding
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_config, task_named
@@ -51,9 +51,9 @@ def _configuration(options: argparse.Namespace) -> Config:
 
 def _examine(run: Run, options: argparse.Namespace) -> list[Finding]:
     """All findings; what needs a tokenizer or a tokenised corpus only where there is one."""
-    from tf_transformer import diagnosis
     from tf_transformer.data.tokenizer import Tokenizer
-    from tf_transformer.data.vocabulary_checks import check_round_trip, check_unknown
+    from tf_transformer.doctor import diagnosis
+    from tf_transformer.doctor.vocabulary_checks import check_round_trip, check_unknown
 
     config, task = run.config, None
     record = task_named(config.task).record()

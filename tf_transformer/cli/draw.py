@@ -9,8 +9,8 @@ from tf_transformer.cli.options import picture
 from tf_transformer.cli.parser import integer
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.trees import Tree, read_line
-from tf_transformer.plots.parses import draw_trees
+from tf_transformer.tasks.parsing.plot import draw_trees
+from tf_transformer.tasks.parsing.trees import Tree, read_line
 
 logger = logging.getLogger(__name__)
 

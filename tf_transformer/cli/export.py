@@ -94,7 +94,7 @@ def export_run(
 @contextmanager
 def _checkpoint(run, options: argparse.Namespace) -> Iterator[tuple[str, Path]]:
     """The name and the file of the checkpoint to export; an average is gone afterwards."""
-    from tf_transformer.training.checkpoints import average_checkpoints
+    from tf_transformer.run.checkpoints import average_checkpoints
 
     if options.average is None:
         name = options.checkpoint or "best"

@@ -116,10 +116,15 @@ def _study(options, run, output: Path, translator, pairs) -> list:
     Returns:
         The heads in the order of pruning.
     """
-    from tf_transformer.heads.masks import HeadMasks
-    from tf_transformer.heads.measurements import Measurements, measures
-    from tf_transformer.heads.pruning import curve, importances, iterative_order, order_of
-    from tf_transformer.heads.report import curve_table, importance_table, to_json
+    from tf_transformer.studies.heads.masks import HeadMasks
+    from tf_transformer.studies.heads.measurements import Measurements, measures
+    from tf_transformer.studies.heads.pruning import (
+        curve,
+        importances,
+        iterative_order,
+        order_of,
+    )
+    from tf_transformer.studies.heads.report import curve_table, importance_table, to_json
 
     sources, references = map(list, zip(*pairs, strict=True))
     settings = _settings(options, run, translator, pairs)
@@ -146,8 +151,8 @@ def _study(options, run, output: Path, translator, pairs) -> list:
 
 def _settings(options, run, translator, pairs) -> dict:
     """All that the figures depend on."""
-    from tf_transformer.cards.facts import sha256
     from tf_transformer.evaluation.bleu import bleu
+    from tf_transformer.run.facts import sha256
 
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
     decoding = dataclasses.asdict(translator.decoding)
@@ -169,7 +174,7 @@ def _progress(items: Sequence, text: str) -> Iterable:
 
 
 def _draw(found: Sequence, points: Sequence, output: Path) -> None:
-    from tf_transformer.plots.heads import importance_figure, pruning_figure
+    from tf_transformer.studies.heads.plot import importance_figure, pruning_figure
 
     grids = [_grids(found, "loss_change", "rise in loss (nats a piece)", "+z.3f", 1)]
     curves = {"loss (nats a piece)": [point.loss for point in points]}
@@ -191,8 +196,8 @@ def _grids(found: Sequence, field: str, title: str, form: str, sign: int):
     """One measure of all heads as grids, with a sign that makes large mean important."""
     import numpy as np
 
-    from tf_transformer.heads.masks import KINDS
-    from tf_transformer.plots.heads import Grids
+    from tf_transformer.studies.heads.masks import KINDS
+    from tf_transformer.studies.heads.plot import Grids
 
     values = {}
     for kind, name in KINDS.items():
@@ -204,8 +209,8 @@ def _grids(found: Sequence, field: str, title: str, form: str, sign: int):
 
 
 def _write_run(options, run, translator, order: Sequence) -> None:
-    from tf_transformer.heads.masks import HeadMasks
-    from tf_transformer.heads.pruned_run import write_pruned_run
+    from tf_transformer.studies.heads.masks import HeadMasks
+    from tf_transformer.studies.heads.pruned_run import write_pruned_run
 
     pruned = order[: len(order) - options.keep]
     model = translator.model

@@ -62,7 +62,7 @@ def command(options: argparse.Namespace) -> None:
 
     from tf_transformer.cli.console import import_tensorflow_quietly
     from tf_transformer.plots.figure import save
-    from tf_transformer.plots.lengths import lengths_figure
+    from tf_transformer.studies.lengths.plot import lengths_figure
 
     import_tensorflow_quietly()
     groups = _buckets(options, sources)
@@ -112,7 +112,7 @@ def _buckets(options: argparse.Namespace, sources: Sequence[str]) -> list:
     import tensorflow as tf
 
     from tf_transformer.data.tokenizer import Tokenizer
-    from tf_transformer.evaluation.lengths import buckets
+    from tf_transformer.studies.lengths.measurements import buckets
 
     first, *others = [Tokenizer(open_run(run).require_tokenizer()) for run in options.runs]
     if any(other.models != first.models for other in others):
@@ -123,8 +123,8 @@ def _buckets(options: argparse.Namespace, sources: Sequence[str]) -> list:
 
 def _curve(options, name: str, sources: list[str], references: list[str], groups: list):
     """Translates with a run, and scores each bucket."""
-    from tf_transformer.evaluation.lengths import bleu_by_bucket
-    from tf_transformer.plots.lengths import LengthCurve
+    from tf_transformer.studies.lengths.measurements import bleu_by_bucket
+    from tf_transformer.studies.lengths.plot import LengthCurve
 
     run = open_run(name)
     one = argparse.Namespace(**{**vars(options), "run": name})

@@ -16,7 +16,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.stdin import add_line_buffered_option, in_chunks, stdin_chunks
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.treebank import check_treebank, read_pairs
+from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ def command(options: argparse.Namespace) -> None:
     chunks = _chunks(options.words_of, options.line_buffered)
     translator = load_translator(options, task="parsing")
 
-    from tf_transformer.tasks.parser import Counts, Parser
-    from tf_transformer.tasks.tree_grammar import load_grammar
+    from tf_transformer.tasks.parsing.parser import Counts, Parser
+    from tf_transformer.tasks.parsing.tree_grammar import load_grammar
 
     run = open_run(options.run, "parsing")
     grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tf_transformer.config import MAX_COUNT, SAMPLING, SETTINGS
+from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.errors import one_line, quoted
-from tf_transformer.settings import Bounds, Setting
 
 Reader = Callable[[str], Any]
 

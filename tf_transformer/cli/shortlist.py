@@ -9,7 +9,11 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import open_run
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.progress import Progress
-from tf_transformer.config import SHORTLIST_FREQUENT, SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS
+from tf_transformer.config import (
+    SHORTLIST_FREQUENT,
+    SHORTLIST_PAIRS,
+    SHORTLIST_TRANSLATIONS,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +60,7 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run)
     import_tensorflow_quietly()
 
-    from tf_transformer.tasks.shortlist import coverage, learn
+    from tf_transformer.tasks.translation.shortlist import coverage, learn
 
     vocab_size = run.config.model.vocab_size
     with Progress() as progress, _pairs(options, run, progress) as (train, held_out):
@@ -82,7 +86,7 @@ def command(options: argparse.Namespace) -> None:
 
 def _pairs(options: argparse.Namespace, run, progress: Progress) -> AbstractContextManager:
     """What to learn from, and what to measure on."""
-    from tf_transformer.tasks.shortlist import own_pairs, pairs_of_files
+    from tf_transformer.tasks.translation.shortlist import own_pairs, pairs_of_files
 
     if options.train:
         return pairs_of_files(run, options.train, options.pairs, progress)

@@ -16,9 +16,9 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.cli.process import must_end
 from tf_transformer.config import Config
+from tf_transformer.config.presets import PRESETS, preset
+from tf_transformer.config.recipes import RECIPES, recipe
 from tf_transformer.files import locked
-from tf_transformer.presets import PRESETS, preset
-from tf_transformer.recipes import RECIPES, recipe
 from tf_transformer.tasks.record import Summary
 from tf_transformer.tasks.registry import TASKS, check_config, task_named
 from tf_transformer.tasks.transfer import take_over
@@ -230,8 +230,8 @@ def train_run(
 def _prepare(config: Config, output: Path, is_chief: bool, allowed: Allowed):
     """The run directory and the task with its data, which only the chief writes."""
     from tf_transformer.data.tokenizer import Tokenizer, VocabularyTooLarge
-    from tf_transformer.resume import open_for_training
     from tf_transformer.run import Run
+    from tf_transformer.run.resume import open_for_training
 
     if config.data.tokenizer:
         size = Tokenizer(Path(config.data.tokenizer)).vocab_size
@@ -280,7 +280,7 @@ def _lowered(config: Config, size: int, why: str) -> Config:
 
 
 def _warn(task, replicas: int, config: Config) -> None:
-    from tf_transformer.diagnosis import quick_findings
+    from tf_transformer.doctor.diagnosis import quick_findings
 
     prose = task_named(config.task).record().prose
     for finding in quick_findings(task, replicas, prose=prose):
@@ -288,7 +288,7 @@ def _warn(task, replicas: int, config: Config) -> None:
 
 
 def _report(run, result: Summary) -> None:
-    from tf_transformer.cards.run_card import try_to_write_card
+    from tf_transformer.studies.run_card import try_to_write_card
 
     for line in result.lines():
         logger.info("%s", line)

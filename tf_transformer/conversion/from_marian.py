@@ -18,7 +18,7 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing, replacing_folder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.training.checkpoints import save_weights
+from tf_transformer.run.checkpoints import save_weights
 
 # Values in config.json without which it is another architecture; where one is not stated, the
 # second holds, which is the default of transformers.

@@ -3,8 +3,8 @@
 from typing import Any
 
 from tf_transformer.config import MAX_TOKENS, SETTINGS, DecodingConfig
+from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.settings import Bounds, Setting
 
 # What a search of transformers can do and ours cannot, each with the value that does nothing.
 _NEUTRAL = {

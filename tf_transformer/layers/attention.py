@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_transformer.fast.shapes import outer_shape, project, transpose
 from tf_transformer.layers.masking import combine_masks
-from tf_transformer.layers.shapes import outer_shape, project, transpose
 
 # Added in float32, whatever `floatx` is: finite, so that a fully masked row is not NaN.
 MASKED_SCORE = np.float32(-1e9)

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_transformer.fast.shapes import project
 from tf_transformer.layers.masking import padding_mask
-from tf_transformer.layers.shapes import project
 
 
 def sinusoidal_positions(positions, d_model: int):

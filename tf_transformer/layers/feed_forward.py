@@ -2,9 +2,9 @@
 
 import keras
 
-from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.normalization import LayerNormalization
-from tf_transformer.layers.shapes import project
+from tf_transformer.fast.dropout import Dropout
+from tf_transformer.fast.normalization import LayerNormalization
+from tf_transformer.fast.shapes import project
 
 ACTIVATIONS = ("relu", "swish")
 NORM_EPSILON = 1e-6

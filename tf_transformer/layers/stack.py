@@ -2,10 +2,10 @@
 
 import keras
 
+from tf_transformer.fast.dropout import Dropout
+from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.feed_forward import NORM_EPSILON, AddAndNorm, FeedForward
-from tf_transformer.layers.normalization import LayerNormalization
 
 
 class TransformerLayer(keras.layers.Layer):

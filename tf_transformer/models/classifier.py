@@ -4,7 +4,7 @@ import keras
 
 from tf_transformer.layers import Encoder, MeanPooling
 from tf_transformer.models.parts import arguments_of, clonable, make_embedding, stack_arguments
-from tf_transformer.training.model import TokenModel
+from tf_transformer.models.token_model import TokenModel
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -8,7 +8,7 @@ from keras import ops
 from tf_transformer.layers import Decoder, Encoder, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
 from tf_transformer.models.parts import arguments_of, clonable, make_embedding, stack_arguments
-from tf_transformer.training.model import TokenModel
+from tf_transformer.models.token_model import TokenModel
 
 # --- The model ---------------------------------------------------------------------------
 

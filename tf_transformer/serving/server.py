@@ -15,12 +15,7 @@ from importlib import resources
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import QueueFullError
 from tf_transformer.serving.lanes import Lanes
-from tf_transformer.serving.rest import (
-    format_response,
-    metadata,
-    model_status,
-    parse_request,
-)
+from tf_transformer.serving.rest import format_response, metadata, model_status, parse_request
 from tf_transformer.serving.session import BadRequestError, ClosedError, SavedModelSession
 
 try:

@@ -36,19 +36,19 @@ class Entry:
 
 
 def _translation() -> TaskRecord:
-    from tf_transformer.tasks.translation import TASK
+    from tf_transformer.tasks.translation.task import TASK
 
     return TASK
 
 
 def _parsing() -> TaskRecord:
-    from tf_transformer.tasks.parsing import TASK
+    from tf_transformer.tasks.parsing.task import TASK
 
     return TASK
 
 
 def _classification() -> TaskRecord:
-    from tf_transformer.tasks.classification import TASK
+    from tf_transformer.tasks.classification.task import TASK
 
     return TASK
 

@@ -14,19 +14,19 @@ from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
 from tf_transformer.data.corpus_info import INFO_FILE
 from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.fingerprints import fingerprint, old_fingerprint
 from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
+from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.tasks.fingerprints import fingerprint, old_fingerprint
+from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.positions import position_limits, record_positions
 from tf_transformer.tasks.record import Progress
-from tf_transformer.training.checkpoints import load_weights
-from tf_transformer.training.model import TokenModel
 
 logger = logging.getLogger(__name__)
 

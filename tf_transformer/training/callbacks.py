@@ -10,8 +10,8 @@ from tqdm import tqdm
 
 from tf_transformer.config import TrainingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.models.optimizers import learning_rate, step_of
 from tf_transformer.training.interruption import Stopper
-from tf_transformer.training.optimizers import learning_rate, step_of
 from tf_transformer.training.progress import Progress
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Self
 import keras
 import numpy as np
 
-from tf_transformer.training.model import TokenModel
+from tf_transformer.models.token_model import TokenModel
 
 
 @dataclass

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.training.checkpoints import (
+from tf_transformer.run.checkpoints import (
     CheckpointFolder,
     best_dev_set,
     best_scores,
     is_valid,
     save_best,
 )
-from tf_transformer.training.evaluation import Record, comparable, score_of
+from tf_transformer.run.evaluations import Record, comparable, score_of
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from tf_transformer.training.model import TokenModel
+from tf_transformer.models.token_model import TokenModel
 
 
 class Result(Protocol):

@@ -10,22 +10,18 @@ import tensorflow as tf
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.run import Run
-from tf_transformer.training import checkpoints, devices, evaluation
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
+from tf_transformer.models.optimizers import Adam, averaged_weights, learning_rate, step_of
+from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.models.token_model import TokenModel
+from tf_transformer.run import Run, checkpoints
+from tf_transformer.run import evaluations as evaluation
+from tf_transformer.training import devices
 from tf_transformer.training.callbacks import ProgressBar, StepWatch
 from tf_transformer.training.interruption import Stopper
-from tf_transformer.training.losses import LabelSmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
-from tf_transformer.training.model import TokenModel
-from tf_transformer.training.optimizers import (
-    Adam,
-    averaged_weights,
-    learning_rate,
-    step_of,
-)
 from tf_transformer.training.parts import Parts, Workload
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.schedules import TransformerSchedule
 from tf_transformer.training.selection import BestWeights
 from tf_transformer.training.task import Result, Task
 

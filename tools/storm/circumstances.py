@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.training.checkpoints import is_valid
+from tf_transformer.run.checkpoints import is_valid
 from tools.storm.lab import ROOT, Done, Lab, Outcome
 from tools.storm.stops import STEPS, small_training
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.presets import preset
+from tf_transformer.config.presets import preset
 
 _LINE = "x" * 300_000
 _TEXTS = {

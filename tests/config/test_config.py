@@ -1,0 +1,334 @@
+"""The configuration: overrides, checks, and its file."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from tf_transformer.config import (
+    SAMPLING,
+    SETTINGS,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    SamplingConfig,
+    TrainingConfig,
+)
+from tf_transformer.config.presets import PRESETS, preset
+from tf_transformer.errors import UserError
+
+SECTIONS = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+
+
+def value_of(config: Config, dotted: str) -> object:
+    section, name = dotted.split(".")
+    return getattr(getattr(config, section), name)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.d_model=256", 256),
+        ("training.steps=1e5", 100_000),
+        ("model.dropout=0.3", 0.3),
+        ("model.dropout=0", 0.0),
+        ("training.epsilon=1e-9", 1e-9),
+        ("model.norm_first=true", True),
+        ("model.tie_embeddings=False", False),
+        ("model.key_dim=16", 16),
+        ("model.key_dim=None", None),
+        ("model.key_dim=null", None),
+        ("model.positions=learned", "learned"),
+        ("data.source=5", "5"),
+        ("data.tokenizer=a=b.model", "a=b.model"),
+        ("data.train=one", ("one",)),
+        ("data.train=one,two", ("one", "two")),
+        ("data.train=", ()),
+        (" decoding.alpha = 0.3 ", 0.3),
+    ],
+)
+def test_override_reads_a_value_of_the_fields_type(assignment, expected):
+    config = Config().override([assignment])
+    value = value_of(config, assignment.split("=")[0].strip())
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+def test_override_changes_nothing_else():
+    config = Config().override(["model.d_model=256"])
+    assert config.replace({"model.d_model": 512}) == Config()
+
+
+def test_the_last_override_of_a_field_wins():
+    assert Config().override(["model.d_ff=8", "model.d_ff=16"]).model.d_ff == 16
+
+
+def test_overrides_that_only_make_sense_together_are_checked_together():
+    config = Config().override(["training.average_last=20", "training.keep_last=20"])
+    assert config.training.average_last == 20
+    with pytest.raises(UserError, match="keep_last"):
+        Config().override(["training.average_last=20"])
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("model.droput", "model.dropout"),
+        ("dropout", "model.dropout"),
+        ("training.dropout", "model.dropout"),
+        ("training.label_smoothin", "training.label_smoothing"),
+        ("modle.num_heads", "model.num_heads"),
+        ("beam_size", "decoding.beam_size"),
+    ],
+)
+def test_an_unknown_setting_gets_the_nearest_right_one(given, nearest):
+    with pytest.raises(UserError, match=f"{given!r}.*{nearest!r}"):
+        Config().override([f"{given}=1"])
+
+
+def test_a_setting_like_no_other_gets_the_list():
+    with pytest.raises(UserError, match=r"model\.d_model.*decoding\.alpha"):
+        Config().override(["zzz=1"])
+
+
+@pytest.mark.parametrize("assignment", ["model.dropout", "", "model"])
+def test_an_override_needs_an_equals_sign(assignment):
+    with pytest.raises(UserError, match="section.field=value"):
+        Config().override([assignment])
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "model.d_model=wide",
+        "model.d_model=512.5",
+        "model.d_model=true",
+        "model.d_model=",
+        "model.d_model=null",
+        "model.dropout=high",
+        "model.norm_first=1",
+        "model.key_dim=[64]",
+        "training.seed={}",
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(assignment):
+    name = assignment.split("=")[0]
+    with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
+        Config().override([assignment])
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "model.num_layers=0",
+        "model.d_model=511",
+        "model.d_ff=-1",
+        "model.vocab_size=4",
+        "model.key_dim=0",
+        "model.value_dim=-64",
+        "model.dropout=1",
+        "model.dropout=-0.1",
+        "model.dropout=NaN",
+        "model.positions=rotary",
+        "model.max_length=0",
+        "model.activation=gelu",
+        "model.norm_epsilon=0",
+        "data.tokenizer_kind=char",
+        "data.normalization=nfd",
+        "data.character_coverage=0.97",
+        "data.character_coverage=1.001",
+        "data.character_coverage=NaN",
+        "data.max_length=7",
+        "data.max_ratio=0.5",
+        "training.steps=0",
+        "training.warmup_steps=0",
+        "training.evaluate_every=0",
+        "training.batch_tokens=0",
+        "training.learning_rate_scale=0",
+        "training.learning_rate_scale=Infinity",
+        "training.epsilon=0",
+        "training.beta_2=1",
+        "training.label_smoothing=1",
+        "training.clip_norm=-1",
+        "training.keep_last=4",
+        "training.average_last=0",
+        "training.patience=-1",
+        "training.precision=float16",
+        "training.seed=-1",
+        "decoding.beam_size=0",
+        "decoding.alpha=-0.1",
+        "decoding.alpha=1e999",
+        "decoding.max_extra_length=0",
+        "decoding.batch_tokens=0",
+        "model.vocab_size=1e30",
+        "model.key_dim=2147483648",
+        "data.max_length=1e9",
+        "training.steps=1e10",
+        "training.clip_norm=1e39",
+        "training.seed=4294967296",
+        "decoding.beam_size=1001",
+        "decoding.min_length=2147483648",
+        "decoding.no_repeat_ngram=2147483648",
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(assignment):
+    name = assignment.split("=")[0]
+    with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
+        Config().override([assignment])
+
+
+@pytest.mark.parametrize("setting", ["normalization=identity", "character_coverage=0.99"])
+def test_settings_of_a_new_tokenizer_are_refused_beside_one_that_exists(setting):
+    assert Config().override([f"data.{setting}"]) != Config()
+    expected = r"must be left out with `data.tokenizer`, which holds its own. Received: "
+    with pytest.raises(UserError, match=f"`data.{setting.partition('=')[0]}` {expected}"):
+        Config().override([f"data.{setting}", "data.tokenizer=some.model"])
+
+
+@pytest.mark.parametrize(("name", "allowed"), (SETTINGS | SAMPLING).items())
+def test_every_number_has_bounds_that_its_default_is_within(name, allowed):
+    if {int, float} & {*allowed.types}:
+        assert None not in (
+            allowed.bounds.low if allowed.bounds.above is None else allowed.bounds.above,
+            allowed.bounds.high if allowed.bounds.below is None else allowed.bounds.below,
+        )
+    section, _, field = name.rpartition(".")
+    default = getattr(getattr(Config(), section) if section else SamplingConfig(), field)
+    assert allowed.check(name, default) == default
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("decoding.beam_size", "an int from 1 to 1000"),
+        ("model.key_dim", "an int from 1 to 65536 or None"),
+        ("model.dropout", "in [0, 1)"),
+        ("model.norm_epsilon", "above 0 and at most 1"),
+        ("model.positions", "one of ('sinusoidal', 'learned')"),
+        ("model.norm_first", "bool"),
+        ("data.train", "a list of strings"),
+    ],
+)
+def test_an_error_names_what_a_setting_may_be(name, expected):
+    with pytest.raises(
+        UserError, match=rf"^`{name}` must be {re.escape(expected)}\. Received: "
+    ):
+        Config().replace({name: "\0"})
+
+
+def test_heads_must_divide_the_width_unless_their_sizes_are_given():
+    with pytest.raises(UserError, match="num_heads=7, d_model=512"):
+        ModelConfig(num_heads=7)
+    with pytest.raises(UserError, match="num_heads=7, d_model=512"):
+        ModelConfig(num_heads=7, key_dim=64)
+    assert ModelConfig(num_heads=7, key_dim=64, value_dim=64).num_heads == 7
+
+
+def test_a_config_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().model.d_model = 256
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_its_file(name):
+    assert Config.from_json(preset(name).to_json()) == preset(name)
+
+
+def test_every_field_survives_its_file():
+    config = Config(
+        preset="big",
+        task="parsing",
+        model=ModelConfig(key_dim=16, value_dim=32, norm_first=True, dropout=0.0),
+        data=DataConfig(train=("a", "ä b"), valid=("c",), source="en", target="de"),
+        training=TrainingConfig(epsilon=1e-7, jit_compile=True, seed=2**31),
+        decoding=DecodingConfig(alpha=1.0),
+    )
+    text = config.to_json()
+    assert Config.from_json(text) == config
+    assert "ä b" in text
+    assert set(json.loads(text)) == {"preset", "task", *SECTIONS}
+
+
+def test_the_file_says_every_field():
+    record = json.loads(Config().to_json())
+    for section, cls in SECTIONS.items():
+        assert list(record[section]) == [field.name for field in dataclasses.fields(cls)]
+
+
+def test_a_file_of_an_older_version_may_lack_newer_fields():
+    record = json.loads(preset("big").to_json())
+    del record["training"]["jit_compile"], record["decoding"]
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_file_from_before_there_were_tasks_is_of_a_translation():
+    record = json.loads(preset("big").to_json())
+    assert record.pop("task") == "translation"
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_task_of_another_type_is_refused():
+    record = json.loads(Config().to_json()) | {"task": 3}
+    with pytest.raises(UserError, match="`task` must be str. Received: 3"):
+        Config.from_json(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "3",
+        "[]",
+        '"preset"',
+        "{}",
+        '{"preset": ""',
+        '{"preset": "", "model": 3}',
+    ],
+)
+def test_a_damaged_file_is_refused(text):
+    with pytest.raises(UserError, match="not a valid config.json"):
+        Config.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("section", "fields", "named"),
+    [
+        ("model", {"depth": 6}, "model.depth"),
+        ("modle", {"d_model": 512}, "modle.d_model"),
+        ("model", {"d_model": "512"}, "model.d_model"),
+        ("model", {"d_model": 511}, "model.d_model"),
+        ("model", {"dropout": None}, "model.dropout"),
+        ("data", {"train": "prefix"}, "data.train"),
+        ("data", {"train": [1]}, "data.train"),
+        ("training", {"seed": True}, "training.seed"),
+    ],
+)
+def test_a_file_with_a_wrong_field_is_refused_by_its_name(section, fields, named):
+    with pytest.raises(UserError, match=named):
+        Config.from_json(json.dumps({"preset": "", section: fields}))
+
+
+def test_a_file_whose_preset_is_no_text_is_refused():
+    with pytest.raises(UserError, match="`preset` must be str"):
+        Config.from_json('{"preset": 3}')
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-40, 1e38, float("inf"), float("nan")])
+def test_a_temperature_that_computes_nothing_is_refused(temperature):
+    with pytest.raises(UserError, match="`temperature` must be from 0.01 to 100.0. Received: "):
+        SamplingConfig(temperature=temperature)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 10.1, float("inf"), float("nan")])
+def test_an_alpha_that_computes_nothing_is_refused(alpha):
+    with pytest.raises(UserError, match="`decoding.alpha` must be from 0 to 10.0. Received: "):
+        dataclasses.replace(DecodingConfig(), alpha=alpha)

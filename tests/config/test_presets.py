@@ -1,0 +1,179 @@
+"""The presets are the paper's: Table 3 and section 5, copied here from the paper itself."""
+
+import ast
+import dataclasses
+import inspect
+
+import pytest
+
+import tf_transformer.config.presets
+from tf_transformer.config.presets import PRESETS, TABLE3, TABLE4, preset
+from tf_transformer.errors import UserError
+
+# Table 3, first line, with the sentence above it: d_k = d_v = d_model / h unless changed.
+PAPER_BASE = {
+    "N": 6,
+    "d_model": 512,
+    "d_ff": 2048,
+    "h": 8,
+    "d_k": 64,
+    "d_v": 64,
+    "P_drop": 0.1,
+    "eps_ls": 0.1,
+    "steps": 100_000,
+    "positions": "sinusoidal",
+}
+# What each row of Table 3 prints; its blanks are the base model's.
+PAPER_ROWS = {
+    "base": {},
+    "table3-A-h1": {"h": 1, "d_k": 512, "d_v": 512},
+    "table3-A-h4": {"h": 4, "d_k": 128, "d_v": 128},
+    "table3-A-h16": {"h": 16, "d_k": 32, "d_v": 32},
+    "table3-A-h32": {"h": 32, "d_k": 16, "d_v": 16},
+    "table3-B-dk16": {"d_k": 16},
+    "table3-B-dk32": {"d_k": 32},
+    "table3-C-N2": {"N": 2},
+    "table3-C-N4": {"N": 4},
+    "table3-C-N8": {"N": 8},
+    "table3-C-d256": {"d_model": 256, "d_k": 32, "d_v": 32},
+    "table3-C-d1024": {"d_model": 1024, "d_k": 128, "d_v": 128},
+    "table3-C-ff1024": {"d_ff": 1024},
+    "table3-C-ff4096": {"d_ff": 4096},
+    "table3-D-drop0.0": {"P_drop": 0.0},
+    "table3-D-drop0.2": {"P_drop": 0.2},
+    "table3-D-ls0.0": {"eps_ls": 0.0},
+    "table3-D-ls0.2": {"eps_ls": 0.2},
+    "table3-E-learned": {"positions": "learned"},
+    "big": {"d_model": 1024, "d_ff": 4096, "h": 16, "P_drop": 0.3, "steps": 300_000},
+}
+# The paper's parameters in millions, where it gives them; it does not say how they count.
+PAPER_MILLIONS = {
+    "base": 65,
+    "table3-B-dk16": 58,
+    "table3-B-dk32": 60,
+    "table3-C-N2": 36,
+    "table3-C-N4": 50,
+    "table3-C-N8": 80,
+    "table3-C-d256": 28,
+    "table3-C-d1024": 168,
+    "table3-C-ff1024": 53,
+    "table3-C-ff4096": 90,
+    "big": 213,
+}
+
+
+# Section 6.3; all that it does not name stays as in the base model.
+PAPER_PARSERS = {"parsing-wsj": 16_000, "parsing-semi": 32_000}
+
+
+def table_row(name: str) -> dict[str, object]:
+    """What our preset says, in the columns of the paper."""
+    model, training = preset(name).model, preset(name).training
+    return {
+        "N": model.num_layers,
+        "d_model": model.d_model,
+        "d_ff": model.d_ff,
+        "h": model.num_heads,
+        "d_k": model.key_dim or model.d_model // model.num_heads,
+        "d_v": model.value_dim or model.d_model // model.num_heads,
+        "P_drop": model.dropout,
+        "eps_ls": training.label_smoothing,
+        "steps": training.steps,
+        "positions": model.positions,
+    }
+
+
+def count_parameters(row: dict[str, object], vocab_size: int) -> int:
+    """Weights of the paper's model, counted from its text: one shared embedding, no biases in
+    attention, two in the feed-forward network, gain and bias in each norm."""
+    width, heads = row["d_model"], row["h"] * (2 * row["d_k"] + 2 * row["d_v"])
+    attention, norm = width * heads, 2 * width
+    feed_forward = 2 * width * row["d_ff"] + row["d_ff"] + width
+    encoder_layer = attention + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + feed_forward + 3 * norm
+    return vocab_size * width + row["N"] * (encoder_layer + decoder_layer)
+
+
+@pytest.mark.parametrize("name", PAPER_ROWS)
+def test_a_preset_is_its_row_of_table_3(name):
+    assert table_row(name) == PAPER_BASE | PAPER_ROWS[name]
+
+
+def test_every_row_of_table_3_is_a_preset():
+    assert set(TABLE3) == set(PAPER_ROWS)
+    assert set(TABLE3) <= set(PRESETS)
+
+
+@pytest.mark.parametrize("name", PAPER_MILLIONS)
+def test_parameters_are_near_what_table_3_says(name):
+    millions = count_parameters(table_row(name), vocab_size=37_000) / 1e6
+    assert millions == pytest.approx(PAPER_MILLIONS[name], rel=0.07)
+
+
+@pytest.mark.parametrize("name", TABLE3)
+def test_the_recipe_is_that_of_section_5(name):
+    config = preset(name)
+    assert config.model.vocab_size == 37_000
+    assert config.model.tie_embeddings and not config.model.norm_first
+    training = config.training
+    assert (training.beta_1, training.beta_2, training.epsilon) == (0.9, 0.98, 1e-9)
+    assert (training.warmup_steps, training.learning_rate_scale) == (4_000, 1.0)
+    assert training.batch_tokens == 25_000
+    assert (training.clip_norm, training.patience) == (0, 0)
+
+
+@pytest.mark.parametrize("name", TABLE3)
+def test_decoding_is_that_of_section_6_1(name):
+    decoding = preset(name).decoding
+    assert (decoding.beam_size, decoding.alpha, decoding.max_extra_length) == (4, 0.6, 50)
+
+
+@pytest.mark.parametrize("name", TABLE4)
+def test_a_parser_is_that_of_section_6_3(name):
+    assert table_row(name) == PAPER_BASE | {"N": 4, "d_model": 1024, "d_k": 128, "d_v": 128}
+    config = preset(name)
+    assert (config.model.vocab_size, config.task) == (PAPER_PARSERS[name], "parsing")
+    decoding = config.decoding
+    assert (decoding.beam_size, decoding.alpha, decoding.max_extra_length) == (21, 0.3, 300)
+    base = preset("base")
+    changed = {"vocab_size": 37_000, "num_layers": 6, "d_model": 512}
+    assert dataclasses.replace(config.model, **changed) == base.model
+    assert dataclasses.replace(config.training, best_by="bleu") == base.training
+
+
+def test_both_parsers_of_table_4_are_presets():
+    assert set(TABLE4) == set(PAPER_PARSERS) <= set(PRESETS)
+
+
+@pytest.mark.parametrize(("name", "averaged"), [("base", 5), ("big", 20)])
+def test_as_many_checkpoints_are_averaged_as_in_section_6_1(name, averaged):
+    assert preset(name).training.average_last == averaged
+    assert preset(name).training.keep_last == averaged
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_knows_its_name(name):
+    assert preset(name).preset == name
+
+
+def test_presets_are_absolute():
+    """No preset is made from another: a change of one row cannot move a second one."""
+    tree = ast.parse(inspect.getsource(tf_transformer.presets))
+    read = [node.value.id for node in ast.walk(tree) if is_subscript_of_a_name(node)]
+    assert set(read) & {"TABLE3", "TABLE4", "PRESETS"} == {"PRESETS"}  # in `preset` alone
+    assert read.count("PRESETS") == 1
+
+
+def is_subscript_of_a_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+
+
+@pytest.mark.parametrize(("given", "nearest"), [("bgi", "big"), ("table3-C-N3", "table3-C-N")])
+def test_an_unknown_preset_gets_the_nearest_right_one(given, nearest):
+    with pytest.raises(UserError, match=f"{given!r}. Did you mean '{nearest}"):
+        preset(given)
+
+
+def test_a_preset_like_no_other_gets_the_list():
+    with pytest.raises(UserError, match="There are: base, .*tiny"):
+        preset("zzz")

@@ -1,0 +1,161 @@
+"""The short and the long form of the diagnosis, on a run and on the built-in corpus."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import Config
+from tf_transformer.config.presets import PRESETS, preset
+from tf_transformer.doctor.diagnosis import (
+    longest_shape,
+    memory_finding,
+    quick_findings,
+    survey_text,
+    task_findings,
+    text_findings,
+)
+from tf_transformer.doctor.line_checks import check_case
+from tf_transformer.run import Run
+from tf_transformer.tasks.translation.task import TranslationTask
+from tf_transformer.training.memory import PROCESS_BYTES, estimate_memory
+
+
+def ignore(text: str, done: int) -> None:
+    """Progress that nobody watches."""
+
+
+@pytest.fixture(scope="module")
+def builtin(tmp_path_factory) -> TranslationTask:
+    """The task of `python train.py`."""
+    folder = tmp_path_factory.mktemp("builtin") / "run"
+    return TranslationTask(Run.create_or_resume(folder, preset("tiny")), ignore)
+
+
+@pytest.fixture
+def task(trained_run, tmp_path) -> TranslationTask:
+    return task_of(Path(shutil.copytree(trained_run.path, tmp_path / "run")))
+
+
+def task_of(path: Path, **settings: object) -> TranslationTask:
+    run = Run.open(path)
+    changes = {name.replace("__", "."): value for name, value in settings.items()}
+    return TranslationTask(Run(path, run.config.replace(changes)), ignore)
+
+
+def test_the_built_in_corpus_passes_every_check(builtin):
+    test = [str(builtin.run.data / "builtin" / "test")]
+    surveys = survey_text(builtin.data, test)
+    assert [(survey.name, survey.pairs) for survey in surveys] == [
+        ("train", 20_000), ("dev", 500), ("test", 500),
+    ]  # fmt: skip
+    found = text_findings(surveys, builtin.data.max_length) + task_findings(builtin, surveys)
+    assert [str(finding) for finding in found if finding.warning] == []
+    assert len({finding.check for finding in found}) == len(found) == 17
+
+
+def test_the_start_of_a_training_on_the_built_in_corpus_has_no_warning(builtin):
+    assert quick_findings(builtin) == []
+
+
+def test_dev_sentences_that_are_trained_on_are_a_warning_at_the_start(task):
+    """As in this run, whose dev set is the beginning of its training text."""
+    (line,) = quick_findings(task)
+    assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are in train as well.")
+
+
+def test_the_short_form_looks_at_a_part_of_a_large_corpus(task, monkeypatch):
+    monkeypatch.setattr("tf_transformer.doctor.diagnosis.QUICK_PAIRS", 75)
+    (line,) = quick_findings(task)
+    assert line.startswith("overlap: 10 of 40 pairs of dev (25%) are in each 4th pair of train")
+
+
+@pytest.mark.parametrize(
+    ("settings", "check"),
+    [
+        ({"model__vocab_size": 700}, "vocabulary: the tokenizer has 600"),
+        ({"data__max_length": 16}, "filters: "),
+        ({"training__batch_tokens": 10**9, "training__max_tokens_per_device": 0}, "memory: "),
+    ],
+)
+def test_what_the_settings_make_wrong_is_found_at_the_start(
+    trained_run, tmp_path, settings, check
+):
+    path = Path(shutil.copytree(trained_run.path, tmp_path / "run"))
+    lines = quick_findings(task_of(path, **settings))
+    assert [line for line in lines if line.startswith(check)]
+
+
+def test_progress_tells_what_is_read(builtin):
+    calls: list[tuple[str, int]] = []
+    surveys = survey_text(builtin.data, progress=lambda *call: calls.append(call))
+    assert [survey.name for survey in surveys] == ["train", "dev"]
+    assert calls == [("reading train", 10_000), ("reading train", 20_000)]
+
+
+def test_a_dev_set_alone_is_compared_with_itself(builtin):
+    """Checks of one survey have nothing to compare, and say nothing wrong."""
+    (survey, *_) = survey_text(builtin.data)
+    assert not any(finding.warning for finding in check_case([survey]))
+
+
+# --- Memory ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ram(monkeypatch):
+    """`ram(4e9)`: the machine has 4 GB of it, and no GPU."""
+
+    def give(count: float, device: str = "RAM") -> None:
+        monkeypatch.setattr(
+            "tf_transformer.doctor.diagnosis.device_memory", lambda: (device, int(count))
+        )
+
+    return give
+
+
+def test_the_papers_batch_does_not_fit_a_small_machine_and_parts_of_it_do(ram):
+    """Parts are the default: only who switches them off, or wants larger ones, is warned."""
+    ram(8e9)
+    config = PRESETS["base"]
+    finding = memory_finding(config, [longest_shape(config)])
+    assert not finding.warning
+    parts = int(re.match(r"in parts of ([\d,]+) about", finding.text)[1].replace(",", ""))
+    for wrong in (0, 8 * parts):
+        forced = config.replace({"training.max_tokens_per_device": wrong})
+        finding = memory_finding(forced, [longest_shape(config)])
+        assert finding.warning and "the RAM has 8 GB" in finding.text
+        assert f"Leave --max-tokens-per-device {wrong} out: parts of {parts:,}" in finding.text
+
+
+def test_a_model_that_is_too_large_in_parts_too_says_so(ram):
+    ram(1e9)
+    finding = memory_finding(PRESETS["big"], [(97, 256)])
+    assert finding.warning and "take a smaller model" in finding.text
+
+
+def test_the_largest_shape_counts(ram):
+    ram(1e12)
+    config = PRESETS["base"]
+    shapes = [(3125, 8), (781, 32), (97, 256)]
+    totals = [estimate_memory(config.model, *shape).total for shape in shapes]
+    assert totals.index(max(totals)) == 2
+    assert "for a batch of 97 x 256" in memory_finding(config, shapes).text
+
+
+def test_gpus_have_memory_of_their_own_and_parts_of_a_cpu_have_not(ram):
+    config = PRESETS["base"].replace(
+        {"training.batch_tokens": 2_048, "training.max_tokens_per_device": 0}
+    )
+    total = estimate_memory(config.model, 4, 256).total
+    ram(1.2 * total, "GPU")
+    assert not memory_finding(config, [(8, 256)], replicas=2).warning
+    ram(1.2 * total + PROCESS_BYTES, "RAM")
+    assert not memory_finding(config, [(4, 256)]).warning
+    assert memory_finding(config, [(8, 256)], replicas=2).warning
+
+
+def test_the_longest_shape_is_within_the_batch():
+    assert longest_shape(Config()) == (25_000 // 256, 256)
+    assert longest_shape(Config().replace({"training.batch_tokens": 9})) == (1, 256)

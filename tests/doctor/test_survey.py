@@ -1,0 +1,86 @@
+"""One pass over a corpus: what it counts, keeps and can say of a place."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tf_transformer.data import builtin
+from tf_transformer.doctor.survey import Hashes, take_survey
+from tf_transformer.errors import UserError
+
+PAIRS = builtin.pairs(500)
+
+
+def test_a_small_corpus_is_kept_whole_and_in_order(survey):
+    taken = survey(PAIRS)
+    assert [(pair.source, pair.target) for pair in taken.sample] == PAIRS
+    assert [pair.index for pair in taken.sample] == list(range(500))
+    assert taken.pairs == 500
+
+
+def test_a_large_corpus_is_sampled_evenly(survey):
+    taken = survey([(f"line {number}", "x") for number in range(20_000)], sample_pairs=1_000)
+    numbers = [pair.index for pair in taken.sample]
+    assert len(set(numbers)) == 1_000 and numbers == sorted(numbers)
+    assert all(pair.source == f"line {pair.index}" for pair in taken.sample)
+    quarters = Counter(number // 5_000 for number in numbers)
+    # Binomial: 250, with a standard deviation of 14.
+    assert all(190 < quarters[quarter] < 310 for quarter in range(4))
+
+
+def test_every_nth_pair_is_looked_at(survey):
+    taken = survey(PAIRS, every=7)
+    assert [pair.index for pair in taken.sample] == list(range(0, 500, 7))
+    assert taken.pairs == taken.both.added == 72
+
+
+def test_a_place_is_a_file_and_a_line(tmp_path):
+    files = []
+    for name, count in (("a", 3), ("b", 0), ("c", 2)):
+        for language in ("en", "de"):
+            path = tmp_path / f"{name}.{language}"
+            path.write_text("".join(f"{name}{line}\n" for line in range(1, count + 1)))
+            files.append(path)
+    taken = take_survey("train", files[::2], files[1::2])
+    assert [taken.place(pair.index) for pair in taken.sample] == [
+        f"{tmp_path}/{place}" for place in ("a.en:1", "a.en:2", "a.en:3", "c.en:1", "c.en:2")
+    ]
+    assert taken.place(4, "target") == f"{tmp_path}/c.de:2"
+    assert taken.files(taken.file_of(3)) == (files[4], files[5])
+
+
+def test_progress_is_told_of_all_pairs_that_are_read(survey):
+    done: list[int] = []
+    survey([("a", "b")] * 25_000, every=2, progress=done.append)
+    assert done == [10_000, 20_000]
+
+
+def test_files_of_different_lengths_are_refused(tmp_path):
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\n")
+    with pytest.raises(UserError, match="same number of lines"):
+        take_survey("train", [tmp_path / "a.en"], [tmp_path / "a.de"])
+
+
+@pytest.mark.parametrize("limit", [5_000, 100])
+def test_hashes_know_all_copies_of_a_sentence_or_none(limit):
+    hashes = Hashes(limit)
+    for number in range(3_000):
+        hashes.add(f"sentence {number % 1_000}", number)
+    kept, numbers = hashes.kept(hashes.every)
+    assert len(kept) <= limit and hashes.added == 3_000
+    _, counts = np.unique(kept, return_counts=True)
+    assert set(counts) == {3}
+    # Which these are is up to the hash: about a sixteenth or a thirty-second where not all.
+    assert len(counts) == 1_000 if limit == 5_000 else 10 < len(counts) < 100
+    assert set(numbers % 1_000) == set(numbers[: len(counts)] % 1_000)
+
+
+def test_sampled_hashes_can_be_compared_with_whole_ones():
+    whole, sampled = Hashes(5_000), Hashes(200)
+    for number in range(2_000):
+        whole.add(f"sentence {number}", number)
+        sampled.add(f"sentence {number}", number)
+    assert sampled.every > 1
+    np.testing.assert_array_equal(whole.kept(sampled.every), sampled.kept(sampled.every))

@@ -1,0 +1,74 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.fast.shapes import outer_shape, project, transpose
+
+X = np.arange(2 * 3 * 4 * 5, dtype="float32").reshape(2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("axes", [(0, 2, 1, 3), (2, 0, 3, 1)])
+def test_transpose_is_that_of_numpy_in_every_precision(dtype, axes):
+    moved = transpose(tf.cast(X, dtype), axes)
+    assert keras.backend.standardize_dtype(moved.dtype) == dtype
+    np.testing.assert_array_equal(tf.cast(moved, "float32"), X.transpose(axes))
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 1, 3), (2, 0, 3, 1)])
+def test_the_gradient_of_transpose_comes_back_to_its_place(axes):
+    x = tf.constant(X)
+    weights = tf.random.normal(X.transpose(axes).shape)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(transpose(x, axes) * weights)
+    expected = weights.numpy().transpose(np.argsort(axes))
+    np.testing.assert_array_equal(tape.gradient(y, x), expected)
+
+
+def test_a_saved_transpose_is_loaded_without_a_word_and_has_its_gradient(tmp_path, caplog):
+    module = tf.Module()
+    module.move = tf.function(
+        lambda x: transpose(x, (0, 2, 1, 3)), input_signature=[tf.TensorSpec(X.shape)]
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    caplog.clear()
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert not caplog.messages
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(loaded.move(x) ** 2)
+    np.testing.assert_array_equal(tape.gradient(y, x), 2 * X)
+
+
+@pytest.mark.parametrize(
+    ("spec", "moved"), [([None, 3, 4, 5], True), ([None] * 2 + [4, 5], False)]
+)
+def test_integers_are_moved_where_the_batch_alone_is_unknown(spec, moved):
+    graph = tf.function(lambda x: transpose(x, (0, 2, 1, 3)))
+    concrete = graph.get_concrete_function(tf.TensorSpec(spec))
+    assert any(op.type == "Bitcast" for op in concrete.graph.get_operations()) is moved
+    np.testing.assert_array_equal(concrete(tf.constant(X)), X.transpose(0, 2, 1, 3))
+
+
+def _shape_operations(spec):
+    graph = tf.function(lambda x: tf.reshape(x, (*outer_shape(x), 2, 3)))
+    concrete = graph.get_concrete_function(tf.TensorSpec(spec))
+    assert concrete(tf.zeros([5, 4, 6])).shape == (5, 4, 2, 3)
+    assert concrete(tf.zeros([0, 4, 6])).shape == (0, 4, 2, 3)
+    return [op for op in concrete.graph.get_operations() if op.type == "Shape"]
+
+
+def test_a_batch_alone_in_being_unknown_costs_no_operation():
+    assert not _shape_operations([None, 4, 6])
+    assert _shape_operations([None, None, 6])
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (2, 3, 5)])
+def test_project_is_a_product_over_the_last_axis(shape):
+    rng = np.random.default_rng(0)
+    x, kernel, bias = (rng.normal(size=size) for size in (shape, (5, 4), (4,)))
+    np.testing.assert_allclose(project(x, kernel), x @ kernel)
+    np.testing.assert_allclose(project(x, kernel, bias), x @ kernel + bias)

@@ -1,0 +1,264 @@
+"""The loss and its hand-written gradient against the formulas with one-hot targets."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
+
+EPSILONS = [0.0, 0.1, 0.3]
+
+
+def random_batch(batch=3, length=5, vocab_size=7, scale=3.0) -> tuple[np.ndarray, np.ndarray]:
+    """Labels [B, T], the last row shorter and with padding, and float32 logits [B, T, V]."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(1, vocab_size, [batch, length])
+    labels[-1, 2:] = 0
+    logits = rng.normal(0, scale, [batch, length, vocab_size]).astype("float32")
+    return labels, logits
+
+
+def smooth_targets(labels, vocab_size: int, epsilon: float) -> np.ndarray:
+    """(1 - e) on the label and e spread over all tokens, written out: [B, T, V]."""
+    return (1 - epsilon) * np.eye(vocab_size)[labels] + epsilon / vocab_size
+
+
+def log_softmax(logits) -> np.ndarray:
+    shifted = logits.astype("float64") - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def reference_loss(labels, logits, epsilon: float, weights=None) -> float:
+    """The weighted mean over tokens, in float64."""
+    targets = smooth_targets(labels, logits.shape[-1], epsilon)
+    losses = -(targets * log_softmax(logits)).sum(-1)
+    weights = (labels != 0) * (1.0 if weights is None else weights)
+    return (losses * weights).sum() / weights.sum()
+
+
+def reference_gradient(labels, logits, epsilon: float, weights=None) -> np.ndarray:
+    targets = smooth_targets(labels, logits.shape[-1], epsilon)
+    weights = (labels != 0) * (1.0 if weights is None else weights)
+    scale = (weights / weights.sum())[..., None]
+    return (np.exp(log_softmax(logits)) - targets) * scale
+
+
+def loss_and_gradient(labels, logits, epsilon: float, weights=None):
+    logits = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        loss = LabelSmoothedCrossEntropy(epsilon)(labels, logits, weights)
+    return loss, tape.gradient(loss, logits)
+
+
+@pytest.mark.parametrize("first_label", [0, 1])
+def test_without_a_scatter_the_gradient_is_the_same_bit_for_bit(first_label):
+    labels, logits = random_batch()
+    logits = logits[..., first_label:]
+
+    def gradient_function(scatter: bool):
+        loss = LabelSmoothedCrossEntropy(0.1, first_label=first_label, scatter=scatter)
+        loss = LabelSmoothedCrossEntropy.from_config(loss.get_config())
+
+        @tf.function(autograph=False)
+        def gradient(logits):
+            return tf.gradients(loss(labels, logits), logits)[0]
+
+        return gradient.get_concrete_function(tf.TensorSpec(logits.shape))
+
+    with_scatter, without = (gradient_function(scatter) for scatter in (True, False))
+    np.testing.assert_array_equal(without(logits), with_scatter(logits))
+    operations = [{op.type for op in f.graph.get_operations()} for f in (with_scatter, without)]
+    scatters = [{name for name in names if "Scatter" in name} for names in operations]
+    assert scatters == [{"TensorScatterUpdate"}, set()]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_loss_and_gradient_are_those_of_smoothed_one_hot_targets(epsilon):
+    labels, logits = random_batch()
+    loss, gradient = loss_and_gradient(labels, logits, epsilon)
+    assert loss.numpy() == pytest.approx(reference_loss(labels, logits, epsilon), rel=1e-6)
+    expected = reference_gradient(labels, logits, epsilon)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_gradient_is_that_of_automatic_differentiation(epsilon):
+    labels, logits = random_batch()
+    upstream = tf.constant(np.random.default_rng(1).normal(size=labels.shape), "float32")
+    logits = tf.constant(logits)
+    targets = tf.one_hot(labels, 7) * (1 - epsilon) + epsilon / 7
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(logits)
+        ours = smoothed_cross_entropy(labels, logits, epsilon)
+        theirs = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    np.testing.assert_allclose(
+        tape.gradient(ours, logits, output_gradients=upstream),
+        tape.gradient(theirs, logits, output_gradients=upstream),
+        atol=1e-6,
+    )
+
+
+def test_loss_without_smoothing_is_the_frameworks_cross_entropy():
+    labels, logits = random_batch()
+    ours = smoothed_cross_entropy(labels, logits, 0.0)
+    theirs = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_loss_is_divided_by_real_tokens_not_by_positions():
+    labels = np.array([[1, 2, 3, 0, 0, 0, 0, 0], [4, 5, 0, 0, 0, 0, 0, 0]])
+    uniform = np.zeros([2, 8, 8], "float32")
+    loss = LabelSmoothedCrossEntropy(0.1)(labels, uniform)
+    assert loss.numpy() == pytest.approx(np.log(8))  # 5/16 of it over positions
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_padding_changes_neither_loss_nor_gradient(epsilon):
+    labels, logits = random_batch()
+    loss, gradient = loss_and_gradient(labels, logits, epsilon)
+    longer = np.pad(labels, [(0, 1), (0, 4)])
+    noise = np.full([4, 9, 7], 50.0, "float32")
+    noise[:3, :5] = logits
+    padded_loss, padded_gradient = loss_and_gradient(longer, noise, epsilon)
+    assert padded_loss.numpy() == pytest.approx(loss.numpy(), rel=1e-6)
+    np.testing.assert_allclose(padded_gradient[:3, :5], gradient, rtol=1e-6)
+    np.testing.assert_array_equal(padded_gradient[3], 0)
+    np.testing.assert_array_equal(padded_gradient[:, 5:], 0)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_batch_of_padding_alone_has_loss_and_gradient_0(epsilon):
+    _, logits = random_batch()
+    loss, gradient = loss_and_gradient(np.zeros([3, 5], int), logits, epsilon)
+    assert loss.numpy() == 0
+    np.testing.assert_array_equal(gradient, 0)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_sample_weights_multiply_loss_and_count(epsilon):
+    labels, logits = random_batch()
+    weights = np.random.default_rng(2).uniform(0, 2, labels.shape)
+    loss, gradient = loss_and_gradient(labels, logits, epsilon, weights)
+    expected = reference_loss(labels, logits, epsilon, weights)
+    assert loss.numpy() == pytest.approx(expected, rel=1e-6)
+    expected = reference_gradient(labels, logits, epsilon, weights)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_weight_a_sentence_is_a_weight_for_each_of_its_tokens():
+    labels, logits = random_batch(batch=5, length=5)
+    weights = np.array([0.0, 1.0, 2.0, 0.5, 3.0])
+    by_sentence = LabelSmoothedCrossEntropy(0.1)(labels, logits, weights)
+    by_token = LabelSmoothedCrossEntropy(0.1)(labels, logits, weights[:, None] * np.ones(5))
+    assert by_sentence.numpy() == by_token.numpy()
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_large_logits_stay_finite_and_exact(epsilon):
+    labels, _ = random_batch()
+    signs = np.random.default_rng(3).choice([-1.0, 1.0], [3, 5, 7])
+    logits = (1e4 * signs).astype("float32")
+    loss, gradient = loss_and_gradient(labels, logits, epsilon)
+    assert loss.numpy() == pytest.approx(reference_loss(labels, logits, epsilon), rel=1e-5)
+    expected = reference_gradient(labels, logits, epsilon)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_logits_only_round_at_the_ends(dtype, epsilon):
+    labels, logits = random_batch()
+    rounded = tf.cast(logits, dtype)
+    loss, gradient = loss_and_gradient(labels, rounded, epsilon)
+    exact = loss_and_gradient(labels, tf.cast(rounded, "float32"), epsilon)
+    assert loss.dtype == tf.float32 and gradient.dtype == rounded.dtype
+    assert loss.numpy() == exact[0].numpy()
+    np.testing.assert_array_equal(gradient, tf.cast(exact[1], dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_labels_may_come_as_keras_casts_them(dtype):
+    labels, logits = random_batch()
+    loss = LabelSmoothedCrossEntropy(0.1)(tf.cast(labels, dtype), logits)
+    assert loss.numpy() == pytest.approx(reference_loss(labels, logits, 0.1), rel=1e-6)
+
+
+def test_no_one_hot_tensor_is_made_in_either_direction():
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.int32),
+            tf.TensorSpec([None, None, 7], tf.float32),
+        ]
+    )
+    def both(labels, logits):
+        loss = LabelSmoothedCrossEntropy(0.1)(labels, logits)
+        return loss, tf.gradients(loss, logits)
+
+    graph = both.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    kinds = {node.op for node in nodes}
+    assert "OneHot" not in kinds
+    assert "Softmax" in kinds  # or the graph's nodes are somewhere else
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_keras_reports_and_minimises_this_loss(compiled):
+    labels, logits = random_batch()
+    model = keras.Sequential([keras.Input((None, 7)), keras.layers.Dense(7)])
+    model.layers[0].set_weights([np.eye(7), np.zeros(7)])
+    model.compile(
+        keras.optimizers.SGD(1.0), LabelSmoothedCrossEntropy(0.1), run_eagerly=not compiled
+    )
+    assert model.train_on_batch(logits, labels) == pytest.approx(
+        reference_loss(labels, logits, 0.1), rel=1e-6
+    )
+    gradient = reference_gradient(labels, logits, 0.1)
+    np.testing.assert_allclose(model.layers[0].bias, -gradient.sum((0, 1)), atol=1e-6)
+
+
+def test_a_keras_mask_on_the_logits_changes_nothing():
+    labels, logits = random_batch()
+    logits[0, :2] = 0
+    masking = keras.Sequential([keras.Input((None, 7)), keras.layers.Masking(0.0)])
+    masking.compile(loss=LabelSmoothedCrossEntropy(0.1))
+    expected = reference_loss(labels, logits, 0.1)
+    assert masking.test_on_batch(logits, labels) == pytest.approx(expected, rel=1e-6)
+
+
+def test_loss_survives_serialisation():
+    loss = LabelSmoothedCrossEntropy(0.3, name="smoothed")
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert type(again) is LabelSmoothedCrossEntropy
+    assert again.get_config() == loss.get_config()
+    assert again.label_smoothing == 0.3
+
+
+# --- A label for each row ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 0.5, 2.0, 1.0], "float32")])
+def test_classes_begin_at_one_and_padding_has_no_column(epsilon, weights):
+    rng = np.random.default_rng(0)
+    labels = np.array([1, 3, 0, 2])
+    logits = rng.normal(0, 3, [4, 3]).astype("float32")
+    variable = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        loss = LabelSmoothedCrossEntropy(epsilon, first_label=1)(labels, variable, weights)
+    real = labels != 0
+    weight = np.ones(4) if weights is None else weights
+    targets = smooth_targets(labels[real] - 1, 3, epsilon)
+    losses = -(targets * log_softmax(logits[real])).sum(-1)
+    assert loss.numpy() == pytest.approx((losses * weight[real]).sum() / weight[real].sum())
+    gradient = tape.gradient(loss, variable).numpy()
+    expected = (np.exp(log_softmax(logits[real])) - targets) * weight[real][:, None]
+    np.testing.assert_allclose(gradient[real], expected / weight[real].sum(), atol=1e-6)
+    assert not gradient[~real].any()
+
+
+def test_the_first_label_is_in_the_config():
+    loss = LabelSmoothedCrossEntropy(0.2, first_label=1)
+    again = LabelSmoothedCrossEntropy.from_config(loss.get_config())
+    assert (again.label_smoothing, again.first_label) == (0.2, 1)

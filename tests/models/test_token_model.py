@@ -1,0 +1,247 @@
+"""`fit` is exact: the same weights and metrics on any number of replicas, in parts, by hand."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from replicas import (
+    LOSS,
+    batch,
+    batches,
+    dataset,
+    distance,
+    fitted,
+    guesser,
+    metrics,
+    stepped_by_hand,
+    strategy_of,
+    transformer,
+)
+
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
+from tf_transformer.models.optimizers import Adam, LossScaleOptimizer, step_of
+from tf_transformer.models.token_model import TokenModel
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run.checkpoints import restore_state, save_state
+
+CLASS_LOSS = LabelSmoothedCrossEntropy(0.1, first_label=1)
+
+# Of weights of order 1 after 6 steps of Adam at 0.01: a few roundings of float32.
+TOLERANCE = 3e-6
+
+
+@pytest.fixture(scope="module")
+def by_hand() -> keras.Model:
+    """Six steps of Keras's Adam on the gradient of the mean over the tokens of a batch."""
+    return stepped_by_hand(guesser(), keras.optimizers.Adam(0.01), batches())
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, float]:
+    """What one replica reports."""
+    return fitted()[1]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "part"), [(1, None), (1, 8), (2, None), (2, 8), (4, None)]
+)
+def test_weights_and_metrics_do_not_depend_on_replicas_and_parts(
+    by_hand, alone, replicas, part
+):
+    model, logs = fitted(replicas, max_tokens_per_device=part)
+    assert distance(model, by_hand) < TOLERANCE
+    assert logs == pytest.approx(alone, rel=1e-6)
+    tokens = sum(np.count_nonzero(labels) for _, labels in batches())
+    assert logs["tokens"] == logs["val_tokens"] == tokens
+
+
+def test_a_classifier_on_two_replicas_and_in_parts_is_that_on_one():
+    """Labels [B]: in one of the batches a replica has none."""
+
+    def classifier() -> Classifier:
+        keras.utils.set_random_seed(1)
+        return Classifier(16, 3, num_layers=1, d_model=8, d_ff=16, num_heads=2, dropout=0.0)
+
+    data = [
+        ({"source": inputs["source"]}, 1 + labels[:, 0] % 3 * (labels[:, 0] > 0))
+        for inputs, labels in batches()
+    ]
+    options = {"data": data, "make": classifier, "loss": CLASS_LOSS}
+    found = [
+        fitted(
+            replicas,
+            metrics=[Perplexity(first_label=1), TokenAccuracy(first_label=1), TokenCount()],
+            max_tokens_per_device=part,
+            **options,
+        )
+        for replicas, part in ((1, None), (2, 8))
+    ]
+    (alone, logs), (together, their_logs) = found
+    assert distance(alone, together) < 2e-5  # Adam divides by small gradients
+    assert their_logs == pytest.approx(logs, rel=1e-5)
+    assert logs["tokens"] == sum(len(labels) for _, labels in data)
+
+
+def test_a_transformer_on_two_replicas_and_in_parts_is_that_by_hand():
+    model, _ = fitted(2, make=transformer, max_tokens_per_device=8)
+    expected = stepped_by_hand(transformer(), keras.optimizers.Adam(0.01), batches())
+    assert distance(model, expected) < 2e-5  # Adam divides by small gradients
+    assert distance(model, transformer()) > 1e-2
+
+
+def test_the_reported_loss_and_perplexity_are_means_over_all_tokens():
+    """Of a model that does not move, against Keras's own cross-entropy."""
+    model, logs = fitted(2, optimizer=lambda: keras.optimizers.SGD(0.0))
+    total = tokens = 0.0
+    for inputs, labels in batches():
+        losses = keras.losses.sparse_categorical_crossentropy(
+            labels, model(inputs), from_logits=True
+        )
+        total += float(np.sum(losses * (labels != 0)))
+        tokens += np.count_nonzero(labels)
+    assert logs["perplexity"] == pytest.approx(np.exp(total / tokens), rel=1e-5)
+    assert logs["val_perplexity"] == pytest.approx(logs["perplexity"], rel=1e-6)
+    assert logs["val_loss"] == pytest.approx(logs["loss"], rel=1e-6)
+
+
+def test_keras_alone_is_not_exact_on_two_replicas():
+    """The reason for this module: the same layers and loss in a plain keras.Model."""
+    even = batches((4, 4, 8, 4, 8, 4))  # it cannot start on uneven rows
+    one, _ = fitted(1, even, make=functools.partial(guesser, keras.Model))
+    two, _ = fitted(2, even, make=functools.partial(guesser, keras.Model))
+    ours, _ = fitted(2, even)
+    assert distance(one, two) > 1e-2
+    assert distance(one, ours) < TOLERANCE
+
+
+def test_sample_weights_count_over_all_replicas():
+    rng = np.random.default_rng(0)
+    weighted = [
+        (inputs, labels, rng.uniform(0, 2, labels.shape).astype("float32"))
+        for inputs, labels in batches()
+    ]
+    expected = stepped_by_hand(guesser(), keras.optimizers.Adam(0.01), weighted)
+    for compiled in ({"replicas": 2}, {"max_tokens_per_device": 8}):
+        assert distance(fitted(data=weighted, **compiled)[0], expected) < TOLERANCE
+
+
+def test_a_batch_of_padding_alone_moves_nothing():
+    inputs, labels = batch(3, 0)
+    empty = {name: 0 * ids for name, ids in inputs.items()}, 0 * labels
+    model, logs = fitted(2, [empty])
+    assert distance(model, guesser()) == 0
+    assert logs["tokens"] == logs["loss"] == 0
+
+
+def test_replicas_have_dropout_masks_of_their_own():
+    """The same row on both: with one mask, both would have the same logits."""
+    inputs, labels = batch(1, 2)
+    twice = {name: np.repeat(ids, 2, 0) for name, ids in inputs.items()}, labels.repeat(2, 0)
+    model, _ = fitted(2, [twice], make=functools.partial(guesser, dropout=0.5))
+    strategy = model.distribute_strategy
+    logits = strategy.run(lambda: model(inputs, training=True))
+    first, second = strategy.experimental_local_results(logits)
+    assert np.abs(first - second).max() > 1e-2
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_dropout_goes_on_as_it_would_have(tmp_path, replicas):
+    with strategy_of(replicas).scope():
+        models = [guesser(dropout=0.5) for _ in "ab"]
+        for model in models:
+            model.compile(Adam(0.01, name="adam"), LOSS)
+            model.optimizer.build(model.trainable_variables)
+    data = batches()
+    models[0].fit(dataset(data[:3]), shuffle=False, verbose=0)
+    save_state(tmp_path / "a.npz", models[0], {})
+    models[0].fit(dataset(data[3:]), shuffle=False, verbose=0)
+    models[1].fit(dataset(data[:1]), shuffle=False, verbose=0)  # another history
+    restore_state(tmp_path / "a.npz", models[1])
+    models[1].fit(dataset(data[3:]), shuffle=False, verbose=0)
+    assert distance(*models) == 0
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_gradient_that_is_not_finite_makes_the_loss_nan(replicas):
+    """The forward pass is finite: the derivative of the square root at 0 is not."""
+
+    class Root(keras.layers.Layer):
+        def build(self, _):
+            self.shift = self.add_weight(shape=(), initializer="zeros")
+
+        def call(self, inputs):
+            return inputs + keras.ops.sqrt(self.shift)
+
+    def make() -> TokenModel:
+        model = guesser()
+        return TokenModel(model.inputs, Root()(model.output))
+
+    sane = [batch(4, 1)]
+    model, logs = fitted(replicas, sane, make, optimizer=lambda: keras.optimizers.SGD(0.0))
+    assert np.isnan(logs["loss"])
+    assert np.isfinite(logs["perplexity"])  # measured in the same forward pass
+
+
+class CountingModel(TokenModel):
+    """Counts how often its step is traced."""
+
+    traces = 0
+
+    def train_step(self, data):
+        self.traces += 1
+        return super().train_step(data)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_step_is_not_traced_again_for_other_shapes_and_calls_of_fit(replicas):
+    with strategy_of(replicas).scope():
+        model = guesser(CountingModel)
+        model.compile(Adam(0.01), LOSS, metrics=metrics(), max_tokens_per_device=8)
+    model.fit(dataset(batches()[:1]), shuffle=False, verbose=0)
+    warm = model.traces
+    assert replicas <= warm <= 2 * replicas  # Keras itself traces twice on one device
+    for _ in range(3):
+        model.fit(dataset(batches()), shuffle=False, verbose=0)
+    assert model.traces == warm
+
+
+def test_xla_gives_the_same_weights():
+    data = [batch(4, 0), batch(3, 1)] * 2
+    compiled, logs = fitted(1, data, jit_compile=True)
+    model, expected = fitted(1, data, jit_compile=False)
+    assert compiled.jit_compile and not model.jit_compile
+    assert distance(compiled, model) < 1e-5
+    assert logs == pytest.approx(expected, rel=1e-5)
+
+
+def test_another_loss_trains_as_in_keras():
+    def settings() -> dict:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return {"loss": loss, "optimizer": lambda: keras.optimizers.Adam(0.01), "metrics": []}
+
+    model, logs = fitted(**settings())
+    plain, expected = fitted(make=functools.partial(guesser, keras.Model), **settings())
+    assert distance(model, plain) == 0
+    assert logs == expected
+    assert distance(model, guesser()) > 1e-2
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+def test_a_saved_model_is_compiled_when_loaded_and_trains_on(tmp_path, precision):
+    make = functools.partial(transformer, dtype=precision)
+    model, _ = fitted(make=make, max_tokens_per_device=8)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is Transformer
+    scaled = precision == "mixed_float16"
+    assert type(loaded.optimizer) is (LossScaleOptimizer if scaled else Adam)
+    assert type(getattr(loaded.optimizer, "inner_optimizer", loaded.optimizer)) is Adam
+    assert type(loaded.loss) is LabelSmoothedCrossEntropy
+    assert loaded.max_tokens_per_device == 8
+    assert step_of(loaded.optimizer) == step_of(model.optimizer) > 0
+    for trained in (model, loaded):
+        trained.fit(dataset(batches()), shuffle=False, verbose=0)
+    assert distance(model, loaded) == 0

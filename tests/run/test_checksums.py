@@ -1,0 +1,73 @@
+"""The record of a run's files: what differs from it, and what is wrong with itself."""
+
+import json
+
+import pytest
+
+from tf_transformer.data.texts import Text
+from tf_transformer.errors import UserError
+from tf_transformer.run.checksums import Checksums
+
+
+@pytest.fixture
+def checksums(tmp_path) -> Checksums:
+    return Checksums(tmp_path / "checksums.json")
+
+
+def test_a_file_without_a_record_is_taken_as_it_is(checksums, tmp_path):
+    (tmp_path / "a").write_text("one")
+    checksums.require(tmp_path / "a")
+    assert not checksums.knows(tmp_path / "a")
+    assert not checksums.path.exists()
+
+
+def test_what_is_kept_is_required_until_it_is_forgotten(checksums, tmp_path):
+    file = tmp_path / "a"
+    file.write_text("one")
+    checksums.keep(file, tmp_path / "missing")
+    checksums.require(file)
+    assert checksums.knows(file)
+    assert not checksums.knows(tmp_path / "missing")
+    file.write_text("two")
+    with pytest.raises(UserError, match="a is damaged"):
+        checksums.require(file)
+    with pytest.raises(UserError, match="a was gone, and what was made in its place"):
+        checksums.keep(file, new=False)
+    checksums.forget(file)
+    checksums.require(file)
+
+
+def test_files_and_texts_are_kept_beside_each_other(checksums, tmp_path):
+    (tmp_path / "a").write_text("one")
+    text = Text.of(tmp_path / "a")
+    assert checksums.texts("train") is None
+    checksums.keep_texts({"train": [text], "valid": []})
+    checksums.keep(tmp_path / "a")
+    assert Checksums(checksums.path).texts("train") == [text]
+    assert Checksums(checksums.path).texts("valid") == []
+    checksums.require(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "5",
+        "null",
+        "{}",
+        '{"files": 5, "texts": {}}',
+        '{"files": {}, "texts": {"train": 5}}',
+        '{"files": {}, "texts": {"train": [{"path": "a"}]}}',
+        json.dumps("x") * 2,
+        "[" * 100_000,
+        "\udcff",
+    ],
+)
+def test_a_damaged_record_is_one_line(checksums, tmp_path, content):
+    checksums.path.write_bytes(content.encode(errors="surrogateescape"))
+    (tmp_path / "a").write_text("one")
+    with pytest.raises(UserError, match="checksums.json is damaged: .*delete it") as raised:
+        checksums.require(tmp_path / "a")
+    assert "\n" not in str(raised.value)

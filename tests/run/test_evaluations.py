@@ -1,0 +1,62 @@
+"""Which evaluation is best, when patience ends, and what the console says of one."""
+
+import pytest
+import tensorflow as tf
+
+from tf_transformer.run.evaluations import line, patience_used_up, score_of, write_tensorboard
+
+RECORD = {
+    "step": 12_000,
+    "loss": 2.3456,
+    "perplexity": 5.678,
+    "valid_perplexity": 4.321,
+    "valid_bleu": 27.3,
+    "valid_chrf": 55.5,
+    "tokens_per_second": 12_345.6,
+}
+
+
+@pytest.mark.parametrize(
+    ("best_by", "score"), [("bleu", 27.3), ("chrf", 55.5), ("perplexity", -4.321)]
+)
+def test_a_higher_score_is_better_and_so_is_a_lower_perplexity(best_by, score):
+    assert score_of(RECORD, best_by) == score
+
+
+@pytest.mark.parametrize(
+    ("scores", "patience", "used_up"),
+    [
+        ([], 1, False),
+        ([10], 1, False),
+        ([10, 20], 1, False),
+        ([20, 10], 1, True),
+        ([10, 10], 1, True),  # equal is not better
+        ([30, 10, 20], 2, True),
+        ([30, 10, 20], 3, False),
+        ([10, 30, 20], 2, False),
+        ([30, 10, 20, 31], 2, False),
+        ([30, 20, 10, 0], 0, False),  # 0 is off
+        ([-9.0, -7.0, -8.0], 1, True),  # perplexities
+    ],
+)
+def test_patience_counts_evaluations_without_a_better_score(scores, patience, used_up):
+    assert patience_used_up(scores, patience) is used_up
+
+
+def test_an_evaluation_is_one_line():
+    assert line(RECORD, "BLEU 27.30", False) == (
+        "step 12,000  loss 2.346  perplexity 5.68  dev perplexity 4.32  dev BLEU 27.30  "
+        "12,346 tokens/s"
+    )
+    assert line(RECORD, "BLEU 27.30", True).endswith(" tokens/s  best")
+
+
+def test_tensorboard_gets_every_figure_at_its_step(tmp_path):
+    write_tensorboard(str(tmp_path), RECORD)
+    (file,) = tmp_path.iterdir()
+    written = {
+        value.tag: (event.step, float(tf.make_ndarray(value.tensor)))
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    }
+    assert written == {name: (12_000, pytest.approx(value)) for name, value in RECORD.items()}

@@ -1,0 +1,164 @@
+"""Text that changed, moved or stayed between two sessions of a run."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import Config
+from tf_transformer.config.presets import preset
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.run.resume import open_for_training
+
+
+@pytest.fixture
+def texts(tmp_path) -> Path:
+    """A folder with train and dev text in two languages."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name in ("train", "dev"):
+        for language in ("en", "de"):
+            (folder / f"{name}.{language}").write_text(f"{name} {language}\nsecond line\n")
+    return folder
+
+
+def config_of(folder: Path, **changes: object) -> Config:
+    data = {"train": (str(folder / "train"),), "valid": (str(folder / "dev"),)}
+    data |= {"source": "en", "target": "de"} | changes
+    return preset("tiny").replace({f"data.{name}": value for name, value in data.items()})
+
+
+def evaluation(step: int, **more: object) -> dict[str, object]:
+    return {"step": step, "valid_perplexity": 2.0, "valid_bleu": 20.0} | more
+
+
+def begun(path: Path, texts: Path) -> Run:
+    """A run of 40 steps, of which only the names of its files matter here."""
+    run = open_for_training(path, config_of(texts))
+    run.checkpoints.path.mkdir()
+    run.checkpoints.state_path(40).touch()
+    run.tokenizer.write_text("pieces")
+    run.write_history([evaluation(20), evaluation(40)])
+    return run
+
+
+def rewrite(file: Path) -> None:
+    """The lines reversed, with the size and the time of modification that the file had."""
+    state, lines = file.stat(), file.read_text().splitlines(keepends=True)
+    while file.stat().st_ctime_ns == state.st_ctime_ns:
+        file.write_text("".join(reversed(lines)))
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def test_the_same_text_goes_on_without_a_word(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    before = (run.path / "config.json").read_bytes(), run.metrics.read_bytes()
+    open_for_training(run.path, config_of(texts))
+    assert ((run.path / "config.json").read_bytes(), run.metrics.read_bytes()) == before
+    assert run.changes() == []
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_changed_training_text_is_refused_and_nothing_is_written(tmp_path, texts, language):
+    run = begun(tmp_path / "run", texts)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    rewrite(texts / f"train.{language}")
+    with pytest.raises(UserError, match=rf"train\.{language} is not .*--accept-new-data"):
+        open_for_training(run.path, config_of(texts))
+    after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_accepted_training_text_is_announced_and_recorded_once(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    rewrite(texts / "train.en")
+    open_for_training(run.path, config_of(texts), accept_new_data=True)
+    (change,) = run.changes()
+    assert (change["step"], change["what"]) == (40, "training text")
+    assert change["from"] != change["to"]
+    assert "from step 40 on training text is" in caplog.text
+    open_for_training(run.path, config_of(texts))  # from now on it is the run's
+    assert len(run.changes()) == 1
+
+
+def test_changed_dev_text_is_announced_and_old_scores_are_of_the_old(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    rewrite(texts / "dev.de")
+    open_for_training(run.path, config_of(texts))
+    (change,) = run.changes()
+    assert change["what"] == "dev text"
+    assert [record["dev_set"] for record in run.history()] == [change["from"]] * 2
+    assert "do not choose the best weights any more" in caplog.text
+    run.write_history([*run.history(), evaluation(60, dev_set=change["to"])])
+    rewrite(texts / "dev.de")  # and back again
+    open_for_training(run.path, config_of(texts))
+    assert run.changes()[-1]["to"] == change["from"]
+    assert run.history()[-1]["dev_set"] == change["to"]
+
+
+def test_moved_text_is_accepted_by_its_content(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    moved = texts.rename(tmp_path / "elsewhere")
+    open_for_training(run.path, config_of(moved))
+    assert Run.open(run.path).config == config_of(moved)
+    assert [change["what"] for change in run.changes()] == ["data.train", "data.valid"]
+    assert all("(the same text)" in message for message in caplog.messages)
+    assert len(caplog.messages) == 2
+
+
+def test_other_text_in_another_place_is_refused(tmp_path, texts):
+    run = begun(tmp_path / "run", texts)
+    moved = texts.rename(tmp_path / "elsewhere")
+    rewrite(moved / "train.en")
+    with pytest.raises(UserError, match=r"elsewhere/train\.en is not .*--accept-new-data"):
+        open_for_training(run.path, config_of(moved))
+    assert Run.open(run.path).config == config_of(texts)
+
+
+def test_fewer_files_are_other_text(tmp_path, texts):
+    prefixes = (str(texts / "train"), str(texts / "dev"))
+    run = begun(tmp_path / "run", texts)
+    both = open_for_training(run.path, config_of(texts, train=prefixes), accept_new_data=True)
+    assert both.config.data.train == prefixes
+    with pytest.raises(UserError, match="--accept-new-data"):
+        open_for_training(run.path, config_of(texts))
+
+
+def test_another_language_is_another_run_whatever_is_accepted(tmp_path, texts):
+    run = begun(tmp_path / "run", texts)
+    swapped = config_of(texts, source="de", target="en")
+    with pytest.raises(UserError, match=r"data\.source was 'en', now 'de'"):
+        open_for_training(run.path, swapped, accept_new_data=True)
+
+
+def test_a_run_without_a_record_takes_its_text_as_it_is(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    run.checksums.path.unlink()
+    open_for_training(run.path, config_of(texts))
+    assert caplog.messages == []
+    rewrite(texts / "train.en")
+    with pytest.raises(UserError, match="--accept-new-data"):
+        open_for_training(run.path, config_of(texts))
+
+
+def test_own_files_without_a_checksum_get_one_and_others_keep_theirs(tmp_path, texts):
+    run = begun(tmp_path / "run", texts)
+    open_for_training(run.path, config_of(texts))
+    run.tokenizer.write_text("damaged")
+    open_for_training(run.path, config_of(texts))
+    with pytest.raises(UserError, match="tokenizer.model is damaged"):
+        run.require_tokenizer()
+
+
+def test_before_the_first_checkpoint_text_may_be_corrected(tmp_path, texts, caplog):
+    run = open_for_training(tmp_path / "run", config_of(texts))
+    run.tokenizer.write_text("pieces of the wrong text")
+    run.checksums.keep(run.tokenizer)
+    rewrite(texts / "train.en")
+    open_for_training(run.path, config_of(texts))
+    assert not run.tokenizer.exists()
+    assert caplog.messages == ["the training text has changed: a tokenizer is trained on it"]
+    run.tokenizer.write_text("pieces of the right text")
+    assert run.require_tokenizer()

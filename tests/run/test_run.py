@@ -1,0 +1,306 @@
+"""The run directory: made, found again, and refused where it does not fit."""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import Config
+from tf_transformer.config.presets import preset
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run, versions
+
+
+def tiny(**changes: object) -> Config:
+    return preset("tiny").replace({name.replace("__", "."): v for name, v in changes.items()})
+
+
+def evaluation(step: int, **more: float) -> dict[str, float]:
+    """A record such as training writes."""
+    return {"step": step, "valid_perplexity": 2.0, "valid_bleu": 20.0} | more
+
+
+def with_checkpoint(run: Run) -> None:
+    """A run has something to lose from its first state on; its content is no matter."""
+    run.checkpoints.path.mkdir()
+    run.checkpoints.state_path(1).touch()
+
+
+def test_a_new_run_holds_its_configuration_and_versions(tmp_path):
+    run = Run.create_or_resume(tmp_path / "runs" / "one", tiny())
+    assert Config.from_json((run.path / "config.json").read_text()) == tiny()
+    assert json.loads((run.path / "versions.json").read_text()) == versions()
+
+
+def test_versions_name_what_results_depend_on():
+    recorded = versions()
+    assert set(recorded) >= {"python", "platform", "tensorflow", "keras", "sacrebleu", "numpy"}
+    assert re.match(r"\d+\.\d+", recorded["tensorflow"])
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path):
+    assert Run.create_or_resume(tmp_path, tiny()).path == tmp_path
+
+
+def test_a_run_opens_with_the_configuration_it_was_made_with(tmp_path):
+    Run.create_or_resume(tmp_path / "one", tiny(model__dropout=0.25))
+    assert Run.open(tmp_path / "one").config == tiny(model__dropout=0.25)
+    assert Run.open(str(tmp_path / "one")).config == tiny(model__dropout=0.25)
+
+
+def test_the_same_configuration_goes_on(tmp_path):
+    first = Run.create_or_resume(tmp_path / "one", tiny())
+    first.write_history([evaluation(1)])
+    assert Run.create_or_resume(tmp_path / "one", tiny()).history() == [evaluation(1)]
+    assert first.changes() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model.d_model", 256),
+        ("data.source", "de"),
+        ("data.train", ("other",)),
+        ("training.label_smoothing", 0.2),
+        ("training.seed", 2),
+        ("training.precision", "mixed_bfloat16"),
+        ("training.jit_compile", True),
+        ("training.ema_decay", 0.9),
+        ("training.best_by", "chrf"),
+    ],
+)
+def test_another_configuration_is_refused_and_what_differs_is_named(tmp_path, name, value):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+    other = preset("tiny").replace({name: value})
+    with pytest.raises(
+        UserError, match=f"{name} was .*, now {re.escape(repr(value))}"
+    ) as error:
+        Run.create_or_resume(tmp_path / "one", other)
+    assert str(error.value).count(" was ") == 1
+    assert Run.open(tmp_path / "one").config == tiny()
+
+
+def test_before_the_first_checkpoint_any_setting_may_be_corrected(tmp_path):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.tokenizer.write_bytes(b"trained with the wrong vocabulary")
+    corrected = tiny(model__vocab_size=500)
+    assert Run.create_or_resume(tmp_path / "one", corrected).config == corrected
+    assert not run.tokenizer.exists()
+
+
+def test_weights_without_a_state_are_not_trained_over(tmp_path):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.checkpoints.path.mkdir()
+    run.checkpoints.best.write_bytes(b"converted")
+    with pytest.raises(UserError, match=r"best.npz has weights.*Give another --output"):
+        Run.create_or_resume(tmp_path / "one", tiny())
+    assert run.checkpoints.best.read_bytes() == b"converted"
+
+
+def test_all_differences_are_named(tmp_path):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+    with pytest.raises(UserError, match=r"model\.d_ff was 512.*training\.beta_1 was 0\.9"):
+        Run.create_or_resume(tmp_path / "one", tiny(model__d_ff=64, training__beta_1=0.8))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("training.steps", 5_000),
+        ("training.batch_tokens", 64),
+        ("training.max_tokens_per_device", 32),
+        ("training.learning_rate_scale", 0.5),
+        ("training.warmup_steps", 7),
+        ("training.clip_norm", 1.0),
+        ("training.evaluate_every", 7),
+        ("training.save_minutes", 0.5),
+        ("training.patience", 3),
+        ("training.keep_last", 9),
+        ("training.average_last", 1),
+        ("decoding.beam_size", 8),
+        ("decoding.alpha", 1.0),
+    ],
+)
+def test_what_defines_neither_model_nor_loss_may_change_and_is_stored(tmp_path, name, value):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+    changed = preset("tiny").replace({name: value})
+    assert Run.create_or_resume(tmp_path / "one", changed).config == changed
+    assert Run.open(tmp_path / "one").config == changed
+
+
+def test_the_tokenizer_of_a_run_may_be_given_by_another_path_but_not_another(tmp_path):
+    paths = [str(tmp_path / name) for name in ("given", "moved", "other", "nothing")]
+    for path, content in zip(paths, (b"one", b"one", b"two"), strict=False):
+        Path(path).write_bytes(content)
+    given, moved, other, nothing = (tiny(data__tokenizer=path) for path in paths)
+    run = Run.create_or_resume(tmp_path / "one", given)
+    run.tokenizer.write_bytes(b"one")
+    with_checkpoint(run)
+    assert Run.create_or_resume(tmp_path / "one", moved).config == moved
+    assert Run.open(tmp_path / "one").config == moved
+    for refused in (other, nothing, tiny()):
+        with pytest.raises(UserError, match=r"data\.tokenizer was .*moved', now"):
+            Run.create_or_resume(tmp_path / "one", refused)
+
+
+def test_the_name_of_the_preset_may_change(tmp_path):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+    renamed = dataclasses.replace(tiny(), preset="mine")
+    assert Run.create_or_resume(tmp_path / "one", renamed).config == renamed
+
+
+def test_weights_alone_are_nothing_to_go_on_from(tmp_path):
+    """Of a run that can only begin again, the configuration may be corrected."""
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.checkpoints.path.mkdir()
+    run.checkpoints.step_path(1).touch()
+    corrected = tiny(model__vocab_size=500)
+    assert Run.create_or_resume(tmp_path / "one", corrected).config == corrected
+
+
+def test_what_a_killed_process_left_half_written_is_no_obstacle(tmp_path):
+    (tmp_path / ".config.json.4242.tmp").write_text("{")
+    assert Run.create_or_resume(tmp_path, tiny()).config == tiny()
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="is not a run directory"):
+        Run.create_or_resume(tmp_path, tiny())
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(UserError, match="is not a run directory"):
+        Run.create_or_resume(tmp_path / "file", tiny())
+    assert (tmp_path / "file").read_text() == "text"
+
+
+@pytest.mark.parametrize(
+    "kind", ["missing", "empty", "file", "config is a folder", "not utf-8"]
+)
+def test_what_is_no_run_cannot_be_opened(tmp_path, kind):
+    path = tmp_path / "one"
+    if kind == "file":
+        path.write_text("")
+    elif kind != "missing":
+        path.mkdir()
+    if kind == "config is a folder":
+        (path / "config.json").mkdir()
+    elif kind == "not utf-8":
+        (path / "config.json").write_bytes(b"\xff\xfe{")
+    with pytest.raises(UserError, match="one is not a run directory"):
+        Run.open(path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied"])
+def test_a_damaged_configuration_is_refused_and_kept(tmp_path, damage):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    file = run.path / "config.json"
+    file.write_text(file.read_text()[:100] if damage == "truncated" else "")
+    before = file.read_bytes()
+    with pytest.raises(UserError, match="not a valid config.json"):
+        Run.open(run.path)
+    with pytest.raises(UserError, match="not a valid config.json"):
+        Run.create_or_resume(run.path, tiny())
+    assert file.read_bytes() == before
+
+
+def test_history_is_empty_before_the_first_evaluation(tmp_path):
+    assert Run.create_or_resume(tmp_path / "one", tiny()).history() == []
+
+
+def test_history_returns_what_was_written(tmp_path):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    records = [evaluation(10, loss=0.1 + 0.2), evaluation(20, loss=1e-12)]
+    run.write_history(records)
+    assert Run.open(run.path).history() == records
+    assert len(run.metrics.read_text().splitlines()) == 2
+
+
+GOOD = json.dumps(evaluation(10)).encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"st', "a JSON object"),
+        (b"\x00\xff\xfe", "a JSON object"),
+        (b"null", "a JSON object"),
+        (b"5", "a JSON object"),
+        (b"[" * 100_000, "a JSON object"),
+        (b"{}", "a record with step"),
+        (b'{"step": 20, "valid_perplexity": 2.0}', "a record with valid_bleu"),
+        (GOOD.replace(b"10", b"-1"), "a whole number as step"),
+        (GOOD.replace(b"10", b"1.5"), "a whole number as step"),
+        (GOOD.replace(b"10", b"1" + b"0" * 400), "a number as step"),
+        (GOOD.replace(b"10", b"1" + b"0" * 5_000), "a JSON object"),
+        (GOOD.replace(b"20.0", b"NaN"), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b"Infinity"), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b'"NaN"'), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b"true"), "a number as valid_bleu"),
+        (GOOD.replace(b"20.0", b"[20.0]"), "a number as valid_bleu"),
+    ],
+)
+def test_a_line_of_the_history_that_is_no_evaluation_is_named(tmp_path, line, expected):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.metrics.write_bytes(GOOD + b"\n" + line)
+    with pytest.raises(
+        UserError, match=rf"one/metrics.jsonl:2: expected {expected}\."
+    ) as raised:
+        run.history()
+    assert len(str(raised.value)) < 400
+    assert "\n" not in str(raised.value)
+
+
+def test_the_perplexity_of_a_hopeless_model_may_be_infinite(tmp_path):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    run.write_history([evaluation(1, valid_perplexity=math.inf)])
+    assert run.history()[0]["valid_perplexity"] == math.inf
+
+
+def test_changed_settings_are_announced_and_kept_with_their_step(tmp_path, caplog):
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+    changed = tiny(training__warmup_steps=7, decoding__beam_size=8)
+    run = Run.create_or_resume(tmp_path / "one", changed)
+    assert [(each["step"], each["what"], each["to"]) for each in run.changes()] == [
+        (1, "training.warmup_steps", 7), (1, "decoding.beam_size", 8),
+    ]  # fmt: skip
+    before = tiny().training.warmup_steps
+    assert run.changes()[0]["from"] == before
+    assert f"from step 1 on training.warmup_steps is 7, was {before}" in caplog.messages
+    Run.create_or_resume(tmp_path / "one", changed)
+    assert len(run.changes()) == len(caplog.messages) == 2
+    Run.create_or_resume(tmp_path / "one", tiny(decoding__beam_size=8))
+    assert len(run.changes()) == 3
+
+
+def test_a_session_killed_before_its_configuration_was_written_leaves_no_change_twice(tmp_path):
+    with_checkpoint(run := Run.create_or_resume(tmp_path / "one", tiny()))
+    changed, file = tiny(training__warmup_steps=7), run.path / "config.json"
+    before = file.read_text()
+    Run.create_or_resume(run.path, changed)
+    file.write_text(before)
+    assert len(Run.create_or_resume(run.path, changed).changes()) == 1
+
+
+def test_before_the_first_checkpoint_no_change_is_kept(tmp_path):
+    Run.create_or_resume(tmp_path / "one", tiny())
+    assert Run.create_or_resume(tmp_path / "one", tiny(model__d_ff=64)).changes() == []
+
+
+@pytest.mark.parametrize("file", ["tokenizer.model", "tokenizer.target.model", "labels.json"])
+def test_a_file_of_the_run_with_one_bit_changed_is_refused(tmp_path, file):
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    for path in run.own_files():
+        path.write_text('["a", "b"]')
+    run.checksums.keep(*run.own_files())
+    assert run.require_tokenizer() == run.tokenizer
+    assert run.labels() == ["a", "b"]
+    (run.path / file).write_text('["a", "c"]')
+    with pytest.raises(UserError, match=f"{file} is damaged: its SHA-256"):
+        run.labels() if file == "labels.json" else run.require_tokenizer()

@@ -1,0 +1,42 @@
+"""The chart of Table 3."""
+
+import sys
+
+import pytest
+
+from tf_transformer.errors import UserError
+from tf_transformer.studies.ablation.plot import Difference, draw_differences
+
+plt = pytest.importorskip("matplotlib.image")
+
+
+def draw(path, ours=1.0, deviation=None):
+    rows = [Difference("A-h1", ours, -0.5, deviation), Difference("big", -2.0, 0.6)]
+    draw_differences({"perplexity": rows, "BLEU": rows}, path)
+    return path
+
+
+def test_a_chart_needs_no_colour(tmp_path):
+    pixels = plt.imread(draw(tmp_path / "chart.png"))[..., :3]
+    assert pixels.max() == 1 and pixels.min() < 0.1
+    assert (pixels == pixels[..., :1]).all()
+
+
+def test_a_chart_shows_our_figures_and_their_spread(tmp_path):
+    pictures = [
+        draw(tmp_path / f"{i}.png", *figures).read_bytes()
+        for i, figures in enumerate([(1.0,), (1.0,), (-1.0,), (1.0, 0.4)])
+    ]
+    assert pictures[0] == pictures[1]
+    assert len(set(pictures)) == 3
+
+
+def test_a_chart_can_be_a_vector_drawing(tmp_path):
+    text = draw(tmp_path / "chart.svg").read_text("utf-8")
+    assert text.count("<svg ") == 1
+
+
+def test_a_missing_matplotlib_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match="Pictures need matplotlib"):
+        draw(tmp_path / "chart.png")

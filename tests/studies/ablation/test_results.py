@@ -1,0 +1,76 @@
+"""Result files of rows, and means over seeds."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.studies.ablation.results import (
+    RESULT_FILE,
+    Result,
+    Spread,
+    read_results,
+    run_folder,
+    write_result,
+)
+from tf_transformer.tasks.sequences import build_model
+
+
+def put(output, row, seed, bleu):
+    folder = run_folder(output, row, seed)
+    folder.mkdir()
+    record = Result(row, "", seed, 10, 5.0, bleu, "sig", 100, 1000, 2.0).__dict__
+    (folder / RESULT_FILE).write_text(json.dumps(record))
+
+
+def test_a_result_is_of_the_last_evaluation(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    result = write_result(run, "A-h4", "h 4")
+    assert (result.row, result.change, result.seed, result.steps) == ("A-h4", "h 4", 1, 240)
+    assert result.perplexity == lines[2]["valid_perplexity"]
+    assert result.bleu == lines[2]["valid_bleu"]
+    assert "tok:13a" in result.signature
+    model = build_model(run.config)
+    load_weights(run.checkpoints.find("last"), model)  # for Keras builds no weights before
+    assert result.parameters == sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+    assert result.train_seconds == pytest.approx(sum(line["train_seconds"] for line in lines))
+
+
+def test_tokens_seen_are_those_of_the_data(trained_run, tmp_path):
+    """240 steps: whole epochs of all 300 pairs, and a part of one."""
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    lengths = np.load(run.data / "train" / "target_lengths.npy")
+    steps_per_epoch = int(np.load(run.checkpoints.latest_state())["progress/steps_per_epoch"])
+    epochs = 240 / steps_per_epoch
+    tokens = write_result(run, "base", "").target_tokens
+    assert tokens == pytest.approx(epochs * lengths.sum(), rel=0.02)
+
+
+def test_results_come_in_the_order_of_the_paper_and_of_seeds(tmp_path):
+    for row, seed, bleu in (("big", 1, 3.0), ("base", 2, 2.0), ("base", 1, 1.0)):
+        put(tmp_path, row, seed, bleu)
+    found = read_results(tmp_path)
+    assert list(found) == ["base", "big"]
+    assert [result.bleu for result in found["base"]] == [1.0, 2.0]
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    put(tmp_path, "base", 1, 1.0)
+    (tmp_path / "base-seed1" / RESULT_FILE).write_text("{")
+    with pytest.raises(UserError, match="base-seed1/result.json is no result of ablate"):
+        read_results(tmp_path)
+
+
+def test_a_spread_is_the_standard_deviation_of_a_sample():
+    values = [3.0, 4.5, 4.0]
+    spread = Spread.of(values)
+    assert spread.mean == pytest.approx(np.mean(values))
+    assert spread.deviation == pytest.approx(np.std(values, ddof=1))
+    assert Spread.of([3.0]) == Spread(3.0, None)

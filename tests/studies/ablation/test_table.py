@@ -1,0 +1,97 @@
+"""The printed table: figures, differences to base, and the parameters of the paper."""
+
+import pytest
+
+from tf_transformer.config import Config
+from tf_transformer.studies.ablation.results import Result
+from tf_transformer.studies.ablation.rows import ROWS, Scale, plan_rows
+from tf_transformer.studies.ablation.table import (
+    caption,
+    compare,
+    differences,
+    parameters_table,
+    results_table,
+)
+
+
+def result(row, seed, perplexity, bleu):
+    return Result(row, f"of {row}", seed, 10, perplexity, bleu, "SIG", 12_345_678, 1, 1.0)
+
+
+RESULTS = {
+    "base": [result("base", 1, 10.0, 20.0), result("base", 2, 12.0, 21.0)],
+    "C-N2": [result("C-N2", 1, 14.0, 18.0), result("C-N2", 2, 15.0, 17.0)],
+    "big": [result("big", 1, 8.0, 24.25)],
+}
+
+
+def cells(table):
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+
+
+def test_a_line_has_ours_and_the_papers_with_differences_to_base():
+    header, _, base, small, big = cells(results_table(compare(RESULTS)))
+    assert len(header) == 12
+    assert base[2:] == [
+        "11.00 ± 1.41", "", "4.92", "", "20.50 ± 0.71", "", "25.8", "", "12.3", "65",
+    ]  # fmt: skip
+    assert small[:2] == ["C-N2", "of C-N2"]
+    assert small[2:10] == [
+        "14.50 ± 0.71", "+3.50", "6.11", "+1.19", "17.50 ± 0.71", "-3.00", "23.7", "-2.1",
+    ]  # fmt: skip
+    assert big[2:] == [
+        "8.00", "-3.00", "4.33", "-0.59", "24.25", "+3.75", "26.4", "+0.6", "12.3", "213",
+    ]  # fmt: skip
+
+
+def test_without_base_only_the_paper_has_differences():
+    rows = {row: found for row, found in RESULTS.items() if row != "base"}
+    for line in cells(results_table(compare(rows)))[2:]:
+        assert (line[3], line[7]) == ("", "")
+        assert line[5] and line[9]
+    assert differences(compare(rows)) == {}
+
+
+def test_the_chart_gets_the_differences_of_both():
+    panels = differences(compare(RESULTS))
+    assert list(panels) == ["perplexity", "BLEU"]
+    found = [(each.label, each.ours, round(each.paper, 2)) for each in panels["BLEU"]]
+    assert found == [("C-N2", -3.0, -2.1), ("big", 3.75, 0.6)]
+    assert [each.deviation for each in panels["perplexity"]][1] is None
+
+
+def test_a_caption_says_what_the_figures_are_of():
+    text = caption(Config().replace({"data.train": ["a/x"], "data.source": "en"}), RESULTS)
+    for part in ("d_model 512", "100,000 steps", "a/x en-", "seeds a row: 1 to 2", "SIG"):
+        assert part in text
+
+
+def parameters(vocab_size):
+    """Of every row: ours in millions, rounded, and the paper's where it prints one."""
+    configs = plan_rows(list(ROWS), Scale.of(1), {"model.vocab_size": vocab_size}, ())
+    lines = cells(parameters_table(configs))[2:]
+    return {
+        line[0]: (round(int(line[2].replace(",", "")) / 1e6), int(line[5]))
+        for line in lines
+        if line[5]
+    }
+
+
+def test_at_41_100_pieces_every_row_but_big_has_the_papers_parameters():
+    found = parameters(41_100)
+    assert len(found) == 11
+    assert [row for row, (ours, paper) in found.items() if ours != paper] == ["big"]
+
+
+def test_at_37_000_pieces_every_row_is_smaller_but_big():
+    for row, (ours, paper) in parameters(37_000).items():
+        assert (ours > paper) if row == "big" else (ours < paper), row
+
+
+def test_the_papers_own_parameters_disagree_about_the_feed_forward_network():
+    """C-d1024 and big differ in d_ff alone, as far as parameters go: 6 layers of encoder and
+    decoder, two matrices of d_model x 2048 more in each, and a bias."""
+    more = 12 * (2 * 1024 * 2048 + 2048) / 1e6
+    found = parameters(37_000)
+    assert found["big"][0] - found["C-d1024"][0] == pytest.approx(more, abs=1)
+    assert more - (found["big"][1] - found["C-d1024"][1]) > 5

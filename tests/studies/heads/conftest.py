@@ -1,0 +1,28 @@
+"""A trained model of one layer whose heads may be masked."""
+
+import pytest
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.run import Run
+from tf_transformer.studies.heads.masks import HeadMasks
+from tf_transformer.tasks.sequences import load_translator
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run) -> Translator:
+    """Of a model of its own; every test leaves it with all heads."""
+    decoding = DecodingConfig(beam_size=4)
+    return load_translator(Run.open(trained_run.path), "best", decoding)
+
+
+@pytest.fixture
+def masks(translator):
+    masks = HeadMasks(translator.model)
+    yield masks
+    masks.apply([])
+
+
+@pytest.fixture
+def pairs(trained_run) -> tuple[list[str], list[str]]:
+    return trained_run.lines("dev.en")[:12], trained_run.lines("dev.de")[:12]

@@ -1,0 +1,108 @@
+"""The cost of a run: FLOPs against the products in TensorFlow's own graph, and sums."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import ModelConfig
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.studies.cost import Lengths, costs, describe_cost, training_flops
+
+SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=3)
+
+
+def products_in_graph(config, batch, source, target):
+    """FLOPs of all matrix products that TensorFlow does in a forward pass."""
+    model = Transformer(**dataclasses.asdict(config))
+    specs = [tf.TensorSpec([batch, length], tf.int32) for length in (source, target)]
+    return products_of(lambda s, t: model({"source": s, "target": t}), *specs)
+
+
+def products_of(forward, *specs):
+    """FLOPs of the matrix products of a function of such tensors."""
+    graph = tf.function(forward).get_concrete_function(*specs).graph
+    flops = 0
+    for each in every_operation(graph):
+        if each.type in ("MatMul", "BatchMatMulV2"):
+            transposed = each.get_attr("transpose_a" if each.type == "MatMul" else "adj_x")
+            inner = each.inputs[0].shape[-2 if transposed else -1]
+            flops += 2 * each.outputs[0].shape.num_elements() * inner
+        assert each.type not in ("Einsum", "BatchMatMul", "BatchMatMulV3"), each.type
+    return flops
+
+
+def every_operation(graph):
+    yield from graph.get_operations()
+    for function in graph._functions.values():
+        yield from every_operation(getattr(function, "graph", tf.Graph()))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        dataclasses.replace(SMALL, key_dim=5, value_dim=2),
+        dataclasses.replace(SMALL, norm_first=True, tie_embeddings=False),
+    ],
+)
+def test_flops_are_three_times_the_products_of_a_forward_pass(config):
+    batch, source, target = 2, 7, 5
+    lengths = Lengths.of(np.full(batch, source), np.full(batch, target))
+    forward = products_in_graph(config, batch, source, target)
+    assert training_flops(config, lengths) == 3 * forward
+
+
+def test_flops_of_a_classifier_are_three_times_those_of_its_forward_pass():
+    batch, source, classes = 2, 7, 5
+    settings = dataclasses.asdict(SMALL)
+    del settings["tie_embeddings"], settings["output_bias"]
+    model = Classifier(**settings, num_classes=classes)
+    lengths = Lengths.of(np.full(batch, source), np.ones(batch))
+    forward = products_of(
+        lambda ids: model({"source": ids}), tf.TensorSpec([batch, source], tf.int32)
+    )
+    assert training_flops(SMALL, lengths, classes) == 3 * forward
+
+
+def test_sentences_count_by_their_own_lengths():
+    lengths = [(3, 4), (9, 2)]
+    together = Lengths.of(np.array([3, 9]), np.array([4, 2]))
+    apart = [Lengths.of(np.array([s]), np.array([t])) for s, t in lengths]
+    assert training_flops(SMALL, together) == sum(training_flops(SMALL, each) for each in apart)
+
+
+def test_many_long_sentences_do_not_overflow():
+    lengths = np.full(1_000_000, 60_000, np.uint16)
+    assert Lengths.of(lengths, lengths).both == 1_000_000 * 60_000**2
+
+
+HISTORY = [
+    {"step": 10, "train_seconds": 2.0, "tokens_per_second": 50.0},
+    {"step": 20, "train_seconds": 1.0, "tokens_per_second": 200.0},
+]
+
+
+def test_costs_add_up_from_evaluation_to_evaluation():
+    lengths = Lengths.of(np.array([3, 9]), np.array([4, 6]))  # 10 target tokens an epoch
+    first, second = costs(HISTORY, SMALL, lengths, devices=8, sustained_tflops=9.5)
+    assert (first.step, first.target_tokens, first.seconds) == (10, 100, 2.0)
+    assert (second.step, second.target_tokens, second.seconds) == (20, 300, 3.0)
+    assert second.counted == 30 * training_flops(SMALL, lengths)
+    assert second.estimated == 3.0 * 8 * 9.5e12
+
+
+def test_the_papers_base_costs_what_its_table_2_says():
+    """12 hours on eight P100 (5.2)."""
+    record = {"step": 100_000, "train_seconds": 12 * 3600.0, "tokens_per_second": 1.0}
+    (cost,) = costs([record], SMALL, None, devices=8, sustained_tflops=9.5)
+    assert "9.5 TFLOP/s: 3.28e+18" in "\n".join(describe_cost(cost))
+    assert "base 3.3e+18, big 2.3e+19" in "\n".join(describe_cost(cost))
+
+
+def test_what_is_not_known_is_said():
+    text = "\n".join(describe_cost(costs(HISTORY, SMALL, None)[-1]))
+    assert "unknown, the run's data/ is gone" in text
+    assert "P100 9.5" in text and "--sustained-tflops" in text

@@ -1,0 +1,190 @@
+"""The Markdown card of a run."""
+
+import argparse
+import hashlib
+import math
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+
+from tf_transformer.cli import train
+from tf_transformer.config.presets import preset
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.studies.cost import Lengths, training_flops
+from tf_transformer.studies.run_card import (
+    run_card,
+    sustained_rate,
+    train_command,
+    try_to_write_card,
+    write_card,
+)
+
+
+def configured(command):
+    """What `python train.py ...` makes of its arguments."""
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    return train.configure(parser.parse_args(shlex.split(command)[2:]))
+
+
+def test_a_card_tells_everything(trained_run):
+    run = Run.open(trained_run.path)
+    text = run_card(run)
+    digest = hashlib.sha256((trained_run.corpus / "train.en").read_bytes()).hexdigest()
+    best = max(run.history(), key=lambda record: record["valid_bleu"])
+    for part in (
+        "# run\n",
+        "1 layers, d_model 64, d_ff 128",
+        "en to de",
+        f"{trained_run.corpus}/train.en | 300 | {digest}",
+        f"{best['valid_bleu']:.2f} at step {best['step']}",
+        "|tok:13a|",
+        "Table 2, English-German, so counted: base 3.3e+18",
+        "tensorflow 2.",
+        "python train.py --model tiny",
+    ):
+        assert part in text, part
+    assert "model.norm_first" not in text.partition("## Again")[0]
+    assert "  model.d_model  " in text
+
+
+def test_the_cost_is_that_of_the_data_and_the_model(trained_run):
+    run = Run.open(trained_run.path)
+    source, target = (
+        np.load(run.data / "train" / f"{side}_lengths.npy") for side in ("source", "target")
+    )
+    epoch = training_flops(run.config.model, Lengths.of(source, target))
+    tokens = sum(r["train_seconds"] * r["tokens_per_second"] for r in run.history())
+    assert f"counted from the model: {epoch * tokens / target.sum():.2e}," in run_card(run)
+    assert "on 1 device(s)" in run_card(run)
+    assert run_card(run).count("\n| 80 | ") == 1
+
+
+def test_all_devices_of_a_run_count(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    state = run.checkpoints.latest_state()
+    with np.load(state) as archive:
+        arrays = dict(archive)
+    np.savez(state, **arrays | {"progress/replicas": np.asarray(4)})
+    assert "on 4 device(s)" in run_card(run)
+    (seconds,) = re.findall(r"([\d,]+) s on 4 device", run_card(run))
+    (flops,) = re.findall(r"x 9.5 TFLOP/s: (\S+)", run_card(run, 9.5))
+    seconds = float(seconds.replace(",", ""))
+    assert float(flops) == pytest.approx(4 * seconds * 9.5e12, abs=4 * 0.6 * 9.5e12)
+
+
+def test_a_card_can_be_written_without_the_data(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "data")
+    run = Run.open(tmp_path / "run")
+    path = write_card(run, 9.5)
+    assert path == tmp_path / "run" / "card.md"
+    text = path.read_text("utf-8")
+    assert "unknown, the run's data/ is gone" in text
+    assert "time x devices x 9.5 TFLOP/s" in text
+
+
+def test_changes_between_sessions_are_told_with_their_step(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert "Changes during training" not in run_card(run)
+    run.record_change("training.warmup_steps", 100, 60)
+    run.record_change("training text", "0123456789abcdef", "fedcba9876543210")
+    text = run_card(run)
+    assert "## Changes during training\n" in text
+    assert "| 240 | training.warmup_steps | 100 | 60 |\n" in text
+    assert "| 240 | training text | 0123456789abcdef | fedcba9876543210 |\n" in text
+
+
+def test_a_score_on_an_earlier_dev_text_is_not_the_best(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    *earlier, last = run.history()
+    best = [{**record, "valid_bleu": 99.0, "dev_set": "earlier"} for record in earlier]
+    run.write_history([*best, last])
+    assert f"best bleu of 1 evaluations: {last['valid_bleu']:.4g} at step 240" in run_card(run)
+
+
+def test_a_run_that_was_never_evaluated_has_no_card(trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    for name in ("metrics.jsonl", "card.md"):
+        (tmp_path / "run" / name).unlink()
+    with pytest.raises(UserError, match="has no evaluation yet"):
+        write_card(Run.open(tmp_path / "run"))
+    assert not (tmp_path / "run" / "card.md").exists()
+
+
+def test_the_command_on_the_card_is_that_of_the_run(trained_run):
+    config = Run.open(trained_run.path).config
+    assert configured(train_command(config)) == config
+
+
+def test_typed_as_printed_the_command_goes_on_with_the_run(trained_run):
+    words = shlex.split(run_card(Run.open(trained_run.path)).rpartition("```")[0])
+    assert words[-2:] == ["--output", str(trained_run.path)]
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    assert parser.parse_args(words[-4:]).output == str(trained_run.path)
+
+
+@pytest.mark.parametrize("lost", ["train_seconds", "replicas"])
+def test_of_records_without_times_or_devices_the_cost_is_unknown(trained_run, tmp_path, lost):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    run.write_history([{name: r[name] for name in r if name != lost} for r in run.history()])
+    state = run.checkpoints.latest_state()
+    with np.load(state) as archive:
+        arrays = {name: archive[name] for name in archive.files if name != f"progress/{lost}"}
+    np.savez(state, **arrays)
+    text = run_card(run)
+    assert f"- unknown: the records of this run tell no {lost}\n" in text
+    assert "BLEU" in text and "## Again" in text
+
+
+def test_at_the_end_of_training_no_card_is_a_warning(trained_run, tmp_path, caplog):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text("damaged")
+    with caplog.at_level("WARNING"):
+        try_to_write_card(Run.open(tmp_path / "run"))
+    assert "there is no card: " in caplog.text
+    assert "metrics.jsonl:1: expected a JSON object" in caplog.text
+
+
+def test_every_kind_of_value_comes_back():
+    config = preset("table3-C-N2").replace(
+        {
+            "model.key_dim": 3,
+            "model.norm_first": True,
+            "training.epsilon": 1e-8,
+            "data.train": ["a b/x", "y"],
+            "data.source": "en",
+        }
+    )
+    assert configured(train_command(config)) == config
+    back = preset("table3-B-dk16").replace({"model.key_dim": None})
+    assert configured(train_command(back)) == back
+
+
+@pytest.mark.parametrize(
+    ("given", "rate"),
+    [((None, None), None), (("P100", None), 9.5), ((None, 40.0), 40.0), (("K80", None), 2.8)],
+)
+def test_a_rate_is_the_papers_or_the_users(given, rate):
+    assert sustained_rate(*given) == rate
+
+
+@pytest.mark.parametrize(
+    "given", [("H100", None), (None, 0.0), (None, -1.0), (None, math.nan), (None, math.inf)]
+)
+def test_another_rate_is_refused(given):
+    with pytest.raises(UserError, match="--sustained-tflops"):
+        sustained_rate(*given)
+
+
+def test_the_command_of_a_preset_is_short():
+    assert train_command(preset("big")) == "python train.py --model big"

@@ -1,0 +1,102 @@
+"""Labelled sentences as ids and numbers on disk, and in batches."""
+
+import numpy as np
+import pytest
+from toy_labels import toy_labels
+
+from tf_transformer.config import EOS_ID
+from tf_transformer.data.batching import BatchPlan
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.tasks.classification.labelled_corpus import (
+    LabelledCorpus,
+    encode_labelled,
+    labelled_dataset,
+)
+
+LABELS = ["animal", "colour", "number"]
+EXAMPLES = [tuple(reversed(line.split("\t"))) for line in toy_labels(90, seed=1)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("tokenizer") / "t.model"
+    train_tokenizer((one for one, _ in EXAMPLES), path, vocab_size=300, kind="bpe")
+    return Tokenizer(path)
+
+
+@pytest.fixture(scope="module")
+def corpus(tokenizer, tmp_path_factory) -> LabelledCorpus:
+    folder = tmp_path_factory.mktemp("corpus") / "train"
+    return encode_labelled(EXAMPLES, tokenizer, LABELS, folder, max_length=256, fingerprint="f")
+
+
+def test_sentences_and_labels_come_back(tokenizer, corpus):
+    assert len(corpus) == len(EXAMPLES)
+    for index, (sentence, label) in enumerate(EXAMPLES):
+        ids = corpus.source(index)
+        assert ids[-1] == EOS_ID
+        assert tokenizer.detokenize(ids[None])[0].numpy().decode() == sentence
+        assert LABELS[corpus.classes[index] - 1] == label
+    assert corpus.fingerprint == "f"
+    assert corpus.report.summary() == "90 pairs read, 90 kept"
+
+
+def test_a_long_sentence_is_cut_and_counted(tokenizer, tmp_path):
+    examples = [("the cat " * 20, "animal"), ("blue", "colour")]
+    corpus = encode_labelled(examples, tokenizer, LABELS, tmp_path / "c", max_length=9)
+    assert corpus.source_lengths.max() == 9
+    assert corpus.source(0)[-1] == EOS_ID
+    whole = tokenizer.tokenize([examples[0][0]])[0].numpy()
+    assert corpus.source(0)[:-1].tolist() == whole[:8].tolist()
+    assert corpus.report.summary() == "2 pairs read, 2 kept; 1 cut to 9 tokens"
+
+
+def test_pieces_are_counted_in_the_sentences_alone(corpus):
+    counts = corpus.piece_counts(300)
+    assert counts.sum() == corpus.source_lengths.sum()
+    assert counts[EOS_ID] == len(corpus)
+
+
+def test_whoever_asks_for_lengths_only_finds_them(corpus, tokenizer, tmp_path):
+    """The card of a run reads it as any corpus: a label counts as one token."""
+    encode_labelled(EXAMPLES, tokenizer, LABELS, tmp_path / "c", max_length=256)
+    plain = EncodedCorpus.open(tmp_path / "c")
+    np.testing.assert_array_equal(plain.source_lengths, corpus.source_lengths)
+    assert plain.target_lengths.tolist() == [1] * len(corpus)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 3])
+def test_an_epoch_has_each_sentence_once_and_zeros_for_the_rest(corpus, num_replicas):
+    plan = BatchPlan(corpus.source_lengths, batch_tokens=128, max_length=256, seed=1)
+    found = []
+    dataset = labelled_dataset(
+        corpus,
+        plan,
+        num_steps=plan.steps_per_epoch,
+        replicas=range(num_replicas),
+        num_replicas=num_replicas,
+    )
+    for inputs, classes in dataset:
+        source, classes = inputs["source"].numpy(), classes.numpy()
+        assert classes.shape == source.shape[:1]
+        np.testing.assert_array_equal(classes == 0, ~source.any(axis=1))
+        found += [
+            (tuple(ids[ids != 0]), number)
+            for ids, number in zip(source, classes, strict=True)
+            if number
+        ]
+    expected = [(tuple(corpus.source(i)), corpus.classes[i]) for i in range(len(corpus))]
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_plan_of_one_side_counts_one_side(corpus):
+    plan = BatchPlan(corpus.source_lengths, batch_tokens=128, max_length=256, seed=1)
+    positions = sum(
+        plan.batch(step).num_rows * plan.batch(step).length
+        for step in range(plan.steps_per_epoch)
+    )
+    expected = 1 - corpus.source_lengths.sum() / positions
+    assert plan.padding_waste() == pytest.approx(expected)
+    mean = corpus.source_lengths.sum() / plan.steps_per_epoch
+    assert f"on average {mean:,.0f} source tokens a batch" in plan.summary()

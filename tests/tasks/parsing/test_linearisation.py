@@ -1,0 +1,205 @@
+"""Trees survive the way to tokens and back, and any tokens give a tree over the words."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from shared_data import lines_of, shared_data
+
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS
+from tf_transformer.tasks.parsing.brackets import score_sentence, summarise
+from tf_transformer.tasks.parsing.linearisation import (
+    delinearise,
+    leaf_tag,
+    linearise,
+    normalise,
+    strip_label,
+)
+from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree, read_line
+
+RAW = (
+    "( (S (NP-SBJ-1 (PRP We)) (VP (VBD saw) (NP (NP (-NONE- *)) (NN fire)) "
+    "(S (NP-SBJ (-NONE- *-1)))) (. .)))"
+)
+TOKENS = "(S (NP PRP )NP (VP VBD (NP NN )NP )VP . )S"
+WORDS = ["We", "saw", "fire", "."]
+CORPORA = [("random", "")]
+CORPORA += [
+    (name, part) for name in ("gum-const", "craft-treebank") for part in ("dev", "train")
+]
+SMALL_CORPORA = [(name, part) for name, part in CORPORA if part != "train"]
+
+
+def read(text: str) -> Tree:
+    return read_line(text)[0]
+
+
+def trees_of(name: str, part: str) -> Iterator[Tree]:
+    """The trees of a treebank in shared data, to save time a fourth of train's, or 500 random
+    ones."""
+    if name == "random":
+        chance = random.Random(0)
+        yield from (
+            Tree("TOP", (random_tree(chance, 6), Tree(".", word="."))) for _ in range(500)
+        )
+    else:
+        lines = lines_of(shared_data(name) / f"{part}.ptb.gz")
+        for line in lines[:: 4 if part == "train" else 1]:
+            yield from read_line(line)
+
+
+def random_tree(chance: random.Random, depth: int) -> Tree:
+    if depth == 0 or chance.random() < 0.2:
+        return Tree(chance.choice(["NN", "-NONE-", ",", "HYPH"]), word=chance.choice("ab,-"))
+    children = [random_tree(chance, depth - 1) for _ in range(chance.randint(1, 4))]
+    return Tree(chance.choice(["S", "NP", "NP-SBJ-1", "VP=2"]), tuple(children))
+
+
+def test_normalising_takes_traces_and_function_tags_away():
+    assert str(normalise(read(RAW))) == (
+        "(TOP (S (NP (PRP We)) (VP (VBD saw) (NP (NN fire))) (. .)))"
+    )
+
+
+def test_the_sequence_is_brackets_and_parts_of_speech():
+    assert " ".join(linearise(read(RAW))) == TOKENS
+
+
+def test_the_way_back_gives_the_normalised_tree():
+    parse = delinearise(TOKENS.split(), WORDS)
+    assert parse.tree == normalise(read(RAW)) and parse.repairs == 0
+
+
+@pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1"])
+def test_the_roots_name_does_not_matter(root):
+    tokens = linearise(read(f"({root} (S (A a)) (S (B b)))"))
+    assert " ".join(tokens) == "(S A )S (S B )S"
+    assert normalise(read("(S (A a))")) == normalise(read(f"({root} (S (A a)))"))
+    assert linearise(read(f"({root} (UH oh))")) == ["UH"]
+
+
+@pytest.mark.parametrize(
+    ("label", "category"),
+    [("NP-SBJ-1", "NP"), ("NP=2", "NP"), ("NP", "NP"), ("-LRB-", "-LRB"), ("-", "-")],
+)
+def test_function_tags_and_indices_are_cut_off(label, category):
+    assert strip_label(label) == category
+
+
+@pytest.mark.parametrize(
+    ("word", "tag", "kept"),
+    [
+        ("dog", "NN", "NN"),
+        ("dog", ",", "XX"),  # a decoder's slip
+        (",", "XX", ","),
+        ("?", "NN", "."),
+        ("-", ":", ":"),
+        ("-", "HYPH", "HYPH"),
+        ("'", "''", "''"),
+        ("'", "POS", "POS"),
+        ('"', "``", "``"),
+        ('"', "XX", "''"),
+        ("-LRB-", "-LRB-", "-LRB-"),
+    ],
+)
+def test_a_leaf_keeps_its_tag_where_the_word_does_not_say_another(word, tag, kept):
+    assert leaf_tag(word, tag) == kept
+
+
+def test_a_tree_without_words_is_refused():
+    for text in ("(TOP (NP (-NONE- *)))", "(NP)"):
+        with pytest.raises(ValueError, match="`tree` must have a word"):
+            linearise(read(text))
+    with pytest.raises(ValueError, match="`words` must have at least one word"):
+        delinearise(["XX"], [])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "tree", "repairs"),
+    [
+        ("(S (NP XX )NP XX )S", "(S (NP (XX a)) (XX b))", 0),
+        ("XX XX", "(XX a) (XX b)", 0),
+        ("(S XX )S (X XX )X", "(S (XX a)) (X (XX b))", 0),
+        ("(S (NP XX )NP XX", "(S (NP (XX a)) (XX b))", 1),
+        ("(S (NP XX XX )S", "(S (NP (XX a) (XX b)))", 1),
+        ("(S (NP XX )VP XX )S", "(S (NP (XX a)) (XX b))", 1),
+        ("(S (NP XX )TOP XX )S", "(S (NP (XX a)) (XX b))", 1),
+        ("(S XX XX )S )S", "(S (XX a) (XX b))", 1),
+        ("(S XX XX XX )S", "(S (XX a) (XX b))", 1),
+        ("(S (NP )NP XX XX )S", "(S (XX a) (XX b))", 1),
+        ("(S NN ( ) what )S", "(S (NN a) (what b))", 2),
+        ("(S NN a(b (N)P )S", "(S (NN a) (XX b))", 3),
+        ("(S (NP XX )NP )S", "(S (NP (XX a)) (XX b))", 1),
+        ("(S (NP XX", "(S (NP (XX a)) (XX b))", 3),
+        ("NN", "(NN a) (XX b)", 1),
+        ("", "(XX a) (XX b)", 2),
+        ("(S (NP", "(S (XX a) (XX b))", 5),
+    ],
+)
+def test_tokens_that_are_no_tree_are_mended_and_every_change_is_counted(tokens, tree, repairs):
+    parse = delinearise(tokens.split(), ["a", "b"])
+    assert (str(parse.tree), parse.repairs) == (f"(TOP {tree})", repairs)
+
+
+def test_endless_nesting_is_cut():
+    parse = delinearise([*["(X"] * 5000, "XX"], ["a"])
+    assert read(str(parse.tree)) == parse.tree  # the reader's limit holds
+    assert str(parse.tree).count("(") == MAX_DEPTH
+
+
+@pytest.mark.parametrize(("name", "part"), CORPORA)
+def test_every_tree_comes_back_exactly(name, part):
+    for tree in trees_of(name, part):
+        expected = normalise(tree)
+        parse = delinearise(linearise(tree), expected.words())
+        assert parse.tree == expected and parse.repairs == 0
+
+
+@pytest.mark.parametrize("name", ["gum-const", "craft-treebank"])
+def test_to_the_scorer_a_normalised_tree_is_the_gold_tree(name):
+    scores = []
+    for tree in trees_of(name, "dev"):
+        gold = Tree("TOP", tree.children)
+        scores.append(score_sentence([gold], [normalise(tree)], COLLINS))
+    found = summarise(scores)
+    assert found.f1 == found.complete_match == 100
+    assert found.errors <= 0.002 * found.sentences  # where a tag of punctuation is unusual
+
+
+def corrupted(tokens: list[str], chance: random.Random) -> list[str]:
+    """The tokens after up to ten random changes."""
+    tokens = list(tokens)
+    for _ in range(chance.randint(1, 10)):
+        at, end = sorted(chance.choices(range(len(tokens) + 1), k=2))
+        match chance.randrange(5):
+            case 0:
+                del tokens[at : at + 1]
+            case 1:
+                tokens.insert(
+                    at, chance.choice(["(NP", ")NP", ")S", "XX", ",", "dog", "(", ""])
+                )
+            case 2:
+                tokens[at:end] = tokens[at:end][::-1]
+            case 3:
+                tokens[at:end] = tokens[at:end] * 2
+            case 4:
+                del tokens[end:]
+    return tokens
+
+
+def shape(tokens: list[str]) -> list[str]:
+    """The tokens without the difference between tags."""
+    return [token if token[:1] in ("", "(", ")") else "leaf" for token in tokens]
+
+
+@pytest.mark.parametrize(("name", "part"), SMALL_CORPORA)
+def test_any_tokens_give_a_tree_over_exactly_the_words(name, part):
+    chance = random.Random(0)
+    for tree in trees_of(name, part):
+        words = normalise(tree).words()
+        tokens = corrupted(linearise(tree), chance)
+        parse = delinearise(tokens, words)
+        again = linearise(parse.tree)
+        assert parse.tree.words() == words
+        assert delinearise(again, words) == type(parse)(parse.tree, 0)
+        assert (parse.repairs == 0) == (shape(again) == shape(tokens))

@@ -1,0 +1,98 @@
+"""The picture says which brackets the trees do not share, and its lines do not cross."""
+
+import sys
+from collections import Counter
+
+import pytest
+
+from tf_transformer.errors import UserError
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS
+from tf_transformer.tasks.parsing.plot import Node, draw_trees, nodes
+from tf_transformer.tasks.parsing.trees import Tree, read_line
+
+GOLD = "(TOP (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ sees) (NP (PRP it))) (. .)))"
+OUTPUT = "(TOP (S (NP (DT The)) (VP (NN dog) (VBZ sees) (NP (PRP it))) (. .)))"
+
+
+def read(text: str) -> Tree:
+    return read_line(text)[0]
+
+
+def different(part: list[Node]) -> list[str]:
+    return [node.label for node in part if not node.same]
+
+
+def test_brackets_that_only_one_tree_has_are_marked_in_it():
+    gold, output = nodes(read(GOLD), read(OUTPUT), COLLINS)
+    assert different(gold) == ["NP-SBJ", "VP"]
+    assert different(output) == ["NP", "VP"]
+    assert [node.label for node in output] == ["TOP", "S", "NP", "VP", "NP"]
+
+
+def test_a_bracket_that_is_elsewhere_in_the_order_is_still_the_same():
+    gold = read("(S (NP (NML (N a))) (VP (V b)))")
+    found = nodes(gold, read("(S (NP (N a)) (VP (V b)))"), COLLINS)
+    assert (different(found[0]), different(found[1])) == (["NML"], [])
+
+
+def test_of_two_equal_brackets_one_is_marked_if_the_other_tree_has_one():
+    gold, output = nodes(read("(NP (N a))"), read("(NP (NP (N a)))"), COLLINS)
+    assert (different(gold), different(output)) == ([], ["NP"])
+
+
+def test_a_constituent_stands_over_its_parts_and_farther_from_the_words():
+    gold, _ = nodes(read(GOLD), read(OUTPUT), COLLINS)
+    top, sentence, subject, verb, object_ = gold
+    assert [node.level for node in gold] == [4, 3, 1, 2, 1]
+    assert verb.below[1] == (object_.x, object_.level)
+    assert subject.x == (subject.below[0][0] + subject.below[1][0]) / 2
+    assert top.below == ((sentence.x, 3),)
+    words = [x for node in (subject, object_) for x, level in node.below if level == 0]
+    assert words == sorted(words)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "beginning"), [(".png", b"\x89PNG\r\n"), (".svg", b"<?xml")]
+)
+def test_a_picture_is_written_in_either_format(tmp_path, suffix, beginning):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"tree{suffix}"
+    draw_trees(read(GOLD), read(OUTPUT), path)
+    assert path.read_bytes().startswith(beginning)
+
+
+def test_the_picture_has_every_word_and_label_and_boxes_what_differs(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "tree.svg"
+    draw_trees(read(GOLD), read(OUTPUT), path)
+    text = path.read_text("utf-8")
+    written = [line.strip()[5:-4] for line in text.splitlines() if line.strip()[:4] == "<!--"]
+    words = ["The", "dog", "sees", "it", "."]
+    labels = ["TOP", "S", "NP-SBJ", "VP", "NP", "TOP", "S", "NP", "VP", "NP"]
+    assert Counter([*words, *labels]) <= Counter(written)
+    assert len(written) == 16  # and the note
+    assert text.count("stroke: #d55e00; stroke-linejoin: miter") == 4  # boxes
+    alike = tmp_path / "alike.svg"
+    draw_trees(read(GOLD), read(GOLD), alike)
+    assert "#d55e00" not in alike.read_text("utf-8")
+
+
+def test_traces_are_left_out(tmp_path):
+    pytest.importorskip("matplotlib")
+    gold = read("(S (NP (-NONE- *)) (VP (VB go) (NP (NP (-NONE- *T*)))))")
+    draw_trees(gold, read("(S (VP (VB go)))"), tmp_path / "tree.svg")
+    text = (tmp_path / "tree.svg").read_text("utf-8")
+    assert "<!-- NP -->" not in text and "#d55e00" not in text
+
+
+def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match="Pictures need matplotlib"):
+        draw_trees(read(GOLD), read(OUTPUT), tmp_path / "tree.svg")
+
+
+def test_trees_over_other_words_are_refused(tmp_path):
+    with pytest.raises(UserError, match="over the same words. Received: a, and b"):
+        draw_trees(read("(S (N a))"), read("(S (N b))"), tmp_path / "tree.svg")
+    with pytest.raises(UserError, match="Received: none, and none"):
+        draw_trees(read("(S (NP))"), read("(S (NP))"), tmp_path / "tree.svg")

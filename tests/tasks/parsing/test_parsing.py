@@ -1,0 +1,181 @@
+"""The parsing task: its data, its dev score, its parser."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS
+from tf_transformer.tasks.parsing.brackets import score_lines, summarise
+from tf_transformer.tasks.parsing.parser import Counts, Parser
+from tf_transformer.tasks.parsing.task import ParsingTask, check_config
+from tf_transformer.tasks.parsing.tree_grammar import load_grammar
+from tf_transformer.tasks.parsing.treebank import words_of
+from tf_transformer.tasks.sequences import build_model, load_translator
+
+
+def ignore(text: str, done: int) -> None:
+    """Progress that nobody watches."""
+
+
+@pytest.fixture(scope="module")
+def task(parsing_run) -> ParsingTask:
+    return ParsingTask(Run.open(parsing_run.path), ignore)
+
+
+@pytest.fixture(scope="module")
+def translator(task) -> Translator:
+    return load_translator(task.run, "best", task.run.config.decoding)
+
+
+@pytest.fixture(scope="module")
+def parser(task, translator) -> Parser:
+    return Parser(translator, load_grammar(task.run, translator.tokenizer))
+
+
+def sentences(task: ParsingTask) -> list[str]:
+    return [
+        " ".join(leaf.word for leaf in tree.leaves() if leaf.label != "-NONE-")
+        for tree in task._gold
+    ]
+
+
+# --- Data --------------------------------------------------------------------------------
+
+
+def test_every_token_of_a_sequence_is_one_piece(task):
+    lines = Path(f"{task.data.train[0]}.sequences").read_text("utf-8").splitlines()
+    lengths = [len(line.split()) + 1 for line in lines]  # and EOS
+    assert [len(task.train.target(index)) for index in range(len(lines))] == lengths
+
+
+def test_the_words_come_back_from_their_pieces(task):
+    texts = sentences(task)
+    found = task.tokenizer.detokenize(task.tokenizer.tokenize(texts)).numpy()
+    assert [text.decode() for text in found] == texts
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_data_given_in_part_is_refused(parsing_run, missing):
+    config = Run.open(parsing_run.path).config.replace({f"data.{missing}": ()})
+    with pytest.raises(UserError, match="Parsing needs --train FILE and --valid FILE") as error:
+        check_config(config)
+    assert f"--{missing}" not in str(error.value).partition("Received")[2]
+
+
+def test_languages_are_refused(parsing_run):
+    config = Run.open(parsing_run.path).config.replace({"data.source": "en"})
+    with pytest.raises(UserError, match="no --source and --target. Received: .*--source"):
+        check_config(config)
+
+
+def test_there_is_no_built_in_treebank():
+    with pytest.raises(UserError, match="Received: none of them"):
+        check_config(Config(task="parsing"))
+
+
+def test_a_damaged_tree_is_refused_before_anything_else(parsing_run, tmp_path):
+    (tmp_path / "bad.ptb").write_text("(S (UH Yes))\n(S (UH No)\n")
+    config = Run.open(parsing_run.path).config
+    with pytest.raises(UserError, match="bad.ptb:2:1"):
+        check_config(config.replace({"data.valid": (str(tmp_path / "bad.ptb"),)}))
+
+
+# --- Dev score ---------------------------------------------------------------------------
+
+
+def test_the_dev_score_is_that_of_the_parses_by_the_scorer(task, parser):
+    model = build_model(task.run.config)
+    load_weights(task.run.checkpoints.best, model)
+    result = task.evaluator(model)()
+    parses = parser.parse(sentences(task))
+    gold = [str(tree) for tree in task._gold]
+    expected = summarise(score_lines(gold, [str(tree) for tree in parses.trees], COLLINS))
+    assert result.bracketing == expected
+    assert result.metrics["f1"] == expected.f1 > 50
+    assert result.metrics["well_formed"] == parses.counts.well_formed
+    assert result.headline == f"F1 {expected.f1:.2f}"
+
+
+def test_an_untrained_model_is_scored_as_well(task):
+    model = build_model(task.run.config)
+    free = Parser(Translator(model, task.tokenizer, task.run.config.decoding))
+    assert free.parse(sentences(task)).counts.well_formed < 0.2
+    result = task.evaluator(model)()
+    assert result.metrics["f1"] < 20
+    assert result.parses.counts.repaired <= result.parses.counts.cut  # the grammar's doing
+
+
+# --- Parser ------------------------------------------------------------------------------
+
+
+def test_a_parse_is_a_tree_over_exactly_the_words(parser):
+    texts = ["the cat sees a dog .", "", "zebra ( ünheard ) of % the", "  "]
+    trees = parser.parse(texts).trees
+    assert [tree and tree.words() for tree in trees] == [
+        ["the", "cat", "sees", "a", "dog", "."],
+        None,
+        ["zebra", "-LRB-", "ünheard", "-RRB-", "of", "%", "the"],
+        None,
+    ]
+    assert parser.parse(texts).counts.sentences == 2
+
+
+def test_the_grammar_leaves_only_what_is_cut_to_mend(task, parser):
+    strange = ["zebra ( ünheard ) of % the", ", , , .", "the the the the the the the", "."]
+    parses = parser.parse([*sentences(task), *strange])
+    assert parses.counts.repaired <= parses.counts.cut < parses.counts.sentences / 5
+
+
+def test_without_the_grammar_what_is_no_tree_is_mended(translator):
+    texts = ["zebra ( ünheard ) of % the", "the the the the the the the the the the the"]
+    parses = Parser(translator).parse(texts)
+    assert [tree.words() for tree in parses.trees] == [words_of(text) for text in texts]
+    assert parses.counts.repaired > 0
+
+
+@pytest.mark.parametrize("rule", [{"no_repeat_ngram": 3}, {"min_length": 5}])
+def test_rules_that_forbid_what_a_tree_needs_are_refused(task, rule):
+    config = task.run.config
+    decoding = dataclasses.replace(config.decoding, **rule)
+    with pytest.raises(UserError, match="must be off where the search keeps to trees"):
+        check_config(dataclasses.replace(config, decoding=decoding))
+    translator = load_translator(task.run, "best", decoding)
+    with pytest.raises(UserError, match="`parse --unconstrained` takes them"):
+        Parser(translator, load_grammar(task.run, translator.tokenizer))
+    Parser(translator)
+
+
+def test_a_wide_beam_outlives_its_hypotheses(task, translator):
+    wide = dataclasses.replace(task.run.config.decoding, beam_size=21)
+    translator = load_translator(task.run, "best", wide)
+    parser = Parser(translator, load_grammar(task.run, translator.tokenizer))
+    texts = ["the cat sees a dog .", "the .", ".", "a bird"]
+    trees = parser.parse(texts).trees
+    assert [" ".join(tree.words()) for tree in trees] == texts
+
+
+def test_a_sequence_cut_short_is_counted_and_mended(task):
+    decoding = dataclasses.replace(DecodingConfig(), beam_size=1, max_length=4)
+    short = Parser(load_translator(task.run, "best", decoding))
+    parses = short.parse(["the cat sees a dog .", "", "a bird likes the fish ."])
+    assert parses.counts.cut == parses.counts.repaired == 2
+    assert parses.trees[0].words() == ["the", "cat", "sees", "a", "dog", "."]
+
+
+def test_nothing_to_parse_is_no_mistake(parser):
+    assert parser.parse([]).counts == Counts()
+    assert Counts().well_formed == 1
+
+
+def test_counts_of_two_lots_add_up():
+    both = Counts(3, 1, 4, 1) + Counts(1, 1, 5, 0)
+    assert both == Counts(4, 2, 9, 1)
+    assert both.summary() == (
+        "4 sentences; well-formed: 50.0%; repaired: 2, by 9 changes; cut at the length limit: 1"
+    )

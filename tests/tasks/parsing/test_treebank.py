@@ -1,0 +1,137 @@
+"""Trees as parallel text: what is written, what is refused, what is made again."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import DataConfig
+from tf_transformer.errors import UserError
+from tf_transformer.tasks.parsing.treebank import (
+    as_parallel_text,
+    check_treebank,
+    read_pairs,
+    read_treebank,
+    words_of,
+)
+from tf_transformer.tasks.parsing.trees import read_line
+
+WE_WON = "(ROOT (S (NP-SBJ-1 (PRP We)) (VP (VBD won) (NP (-NONE- *))) (. .)))"
+WE_WON_SEQUENCE = "(S (NP PRP )NP (VP VBD )VP . )S"
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    """`treebank(name, text)` is a file of trees."""
+
+    def write(name: str, text: str):
+        path = tmp_path / name
+        path.write_bytes(
+            gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+        )
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["t.ptb", "t.ptb.gz"])
+def test_a_tree_is_its_words_and_its_sequence(treebank, name):
+    assert list(read_pairs(treebank(name, WE_WON))) == [("We won .", WE_WON_SEQUENCE)]
+
+
+def test_a_tree_over_several_lines_is_one_pair(treebank):
+    pairs = read_pairs(treebank("t.ptb", WE_WON.replace(" (", "\n  (") + "\n\n" + WE_WON))
+    assert list(pairs) == [("We won .", WE_WON_SEQUENCE)] * 2
+
+
+def test_a_tree_without_words_keeps_its_place(treebank):
+    pairs = read_pairs(treebank("t.ptb", f"(TOP (NP (-NONE- *)))\n{WE_WON}"))
+    assert [words for words, _ in pairs] == ["", "We won ."]
+
+
+@pytest.mark.parametrize("root", ["ROOT", "TOP", "S1", ""])
+def test_the_root_is_top_whatever_its_name(treebank, root):
+    (tree,) = read_treebank(treebank("t.ptb", f"({root} (S (UH Yes)))"))
+    assert (tree,) == read_line("(TOP (S (UH Yes)))")
+
+
+def test_a_tree_without_a_root_stays_as_it_is(treebank):
+    (tree,) = read_treebank(treebank("t.ptb", "(S (UH Yes))"))
+    assert str(tree) == "(S (UH Yes))"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{WE_WON}\n(TOP (S (UH Yes))", r"t.ptb:2:1: .*never closed"),
+        (f"{WE_WON}\n\n(S (UH Yes)))", r"t.ptb:3:13: .*closes nothing"),
+        ("We won .\n", r"t.ptb:1:1: .*We outside of all brackets"),
+        (" \n", "has no tree. Expected trees in Penn brackets"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_its_place(treebank, text, message):
+    with pytest.raises(UserError, match=message):
+        check_treebank(treebank("t.ptb", text))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match="gone.ptb cannot be read: No such file"):
+        check_treebank(tmp_path / "gone.ptb")
+    data = DataConfig(train=(str(tmp_path / "gone.ptb"),))
+    with pytest.raises(UserError, match="gone.ptb cannot be read: No such file"):
+        as_parallel_text(data, tmp_path / "text")
+
+
+def test_brackets_among_the_words_are_written_as_treebanks_do():
+    assert words_of(" a (b)  c\t( ") == ["a", "-LRB-b-RRB-", "c", "-LRB-"]
+
+
+def test_files_become_parallel_text_each_line_in_its_place(treebank, tmp_path):
+    one, two = treebank("one.ptb", WE_WON), treebank("two.ptb.gz", "(S (UH Yes))\n" * 2)
+    data = DataConfig(train=(str(one), str(two)), valid=(str(two),))
+    text = as_parallel_text(data, tmp_path / "text")
+    assert len(text.train) == 2 and len(text.valid) == 1
+    assert read(text.train[0], "words") == "We won .\n"
+    assert read(text.train[0], "sequences") == f"{WE_WON_SEQUENCE}\n"
+    assert read(text.train[1], "words") == read(text.valid[0], "words") == "Yes\nYes\n"
+    assert read(text.train[1], "sequences") == "(S UH )S\n" * 2
+    assert (text.source, text.target) == ("words", "sequences")
+
+
+def read(prefix: str, language: str) -> str:
+    return Path(f"{prefix}.{language}").read_text("utf-8")
+
+
+def test_text_is_made_again_only_if_its_trees_changed(treebank, tmp_path):
+    path = treebank("t.ptb", WE_WON)
+    data = DataConfig(train=(str(path),), valid=(str(path),))
+    prefix = as_parallel_text(data, tmp_path / "text").train[0]
+    inode = Path(f"{prefix}.words").stat().st_ino
+    as_parallel_text(data, tmp_path / "text")
+    assert Path(f"{prefix}.words").stat().st_ino == inode
+    treebank("t.ptb", "(S (UH Yes))")
+    as_parallel_text(data, tmp_path / "text")
+    assert read(prefix, "words") == "Yes\n"
+
+
+def test_damaged_text_is_written_again_with_a_word(treebank, tmp_path, caplog):
+    path = treebank("t.ptb", WE_WON)
+    data = DataConfig(train=(str(path),), valid=(str(path),))
+    prefix = as_parallel_text(data, tmp_path / "text").train[0]
+    good = read(prefix, "sequences")
+    Path(f"{prefix}.sequences").write_text(good.replace("NP", "VP"))
+    as_parallel_text(data, tmp_path / "text")
+    assert read(prefix, "sequences") == good
+    assert "damaged: written again" in caplog.text
+
+
+def test_text_of_an_earlier_version_is_left_as_it_is(treebank, tmp_path, caplog):
+    path = treebank("t.ptb", WE_WON)
+    data = DataConfig(train=(str(path),), valid=(str(path),))
+    prefix = as_parallel_text(data, tmp_path / "text").train[0]
+    stamp = Path(f"{prefix}.sha256")
+    stamp.write_text(stamp.read_text().splitlines(keepends=True)[0])
+    inode = Path(f"{prefix}.words").stat().st_ino
+    as_parallel_text(data, tmp_path / "text")
+    assert Path(f"{prefix}.words").stat().st_ino == inode
+    assert caplog.messages == []

@@ -1,0 +1,182 @@
+"""The translation task: its data, its batches, its dev score, and what it takes from a run."""
+
+import dataclasses
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU
+
+from tf_transformer.config import PAD_ID, Config
+from tf_transformer.data.tokenizer import train_tokenizer
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.tasks.sequences import build_model, load_translator, resolve_files
+from tf_transformer.tasks.translation.task import TranslationTask, check_config, effective_data
+
+
+def ignore(text: str, done: int) -> None:
+    """Progress that nobody watches."""
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    """A copy of the trained run, to change."""
+    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def task(trained_run) -> TranslationTask:
+    return TranslationTask(Run.open(trained_run.path), ignore)
+
+
+def with_settings(run: Run, **settings: object) -> Run:
+    changes = {name.replace("__", "."): value for name, value in settings.items()}
+    return Run(run.path, run.config.replace(changes))
+
+
+# --- Data --------------------------------------------------------------------------------
+
+
+def test_own_data_is_used_as_it_is(run):
+    assert effective_data(run) == run.config.data
+
+
+def test_without_data_the_built_in_corpus_is_written_into_the_run(tmp_path):
+    data = effective_data(Run.create_or_resume(tmp_path / "run", Config()))
+    sources, targets = resolve_files(data.train, data)
+    assert (data.source, data.target) == ("en", "de")
+    assert all(tmp_path / "run" in path.parents for path in (*sources, *targets))
+    assert len(sources[0].read_text("utf-8").splitlines()) > 10_000
+    check_config(Config(data=data))
+
+
+@pytest.mark.parametrize("missing", ["train", "valid", "source", "target"])
+def test_data_given_in_part_is_refused(run, missing):
+    config = run.config.replace(
+        {f"data.{missing}": "" if missing in ("source", "target") else ()}
+    )
+    with pytest.raises(UserError, match="Own data needs") as error:
+        check_config(config)
+    assert f"--{missing}" not in str(error.value).partition("Received")[2]
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_lines_without_a_translation_are_refused_before_anything_is_trained(
+    run, tmp_path, split
+):
+    (tmp_path / "uneven.en").write_text("one\ntwo\n")
+    (tmp_path / "uneven.de").write_text("eins\n")
+    config = run.config.replace({f"data.{split}": (str(tmp_path / "uneven"),)})
+    with pytest.raises(UserError, match="uneven.en with 2 and .*uneven.de with 1"):
+        check_config(config)
+
+
+def test_what_is_tokenised_is_not_tokenised_again(run):
+    calls: list[str] = []
+    TranslationTask(run, lambda text, done: calls.append(text))
+    assert calls == []
+
+
+def test_other_filters_tokenise_again(run):
+    calls: list[tuple[str, int]] = []
+    shorter = with_settings(run, data__max_length=24)
+    task = TranslationTask(shorter, lambda text, done: calls.append((text, done)))
+    assert calls == [("tokenising train", 300), ("tokenising valid", 40)]
+    assert max(task.train.source_lengths.max(), task.train.target_lengths.max()) <= 24
+    assert "longer than 24 tokens" in task.describe()
+
+
+def test_changed_text_is_tokenised_again(run, tmp_path):
+    for language in ("en", "de"):
+        text = "".join(f"{number} euros.\n" for number in range(9))
+        (tmp_path / f"text.{language}").write_text(text)
+    prefix = (str(tmp_path / "text"),)
+    other = with_settings(run, data__train=prefix, data__valid=prefix)
+    assert len(TranslationTask(other, ignore).train) == 9
+    with (tmp_path / "text.en").open("a") as file:
+        file.write("Ten euros.\n")
+    with (tmp_path / "text.de").open("a") as file:
+        file.write("Zehn Euro.\n")
+    assert len(TranslationTask(other, ignore).train) == 10
+
+
+def test_the_description_accounts_for_every_pair(task):
+    lines = task.describe().splitlines()
+    assert lines[0] == "train: 300 pairs read, 300 kept"
+    assert lines[1] == "valid: 40 pairs read, 40 kept"
+    assert any(line.startswith("padding: ") for line in lines)
+
+
+def rows(labels: np.ndarray) -> list[tuple[int, ...]]:
+    """Its sentences, without padding; empty rows are none."""
+    found = (tuple(row[row != PAD_ID].tolist()) for row in labels)
+    return [row for row in found if row]
+
+
+def test_validation_sees_every_dev_pair_once(task, trained_run):
+    dataset = task.validation_data()
+    labels = [row for _, batch in dataset.as_numpy_iterator() for row in rows(batch)]
+    expected = [tuple(task.valid.target(index).tolist()) for index in range(len(task.valid))]
+    assert Counter(labels) == Counter(expected)
+    assert len(labels) == 40
+    assert int(dataset.cardinality()) == task.valid_plan.steps_per_epoch
+
+
+def test_training_data_from_a_step_is_the_rest_of_the_whole(task):
+    steps = task.plan.steps_per_epoch + 2  # into the second epoch
+    whole = task.training_data(0).take(steps + 3).as_numpy_iterator()
+    rest = task.training_data(steps).take(3).as_numpy_iterator()
+    for (inputs, labels), (same_inputs, same_labels) in zip(
+        list(whole)[steps:], rest, strict=True
+    ):
+        np.testing.assert_array_equal(labels, same_labels)
+        for name in ("source", "target"):
+            np.testing.assert_array_equal(inputs[name], same_inputs[name])
+
+
+# --- Dev score ---------------------------------------------------------------------------
+
+
+def test_the_dev_score_is_that_of_the_checkpoint(task, trained_run):
+    model = build_model(task.run.config)
+    load_weights(task.run.checkpoints.best, model)
+    result = task.evaluator(model)()
+    references = trained_run.lines("dev.de")
+    translator = load_translator(task.run, "best", task.run.config.decoding)
+    texts = [found[0].text for found in translator.translate(trained_run.lines("dev.en"))]
+    assert result.score.value == BLEU().corpus_score(texts, [references]).score
+    assert result.exact == np.mean([t == r for t, r in zip(texts, references, strict=True)])
+    assert [dataclasses.astuple(sample) for sample in result.samples] == list(
+        zip(trained_run.lines("dev.en")[:5], references, texts, strict=False)
+    )
+
+
+def test_the_dev_score_follows_the_weights(task):
+    model = build_model(task.run.config)
+    evaluate = task.evaluator(model)
+    untrained = evaluate().score.value
+    load_weights(task.run.checkpoints.best, model)
+    assert evaluate().score.value > untrained + 20
+
+
+def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):
+    """Its config.json names no rule and it has no checksums; its tokenizer.model has a rule."""
+    (run.path / "checksums.json").unlink()
+    asked, record = run.config, json.loads((run.path / "config.json").read_text())
+    del record["data"]["normalization"], record["data"]["character_coverage"]
+    (run.path / "config.json").write_text(json.dumps(record))
+    lines = trained_run.lines("train.en") + trained_run.lines("train.de")
+    options = {"vocab_size": 600, "kind": "bpe", "normalization": "nmt_nfkc"}
+    train_tokenizer(lines, run.tokenizer, **options)
+    before = run.tokenizer.read_bytes()
+    resumed = Run.create_or_resume(run.path, asked)
+    assert resumed.checkpoints.state_steps()  # the state is there still
+    task = TranslationTask(resumed, ignore)
+    assert task.tokenizer.detokenize(task.tokenizer.tokenize(["x²"])).numpy() == [b"x2"]
+    with pytest.raises(UserError, match="data.normalization was None, now 'identity'"):
+        Run.create_or_resume(run.path, asked.replace({"data.normalization": "identity"}))
+    assert run.tokenizer.read_bytes() == before

@@ -1,0 +1,1 @@
+"""Checks of data, tokenizer and settings before hours of training are spent."""

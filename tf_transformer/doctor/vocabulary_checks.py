@@ -1,0 +1,215 @@
+"""The tokenizer against the model and the text, and what tokenising left of the text.
+
+Checks return what those of `doctor.line_checks` do.
+"""
+
+import difflib
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, UNK_ID
+from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.doctor.findings import Count, Finding, judge, percent
+from tf_transformer.doctor.survey import Pair, Survey
+
+REWRITTEN = 0.001
+UNKNOWN = 0.02
+UNUSED = 0.25
+DROPPED = 0.05
+
+LINES = 5_000  # of each side that are tokenised to look for unknown characters
+SHOWN = 8  # unknown characters in a message
+EXAMPLES, COMPARED = 3, 100  # rewritings in a message; lines of a side that they are taken from
+
+
+def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
+    """The tokenizer's pieces against `model.vocab_size`."""
+    check, pieces = "vocabulary", tokenizer.vocab_size
+    if pieces > vocab_size:
+        text = (
+            f"the tokenizer has {pieces:,} pieces, the model only {vocab_size:,}: training "
+            f"fails at the first piece beyond. Use --set model.vocab_size={pieces}."
+        )
+    elif pieces < vocab_size:
+        text = (
+            f"the tokenizer has {pieces:,} pieces, the model {vocab_size:,}: the rest costs "
+            f"memory and time for nothing. Use --set model.vocab_size={pieces}."
+        )
+    else:
+        return [Finding(check, f"{pieces:,} pieces, as the model has")]
+    return [Finding(check, text, warning=True)]
+
+
+def check_unknown(
+    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
+) -> list[Finding]:
+    """Lines with characters that the tokenizer spells as <unk>, or byte by byte.
+
+    Args:
+        tokenizer: of the run.
+        surveys: of its text.
+        sides: those that the tokenizer is for; the labels of sentences are no text.
+    """
+    unknown = _spelling_ids(tokenizer)
+    counts, characters = [], set()
+    for survey in surveys:
+        sample = _some(survey)
+        for side in sides:
+            lines = [pair[SIDES.index(side)] for pair in sample]
+            bad = np.flatnonzero(_has_unknown(tokenizer, lines, unknown))
+            counts.append(_count(survey, side, sample, bad))
+            characters.update(*(lines[row] for row in bad))
+    shown = _unknown_characters(tokenizer, sorted(characters), unknown)
+    what = (
+        f"have characters that the tokenizer does not know ({shown}). The model sees <unk> or "
+        "single bytes: train the tokenizer on text that has them, with a larger "
+        "data.character_coverage if it is below 1, or clean the text."
+    )
+    return judge("unknown characters", counts, UNKNOWN, what)
+
+
+def check_round_trip(
+    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
+) -> list[Finding]:
+    """Lines that change when they are tokenised and put together again.
+
+    The arguments are those of `check_unknown`. Blanks at the ends and runs of them do not
+    count: every rule reduces a run to one.
+    """
+    counts, rewritings = [], Counter()
+    for survey in surveys:
+        sample = _some(survey)
+        for side in sides:
+            lines = [_single_blanks(pair[SIDES.index(side)]) for pair in sample]
+            ids = tokenizer.tokenize(tf.constant(lines, tf.string))
+            after = [line.decode("utf-8") for line in tokenizer.detokenize(ids).numpy()]
+            bad = [row for row, line in enumerate(lines) if line != after[row]]
+            counts.append(_count(survey, side, sample, bad))
+            for row in bad[:COMPARED]:
+                rewritings.update(_rewritings(lines[row], after[row]))
+    shown = ", ".join(
+        f"{_visible(old)} becomes {_visible(new)}"
+        for (old, new), _ in rewritings.most_common(EXAMPLES)
+    )
+    what = (
+        f"are rewritten by the tokenizer ({shown}). The model never writes such a line as it "
+        "is: train a tokenizer with data.normalization=identity."
+    )
+    return judge("round trip", counts, REWRITTEN, what)
+
+
+def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
+    """Pieces that the training text never uses: their embeddings stay as they were drawn."""
+    counts = train.piece_counts(tokenizer.vocab_size)
+    counts[_spelling_ids(tokenizer)] = 1  # there for what the text lacks
+    counts[: EOS_ID + 1] = 1
+    unused = np.flatnonzero(counts == 0)
+    pieces = [
+        piece.decode() for piece in tokenizer.pieces(tf.constant(unused, tf.int32)).numpy()
+    ]
+    count = Count(len(unused), tokenizer.vocab_size, "pieces")
+    what = (
+        f"never occur in train, such as {' '.join(pieces[:SHOWN])}. The tokenizer was made for "
+        "other text, or is too large for this: train another, or lower model.vocab_size."
+    )
+    return judge("unused pieces", [count], UNUSED, what)
+
+
+def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
+    """What tokenising dropped, and the lengths that it left."""
+    found, kept = [], []
+    for name, corpus in corpora.items():
+        report = corpus.report
+        dropped = (report.read - report.kept) / report.read
+        if dropped > DROPPED:
+            text = (
+                f"{percent(dropped)} of {name} is not used: {report.summary()}. Split long "
+                "lines into sentences, or set data.max_length and data.max_ratio."
+            )
+            found.append(Finding("filters", text, warning=True))
+        longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
+        usual = int(np.percentile(longer, 99))
+        kept.append(f"{percent(dropped)} of {name} dropped, 99% of the rest up to {usual} "
+                    f"tokens long, the longest {longer.max()}")  # fmt: skip
+    return found or [Finding("filters", "; ".join(kept))]
+
+
+def _some(survey: Survey) -> list[Pair]:
+    """`LINES` pairs or a few more, evenly spread; all if there are fewer."""
+    return survey.sample[:: max(1, len(survey.sample) // LINES)]
+
+
+def _count(survey: Survey, side: str, sample: Sequence[Pair], bad: Sequence[int]) -> Count:
+    """The rows `bad` of a sample, and the place of the first."""
+    first = survey.place(sample[bad[0]].index, side) if len(bad) else ""
+    return Count(len(bad), len(sample), f"{side} lines of {survey.name}", first)
+
+
+def _single_blanks(line: str) -> str:
+    return " ".join(word for word in line.split(" ") if word)
+
+
+def _rewritings(before: str, after: str) -> set[tuple[str, str]]:
+    """The parts of `before` that differ in `after`, each with its replacement."""
+    changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return {(before[a:b], after[c:d]) for kind, a, b, c, d in changes if kind != "equal"}
+
+
+def _visible(text: str) -> str:
+    """A few characters in quotation marks, or as code points if one does not show by itself."""
+    if not text:
+        return "nothing"
+    text = text[:SHOWN]
+    if text == " ":
+        return "a blank"
+    shown = [_shown(character) for character in text]
+    return f"'{text}'" if "".join(shown) == text else " ".join(map(_code_point, text))
+
+
+def _shown(character: str) -> str:
+    """The character, or its code point if it does not show by itself."""
+    by_itself = character.isprintable() and not unicodedata.combining(character)
+    return character if by_itself else _code_point(character)
+
+
+def _code_point(character: str) -> str:
+    return f"U+{ord(character):04X}"
+
+
+def _spelling_ids(tokenizer: Tokenizer) -> np.ndarray:
+    """The ids of <unk> and of the pieces that are single bytes, such as <0xE4>."""
+    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+    is_byte = [piece.startswith(b"<0x") and piece.endswith(b">") for piece in pieces]
+    return np.append(np.flatnonzero(is_byte), UNK_ID)
+
+
+def _has_unknown(tokenizer: Tokenizer, lines: Sequence[str], unknown: np.ndarray) -> np.ndarray:
+    """Which lines have a piece of `unknown`: boolean [lines]."""
+    ids = tokenizer.tokenize(tf.constant(lines, tf.string))
+    hits = np.isin(ids.values.numpy(), unknown).astype(np.int64)
+    ends = np.cumsum(np.append(0, hits))[ids.row_splits.numpy()]
+    return np.diff(ends) > 0
+
+
+def _known_character(tokenizer: Tokenizer) -> str:
+    """Returns a letter or digit that is a piece of its own; empty if there is none."""
+    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+    texts = (piece.decode("utf-8") for piece in pieces)
+    return next((text for text in texts if len(text) == 1 and text.isalnum()), "")
+
+
+def _unknown_characters(
+    tokenizer: Tokenizer, characters: Sequence[str], unknown: np.ndarray
+) -> str:
+    if not characters:
+        return ""
+    known = _known_character(tokenizer)  # beside it also what does not show is no blank text
+    is_unknown = _has_unknown(tokenizer, [known + one for one in characters], unknown)
+    found = [characters[row] for row in np.flatnonzero(is_unknown)]
+    return " ".join(map(_shown, found[:SHOWN])) + (" ..." if len(found) > SHOWN else "")

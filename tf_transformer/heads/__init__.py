@@ -1,1 +1,0 @@
-"""Which heads of attention a trained model needs: masking, importance, pruning."""

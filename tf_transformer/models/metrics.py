@@ -1,0 +1,85 @@
+"""Metrics over real tokens: perplexity without label smoothing, and token accuracy."""
+
+import keras
+from keras import ops
+
+from tf_transformer.models.losses import softmax_statistics, token_weights
+
+
+def full_precision(dtype=None) -> str:
+    """`dtype`, by default `floatx`, or float32 if that is less: float16 ends at 65,504 tokens,
+    and bfloat16 does not count beyond 256."""
+    return keras.backend.result_type(dtype or keras.config.floatx(), "float32")
+
+
+class TokenMean(keras.metrics.Metric):
+    """The mean of a value per token over all real tokens seen since the last reset.
+
+    Args:
+        first_label: the label that column 0 of the logits stands for, see
+            `LabelSmoothedCrossEntropy`.
+    """
+
+    def __init__(self, name: str, first_label: int = 0, dtype=None, **kwargs):
+        super().__init__(name=name, dtype=full_precision(dtype), **kwargs)
+        self.first_label = first_label
+        self.total = self.add_weight(name="total", initializer="zeros", dtype=self.dtype)
+        self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        weights = token_weights(y_true, sample_weight)
+        values = self.token_values(y_true, ops.cast(y_pred, "float32"))
+        self.total.assign_add(ops.sum(values * weights))
+        self.count.assign_add(ops.sum(weights))
+
+    def token_values(self, labels, logits):
+        """[B, T] and [B, T, V] -> [B, T]."""
+        raise NotImplementedError
+
+    def result(self):
+        return self.total / ops.maximum(self.count, 1.0)
+
+    def get_config(self):
+        return super().get_config() | {"first_label": self.first_label}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Perplexity(TokenMean):
+    """exp of the mean negative log-likelihood per token, never smoothed (Table 3)."""
+
+    def __init__(self, name: str = "perplexity", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def token_values(self, labels, logits):
+        _, log_sum, _, label_logits = softmax_statistics(labels, logits, self.first_label)
+        return log_sum - label_logits
+
+    def result(self):
+        return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenAccuracy(TokenMean):
+    """The share of real tokens whose label has the highest logit."""
+
+    def __init__(self, name: str = "accuracy", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def token_values(self, labels, logits):
+        # The loss has the maximum and the label's logit already; an argmax would be new work.
+        _, _, maximum, label_logits = softmax_statistics(labels, logits, self.first_label)
+        return ops.cast(label_logits >= maximum, "float32")
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenCount(TokenMean):
+    """The number of real target tokens."""
+
+    def __init__(self, name: str = "tokens", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def token_values(self, labels, logits):
+        return ops.ones_like(labels, "float32")
+
+    def result(self):
+        return self.total + 0.0

@@ -1,0 +1,275 @@
+"""Checkpoints: .npz files, weights for decoding and states that training goes on from.
+
+A file of weights holds them under their Keras paths ("model/..."), beside the score that chose
+it ("best/..."). A state holds besides the optimizer's variables ("optimizer/..."), the dropout
+seeds ("seed/..."), which no Keras writer saves, and the trainer's own progress, such as the
+position in the data ("progress/..."). Zip's own checksums tell a damaged file from a good one.
+"""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.run.npz import (
+    Arrays,
+    is_valid,
+    read_arrays,
+    require_numbers,
+    require_shapes,
+    write_arrays,
+)
+
+if TYPE_CHECKING:  # commands look into a run directory before they wait for TensorFlow
+    import keras
+
+logger = logging.getLogger(__name__)
+
+
+_DEV_SET = "dev_set"  # in a file of best weights
+
+
+def save_weights(path: Path, model: "keras.Model") -> None:
+    """Writes the model's weights; `path` appears whole or not at all."""
+    write_arrays(path, _values(_model_variables(model)))
+
+
+def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
+    """Writes all that a compiled model needs to go on training exactly, and `progress`.
+
+    Raises:
+        UserError: if a weight is not finite, for there would be no going on from there.
+    """
+    weights = _values(_model_variables(model))
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise UserError(
+                f"{name} is not finite. The state before is intact: go on from it with a "
+                "smaller training.learning_rate_scale, a longer training.warmup_steps or "
+                "training.clip_norm=1."
+            )
+    named = {f"progress/{name}": value for name, value in progress.items()}
+    write_arrays(path, weights | _values(_training_variables(model)) | named)
+
+
+def restore_state(path: Path, model: "keras.Model") -> Arrays:
+    """Restores a state into a compiled model of the same configuration.
+
+    Returns:
+        What was given as `progress`.
+    """
+    if not model.optimizer.built:  # a second time would replace the state of a loss scale
+        model.optimizer.build(model.trainable_variables)
+    arrays = read_arrays(path)
+    progress = {name: arrays.pop(name) for name in list(arrays) if name.startswith("progress/")}
+    _assign(path, arrays, _model_variables(model) | _training_variables(model))
+    return {name.removeprefix("progress/"): value for name, value in progress.items()}
+
+
+def read_progress(path: Path) -> Arrays:
+    """What was given to `save_state` as `progress`."""
+    arrays = read_arrays(path, prefix="progress/")
+    return {name.removeprefix("progress/"): value for name, value in arrays.items()}
+
+
+def load_weights(path: Path, model: "keras.Model") -> None:
+    """Loads the model's weights only, for decoding."""
+    _assign(path, read_arrays(path, prefix="model/"), _model_variables(model))
+
+
+def load_layers(path: Path, model: "keras.Model", layers: Mapping[str, str]) -> None:
+    """Loads the weights of some of the model's layers only.
+
+    Args:
+        path: of a checkpoint, perhaps of another model.
+        model: which has the layers.
+        layers: what each of them is called in the checkpoint, by its name in the model.
+
+    Raises:
+        UserError: if the checkpoint lacks one of the weights, or has it in another shape.
+    """
+    stored, arrays = read_arrays(path, prefix="model/"), {}
+    variables = {
+        name: variable
+        for name, variable in _model_variables(model).items()
+        if name.split("/")[1] in layers
+    }
+    for name in variables:
+        _, layer, rest = name.split("/", maxsplit=2)
+        if (there := f"model/{layers[layer]}/{rest}") in stored:
+            arrays[name] = stored[there]
+    _assign(path, arrays, variables)
+
+
+def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
+    """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
+
+    Returns:
+        How many there were: a damaged one is named and left out.
+
+    Raises:
+        UserError: if none is good.
+    """
+    good = [path for path in paths if is_valid(path)]
+    for path in paths:
+        if path not in good:
+            logger.warning("%s is damaged: left out of the average", path)
+    if not good:
+        raise UserError(f"There is no good checkpoint to average among {len(paths)}.")
+    totals: Arrays = {}
+    for path in good:
+        arrays = read_arrays(path, prefix="model/")
+        require_numbers(path, arrays)
+        require_shapes(path, arrays, {name: v.shape for name, v in (totals or arrays).items()})
+        for name, value in arrays.items():
+            totals[name] = totals.get(name, 0) + value.astype(np.float64) / len(good)
+    write_arrays(output, {name: value.astype(np.float32) for name, value in totals.items()})
+    return len(good)
+
+
+def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
+    """Copies weights to be the best, with the scores that made them so and on which dev set."""
+    marks: Arrays = {f"best/{name}": np.float64(score) for name, score in scores.items()}
+    write_arrays(
+        best, read_arrays(source, prefix="model/") | marks | {_DEV_SET: np.array(dev_set)}
+    )
+
+
+def best_scores(best: Path) -> dict[str, float]:
+    """The scores beside the best weights; none if there are no good ones."""
+    if not is_valid(best):
+        return {}
+    marks = read_arrays(best, prefix="best/")
+    return {
+        name.removeprefix("best/"): float(value)
+        for name, value in marks.items()
+        if not value.shape and value.dtype.kind == "f"
+    }
+
+
+def best_dev_set(best: Path) -> str | None:
+    """The dev set of these scores; None if the file does not tell."""
+    mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
+    return None if mark is None else str(mark)
+
+
+class CheckpointFolder:
+    """The checkpoints of one run.
+
+    step-00001500.npz and so on, best.npz and average.npz are weights; state-00001500.npz and
+    the one before it are what training goes on from.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.best = path / "best.npz"
+        self.average = path / "average.npz"
+
+    def step_path(self, step: int) -> Path:
+        return self.path / f"step-{step:08d}.npz"
+
+    def find(self, which: str) -> Path:
+        """The file of "best", "average", "last" or a step; UserError if there is none."""
+        steps = self.steps()
+        paths = {"best": self.best, "average": self.average}
+        paths |= {str(step): self.step_path(step) for step in steps}
+        if steps:
+            paths["last"] = self.step_path(steps[-1])
+        there = [name for name, path in paths.items() if path.exists()]
+        if which not in there:
+            found = f"There are: {', '.join(there)}" if there else "There is none yet"
+            raise UserError(f"{self.path} has no checkpoint {quoted(which)}. {found}.")
+        return paths[which]
+
+    def steps(self) -> list[int]:
+        """Steps of which there are weights, in order."""
+        return self._steps_of("step")
+
+    def last(self, count: int) -> list[Path]:
+        """The newest `count` checkpoints, oldest first."""
+        return [self.step_path(step) for step in self.steps()[-count:]]
+
+    def rotate(self, keep: int) -> None:
+        """Deletes all but the newest `keep` weights and two states."""
+        for step in self.steps()[:-keep]:
+            self.step_path(step).unlink()
+        for step in self.state_steps()[:-2]:
+            self.state_path(step).unlink()
+
+    def clear(self, latest: Path | None) -> None:
+        """Deletes half-written files, and damaged states, which would pass for newer ones."""
+        for path in (*self.path.glob(".*.npz.*.tmp"), *self.path.glob("state-*.npz")):
+            if path.suffix == ".tmp" or (latest and path.name > latest.name):
+                path.unlink()
+
+    def state_path(self, step: int) -> Path:
+        return self.path / f"state-{step:08d}.npz"
+
+    def resume_step(self) -> int:
+        """The step that training goes on from, by the newest good state; 0 without a state."""
+        steps = self.state_steps()[::-1]
+        good = (step for step in steps if is_valid(self.state_path(step)))
+        return next(good, steps[0] if steps else 0)
+
+    def require_state_beside_best(self) -> None:
+        """UserError if there are weights that training would begin anew, and replace."""
+        if self.best.exists() and not self.state_steps():
+            raise UserError(
+                f"{self.best} has weights, but there is no state-*.npz to go on from: training "
+                "would begin anew and replace them. Give another --output."
+            )
+
+    def state_steps(self) -> list[int]:
+        """Steps of which there is a state, in order."""
+        return self._steps_of("state")
+
+    def latest_state(self) -> Path | None:
+        """The newest state whose checksums hold; None if there is no state.
+
+        Names those that are damaged.
+
+        Raises:
+            UserError: if all are.
+        """
+        steps = self.state_steps()
+        for step in reversed(steps):
+            if is_valid(self.state_path(step)):
+                return self.state_path(step)
+            logger.warning("checkpoint of step %s is damaged: not used", f"{step:,}")
+        if steps:
+            raise UserError(
+                f"All {len(steps)} states in {self.path} are damaged. Delete them to train "
+                "from the beginning, or give another --output."
+            )
+        return None
+
+    def _steps_of(self, kind: str) -> list[int]:
+        names = (re.fullmatch(rf"{kind}-(\d+)\.npz", file.name) for file in self.path.glob("*"))
+        return sorted(int(name[1]) for name in names if name)
+
+
+def _model_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
+    return {f"model/{v.path}": v for v in model.trainable_variables}
+
+
+def _training_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
+    variables = {f"optimizer/{v.path}": v for v in model.optimizer.variables}
+    seeds = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+    # The paths of seeds carry a counter of the process: their order is what is stable.
+    return variables | {f"seed/{i:04d}": seed for i, seed in enumerate(seeds)}
+
+
+def _values(variables: dict[str, "keras.Variable"]) -> Arrays:
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
+def _assign(path: Path, arrays: Arrays, variables: dict[str, "keras.Variable"]) -> None:
+    """Assigns all or none; UserError unless names and shapes are the same."""
+    require_shapes(path, arrays, {name: tuple(v.shape) for name, v in variables.items()})
+    require_numbers(path, arrays)
+    for name, variable in variables.items():
+        variable.assign(arrays[name])

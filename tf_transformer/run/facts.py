@@ -1,0 +1,81 @@
+"""Facts of a run that every card tells: its data files, its best score, contents by hash."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.data.corpus import count_lines, resolve_prefixes
+from tf_transformer.data.texts import ROLES, Role, Text
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.files import sha256
+from tf_transformer.run.evaluations import comparable, score_of
+from tf_transformer.run.run import Run
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of the run's text as it is now.
+
+    Attributes:
+        role: what it is for.
+        path: of the file, or what was looked for if it is not there.
+        sha256: of its content; None if it is not there.
+        changed: whether that is not what the run's last training session has seen.
+    """
+
+    role: Role
+    path: str
+    sha256: str | None
+    changed: bool = False
+
+    def lines(self) -> int | None:
+        """How many there are; None if the file is not there."""
+        return None if self.sha256 is None else count_lines(Path(self.path))
+
+
+def data_files(run: Run) -> list[DataFile]:
+    """The files of text that the run's configuration names; none for the built-in corpus.
+
+    Data without languages are files themselves, not prefixes of two.
+    """
+    data = run.config.data
+    languages = [each for each in (data.source, data.target) if each] or [None]
+    prefixes = {role: getattr(data, role) for role in ROLES}
+    return [
+        _data_file(role, prefix, language, run.checksums.texts(role))
+        for role in ROLES
+        for prefix in prefixes[role]
+        for language in languages
+    ]
+
+
+def _data_file(
+    role: Role, prefix: str, language: str | None, known: list[Text] | None
+) -> DataFile:
+    try:
+        (file,) = resolve_prefixes((prefix,), language) if language else (Path(prefix),)
+        seen = {text.sha256 for text in known or ()}
+        changed = bool(seen) and Text.of(file, known).sha256 not in seen
+        return DataFile(role, str(file), sha256(file), changed)
+    except (UserError, OSError):
+        return DataFile(role, f"{prefix}.{language}" if language else prefix, None)
+
+
+def with_signature(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of metrics with the signature of its BLEU, if it has one."""
+    if "valid_bleu" not in record:
+        return record
+    return record | {"bleu_signature": bleu(["a"], ["a"]).signature}
+
+
+def best_record(run: Run) -> dict[str, Any] | None:
+    """The run's evaluation with the best `training.best_by`; None without an evaluation.
+
+    Only those on the dev set of the last one compare.
+    """
+    best_by = run.config.training.best_by
+    history = comparable(run.history())
+    if not history:
+        return None
+    return with_signature(max(history, key=lambda record: score_of(record, best_by)))

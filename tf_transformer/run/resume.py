@@ -1,0 +1,92 @@
+"""The beginning of a training session: the text of a run is still what it was trained on."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tf_transformer.config import Config
+from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
+from tf_transformer.errors import UserError
+from tf_transformer.run.run import Run
+
+logger = logging.getLogger(__name__)
+
+NAMES = {"train": "training text", "valid": "dev text"}
+
+Texts = Mapping[Role, Sequence[Text]]
+Known = Mapping[Role, Sequence[Text] | None]  # None without a record
+
+
+def open_for_training(path: Path, config: Config, accept_new_data: bool = False) -> Run:
+    """`Run.create_or_resume`, which also compares the content of the text with that before.
+
+    Text that has moved is accepted. Other dev text is announced, and the scores of the old no
+    longer choose the best weights. A run without a record of its text takes it as it is.
+
+    Args:
+        path: of the run directory.
+        config: of this session.
+        accept_new_data: whether to go on with other training text.
+
+    Raises:
+        UserError: if the training text has changed and is not accepted, a file cannot be read,
+            or as `Run.create_or_resume` has it.
+    """
+    before = Run.open(path) if (path / "config.json").exists() else None
+    known = {role: before.checksums.texts(role) if before else None for role in ROLES}
+    texts = {role: _hashed(config, role, known[role] or ()) for role in ROLES}
+    changed = [
+        role
+        for role in ROLES
+        if known[role] is not None and identity(known[role]) != identity(texts[role])
+    ]
+    begun = before is not None and bool(before.checkpoints.state_steps())
+    if begun and "train" in changed and not accept_new_data:
+        raise _other_text(path, known["train"], texts["train"])
+    run = Run.create_or_resume(path, config, _remarks(known, changed, accept_new_data))
+    _take_over(run, known, texts, changed, begun)
+    run.checksums.keep_texts(texts)
+    run.checksums.keep(*(file for file in run.own_files() if not run.checksums.knows(file)))
+    return run
+
+
+def _hashed(config: Config, role: Role, known: Sequence[Text]) -> list[Text]:
+    return [Text.of(file, known) for file in text_files(config.data, role)]
+
+
+def _remarks(known: Known, changed: Sequence[Role], accept_new_data: bool) -> dict[str, str]:
+    """Which settings of text may change, as `Run.create_or_resume` takes them."""
+    remarks = {}
+    for role in ROLES:
+        if known[role] is not None:
+            remarks[f"data.{role}"] = "other text" if role in changed else "the same text"
+        elif accept_new_data:
+            remarks[f"data.{role}"] = "the run has no record of its text to compare"
+    return remarks
+
+
+def _other_text(path: Path, known: Sequence[Text], texts: Sequence[Text]) -> UserError:
+    hashes = [text.sha256 for text in known]
+    number = next(
+        (i for i, text in enumerate(texts) if text.sha256 not in hashes[i : i + 1]), None
+    )
+    named = f"{texts[number].path} is" if number is not None else "The training files are"
+    return UserError(
+        f"{named} not the text that {path} was trained on: its content has changed. Restore "
+        "it, give --accept-new-data to go on with it all the same, or another --output."
+    )
+
+
+def _take_over(
+    run: Run, known: Known, texts: Texts, changed: Sequence[Role], begun: bool
+) -> None:
+    """Announces and records the text that has changed, and what follows from that."""
+    if not begun and "train" in changed:
+        logger.warning("the training text has changed: a tokenizer is trained on it")
+        run.discard_tokenizer()
+    for role in changed if begun else ():
+        run.record_change(NAMES[role], identity(known[role]), identity(texts[role]))
+    if begun and "valid" in changed:
+        logger.warning("scores on the old dev text do not choose the best weights any more")
+        old = {"dev_set": identity(known["valid"])}
+        run.write_history([old | record for record in run.history()])

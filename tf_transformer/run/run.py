@@ -1,0 +1,296 @@
+"""The run directory: configuration, tokenizer, checkpoints, logs, versions, metrics."""
+
+import json
+import logging
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from tf_transformer.config import Config
+from tf_transformer.errors import UserError
+from tf_transformer.files import LOCK_FILE, parse_json, write_text
+from tf_transformer.run.checkpoints import CheckpointFolder
+from tf_transformer.run.checksums import Checksums
+from tf_transformer.run.records import read_changes, read_history, write_lines
+
+logger = logging.getLogger(__name__)
+
+# What may change between two sessions of one run: nothing that defines its model, its loss or
+# the state of its optimizer.
+_CHANGEABLE = (
+    "preset",
+    "decoding.",
+    "training.steps",
+    "training.batch_tokens",
+    "training.max_tokens_per_device",
+    "training.learning_rate_scale",
+    "training.warmup_steps",
+    "training.clip_norm",
+    "training.evaluate_every",
+    "training.keep_last",
+    "training.average_last",
+    "training.patience",
+    "training.save_minutes",
+    "training.deterministic",
+)
+
+_PACKAGES = (
+    "tf-transformer",
+    "tensorflow",
+    "keras",
+    "keras-nlp",
+    "tensorflow-text",
+    "sentencepiece",
+    "sacrebleu",
+    "numpy",
+)
+
+
+class Run:
+    """All that is needed to translate, export or go on training, in one folder."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+        self.tokenizer = path / "tokenizer.model"
+        self.label_file = path / "labels.json"
+        self.lexicon = path / "lexicon.json"
+        self.lengths = path / "lengths.json"
+        self.shortlist = path / "shortlist.npz"
+        self.data = path / "data"
+        self.logs = path / "logs"
+        self.metrics = path / "metrics.jsonl"
+        self.change_log = path / "changes.jsonl"
+        self.checksums = Checksums(path / "checksums.json")
+        self.checkpoints = CheckpointFolder(path / "checkpoints")
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """A run that exists; UserError if the folder holds none."""
+        file = Path(path) / "config.json"
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise UserError(
+                f"{path} is not a run directory: it has no readable config.json. "
+                "Expected a folder that train.py wrote (its --output)."
+            ) from None
+        return cls(Path(path), Config.from_json(text))
+
+    @classmethod
+    def create_or_resume(
+        cls, path: Path | str, config: Config, may_change: Mapping[str, str] | None = None
+    ) -> Self:
+        """A new run, or the one in `path` if its configuration agrees.
+
+        A run without a checkpoint has nothing to lose: a corrected configuration replaces its.
+        A setting that may change between sessions and does is announced, and recorded in
+        changes.jsonl.
+
+        Args:
+            path: of the run directory.
+            config: of this session.
+            may_change: settings that may change this time beside those that always may, each
+                with a remark for its announcement.
+
+        Raises:
+            UserError: if `path` holds a run with another configuration, weights without a state
+                to go on from, or other files.
+        """
+        path = Path(path)
+        if (path / "config.json").exists():
+            before = cls.open(path)
+            before.checkpoints.require_state_beside_best()
+            allowed = dict(may_change or {})
+            changes = _changes(before.config, before._with_own_tokenizer(config), allowed)
+            if changes and before.checkpoints.state_steps():
+                raise UserError(
+                    f"{path} holds a run of another configuration: {'; '.join(changes)}. "
+                    "Give the same settings to go on, or another --output."
+                )
+            if changes:
+                before.discard_tokenizer()
+            before._record_changed_settings(config, allowed)
+        elif holds_other_files(path):
+            raise UserError(
+                f"{path} exists and is not a run directory. Give --output a new folder."
+            )
+        write_text(path / "config.json", config.to_json())
+        write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
+        return cls(path, config)
+
+    def _with_own_tokenizer(self, config: Config) -> Config:
+        """`config`, with this run's path of a tokenizer if its file is a copy of this run's.
+
+        A run has a copy of the tokenizer that it was given: the path of that is no matter.
+        """
+        before, given = self.config.data.tokenizer, config.data.tokenizer
+        if not (before and given):
+            return config
+        try:
+            same = Path(given).read_bytes() == self.tokenizer.read_bytes()
+        except OSError:
+            return config
+        return config.replace({"data.tokenizer": before}) if same else config
+
+    def discard_tokenizer(self) -> None:
+        """Deletes the tokenizer, for another one to be trained."""
+        self.tokenizer.unlink(missing_ok=True)
+        self.checksums.forget(*self.tokenizer_files())
+
+    def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
+        """Records each setting of `config` that is another than before, if training began."""
+        before, now = self.config.flat(), config.flat()
+        del now["training.max_tokens_per_device"]  # the trainer says which size it keeps
+        for name in now:
+            if before[name] != now[name] and self.checkpoints.state_steps():
+                self.record_change(name, before[name], now[name], remarks.get(name, ""))
+
+    def record_change(self, what: str, before: object, now: object, remark: str = "") -> None:
+        """Announces a change between two sessions and adds it to changes.jsonl."""
+        step = self.checkpoints.resume_step()
+        remark = f" ({remark})" if remark else ""
+        logger.warning(
+            "from step %s on %s is %s, was %s%s", f"{step:,}", what, now, before, remark
+        )
+        change = {"step": step, "what": what, "from": before, "to": now}
+        recorded = self.changes()
+        latest = [each for each in recorded if each["what"] == what][-1:]
+        if any(parse_json(json.dumps(change)).items() <= each.items() for each in latest):
+            return  # by a session that ended before it wrote config.json
+        change["time"] = datetime.now(UTC).isoformat(timespec="seconds")
+        write_lines(self.change_log, [*recorded, change])
+
+    def changes(self) -> list[dict[str, Any]]:
+        """What changed between sessions, oldest first: step, what, from, to and time."""
+        return read_changes(self.change_log)
+
+    def tokenizer_files(self) -> tuple[Path, Path]:
+        """The tokenizer, and where it has one the model of the target language beside it."""
+        return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
+
+    def own_files(self) -> tuple[Path, ...]:
+        """The files that commands read as they were made, which have checksums."""
+        return (*self.tokenizer_files(), self.label_file, self.lexicon, self.shortlist)
+
+    def require_tokenizer(self) -> Path:
+        """The tokenizer's file; UserError if there is none, or it is damaged."""
+        if not self.tokenizer.exists():
+            raise UserError(f"{self.path} has no tokenizer.model: its training never began.")
+        for file in self.tokenizer_files():
+            self.checksums.require(file)
+        return self.tokenizer
+
+    def labels(self) -> list[str]:
+        """What its classes are called, in order; none of a run whose output is a sequence."""
+        self.checksums.require(self.label_file)
+        try:
+            text = self.label_file.read_text(encoding="utf-8")
+            return [str(label) for label in parse_json(text)]
+        except FileNotFoundError:
+            return []
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{self.label_file} is damaged: {error}. Expected a JSON list of labels."
+            ) from None
+
+    def require_labels(self) -> list[str]:
+        """What its classes are called; UserError if it has none."""
+        labels = self.labels()
+        if not labels:
+            raise UserError(f"{self.path} has no labels in {self.label_file.name}.")
+        return labels
+
+    def write_labels(self, labels: list[str]) -> None:
+        """Keeps the names of the classes: of a run with weights they may not change.
+
+        Raises:
+            UserError: if there are others and training has begun.
+        """
+        before = self.labels()
+        if before == labels:
+            return
+        if before and self.checkpoints.state_steps():
+            gone, new = sorted({*before} - {*labels}), sorted({*labels} - {*before})
+            raise UserError(
+                f"The training files have other labels than {self.path} has learned. New: "
+                f"{', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}. Give the same "
+                "files to go on, or another --output."
+            )
+        write_text(self.label_file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
+        self.checksums.keep(self.label_file, new=not self.checkpoints.state_steps())
+
+    def trained_lengths(self) -> tuple[int, int]:
+        """The most tokens of a source and of a target in training, with EOS.
+
+        Only runs with learned positions keep a record; else what the filters let pass.
+        """
+        if not self.lengths.exists():
+            return self.config.data.max_length, self.config.data.max_length
+        try:
+            record = parse_json(self.lengths.read_text(encoding="utf-8"))
+            return int(record["source"]), int(record["target"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(
+                f"{self.lengths} is damaged: {error!r}. Expected a JSON object with the "
+                "longest source and target in training. Delete it: train.py writes it again."
+            ) from None
+
+    def write_trained_lengths(self, source: int, target: int) -> None:
+        """Keeps the longest lengths in training: those before as well, once it has begun."""
+        if self.lengths.exists() and self.checkpoints.state_steps():
+            before = self.trained_lengths()
+            source, target = max(source, before[0]), max(target, before[1])
+        record = {"source": source, "target": target}
+        write_text(self.lengths, json.dumps(record) + "\n")
+
+    def history(self, *also: str) -> list[dict[str, Any]]:
+        """The evaluations so far, oldest first, one record of metrics each.
+
+        Args:
+            *also: names that each must have, beside the step and the scores that choose.
+
+        Raises:
+            UserError: if a line is no such record: with its number.
+        """
+        return read_history(self.metrics, self.config.training.best_by, also)
+
+    def write_history(self, records: list[dict[str, Any]]) -> None:
+        """Replaces metrics.jsonl: one JSON object a line."""
+        write_lines(self.metrics, records)
+
+
+def holds_other_files(path: Path) -> bool:
+    """Whether `path` is no folder to write into: a file, or a folder that is not empty.
+
+    Neither a lock nor what a process that was killed has left half written counts.
+    """
+    if not path.is_dir():
+        return path.exists()
+    return any(not (each.match(".*.tmp") or each.name == LOCK_FILE) for each in path.iterdir())
+
+
+def versions() -> dict[str, str]:
+    """Python's, the platform's and the packages' versions."""
+    installed = {name: _version(name) for name in _PACKAGES}
+    return {"python": platform.python_version(), "platform": platform.platform()} | installed
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _changes(stored: Config, given: Config, allowed: Mapping[str, str]) -> list[str]:
+    """What differs and may not, for a message."""
+    before, now = stored.flat(), given.flat()
+    return [
+        f"{name} was {before[name]!r}, now {now[name]!r}"
+        for name in now
+        if now[name] != before[name] and not name.startswith((*_CHANGEABLE, *allowed))
+    ]

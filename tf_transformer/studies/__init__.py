@@ -1,0 +1,1 @@
+"""The questions of the paper and about it: ablation, heads, lengths, costs, departures."""

@@ -1,0 +1,1 @@
+"""Table 3 of the paper, or other rows, trained on the data of the user."""

@@ -1,0 +1,162 @@
+"""What a training costs: tokens, time, and floating-point operations counted in two ways."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tf_transformer.config import ModelConfig
+from tf_transformer.studies.paper import SUSTAINED_TFLOPS, TABLE2_FLOPS
+
+# A multiplication and an addition; once forward, twice backward (for the inputs and the weights
+# of a product): Kaplan et al. 2020, section 2.1 (arXiv 2001.08361).
+_PER_PRODUCT = 2 * 3
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Sums over the sentence pairs of an epoch: of S, T, S^2, T^2 and S T, in tokens.
+
+    S and T count EOS, and so the positions of the encoder and of the decoder. Of a classifier T
+    is 1, a label for each sentence.
+    """
+
+    source: int
+    target: int
+    source_squared: int
+    target_squared: int
+    both: int
+
+    @classmethod
+    def of(cls, source: np.ndarray, target: np.ndarray) -> "Lengths":
+        """From the lengths of the pairs, integers [pairs] each."""
+        s, t = source.astype(np.int64), target.astype(np.int64)
+        return cls(int(s.sum()), int(t.sum()), int(s @ s), int(t @ t), int(s @ t))
+
+
+def training_flops(model: ModelConfig, lengths: Lengths, num_classes: int = 0) -> int:
+    """FLOPs of training on sentence pairs once, without their padding.
+
+    The products of matrices are counted, forward and backward, in the paper's notation
+    (3.2.2, 3.3), with K and V the sizes of key and value per head:
+
+        a source position, in each of N layers:  2 D H (K + V)  self-attention, encoder
+                                                 D H (K + V)    keys, values of the memory
+                                                 2 D F          feed-forward network
+        a target position, in each of N layers:  2 D H (K + V)  self-attention, decoder
+                                                 D H (K + V)    query and output, memory
+                                                 2 D F          feed-forward network
+        a target position, once:                 D |V|          pre-softmax projection
+        attention, in each of N layers:          H (K + V) (S^2 + T^2 + S T)  a pair
+
+    Each is a multiplication and an addition, and three times that with the backward pass.
+    Embeddings, norms, biases, softmax, loss and Adam are left out: they are no products.
+    The decoder's attention is counted whole, as it is computed, though half of it is masked.
+
+    With `num_classes`, C of a classifier, the encoder alone is counted, and D C for a label.
+    """
+    head = model.d_model // model.num_heads
+    heads = model.num_heads * ((model.key_dim or head) + (model.value_dim or head))
+    feed_forward = 2 * model.d_model * model.d_ff
+    if num_classes:
+        position = 2 * model.d_model * heads + feed_forward
+        layer = position * lengths.source + heads * lengths.source_squared
+        output = model.d_model * num_classes * lengths.target
+        return _PER_PRODUCT * (model.num_layers * layer + output)
+    position = 3 * model.d_model * heads + feed_forward
+    attended = lengths.source_squared + lengths.target_squared + lengths.both
+    layer = position * (lengths.source + lengths.target) + heads * attended
+    output = model.d_model * model.vocab_size * lengths.target
+    return _PER_PRODUCT * (model.num_layers * layer + output)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run has used up.
+
+    Attributes:
+        step: up to this update.
+        target_tokens: seen, with EOS, without padding; of a classifier, labels.
+        seconds: of training, without evaluations.
+        devices: that computed, all of them.
+        counted: FLOPs from the model; None without the lengths of its data.
+        sustained_tflops: of one device, if somebody said it.
+    """
+
+    step: int
+    target_tokens: int
+    seconds: float
+    devices: int
+    counted: float | None
+    sustained_tflops: float | None = None
+
+    @property
+    def estimated(self) -> float | None:
+        """FLOPs as the paper estimates them (6.1): time x devices x sustained rate."""
+        if self.sustained_tflops is None:
+            return None
+        return self.seconds * self.devices * self.sustained_tflops * 1e12
+
+
+def costs(
+    history: Iterable[dict[str, Any]],
+    model: ModelConfig,
+    lengths: Lengths | None,
+    devices: int = 1,
+    sustained_tflops: float | None = None,
+    num_classes: int = 0,
+) -> list[Cost]:
+    """What was used up to each evaluation.
+
+    Args:
+        history: the records of `Run.history`.
+        model: what was trained.
+        lengths: of an epoch of the training data; None if they are lost.
+        devices: that computed.
+        sustained_tflops: of one device.
+        num_classes: of a classifier.
+    """
+    tokens = seconds = 0.0
+    found = []
+    for record in history:
+        seconds += record["train_seconds"]
+        tokens += record["tokens_per_second"] * record["train_seconds"]
+        flops = None if lengths is None else (
+            training_flops(model, lengths, num_classes) * tokens / lengths.target
+        )  # fmt: skip
+        used = (record["step"], round(tokens), seconds, devices, flops, sustained_tflops)
+        found.append(Cost(*used))
+    return found
+
+
+def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
+    """Lines of Markdown that tell the cost, beside the paper's Table 2.
+
+    Args:
+        cost: of a run.
+        unit: what `target_tokens` are.
+    """
+    of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
+    lines = [
+        f"- {unit} seen: {cost.target_tokens:,}, in {cost.step:,} updates",
+        f"- time of training: {cost.seconds:,.0f} s on {cost.devices} device(s)",
+    ]
+    if cost.counted is None:
+        lines.append("- FLOPs counted from the model: unknown, the run's data/ is gone")
+    else:
+        rate = cost.counted / cost.seconds / cost.devices
+        lines.append(
+            f"- FLOPs counted from the model: {cost.counted:.2e}, or {rate:.2e} a second and "
+            "device"
+        )
+    rates = ", ".join(f"{name} {rate}" for name, rate in SUSTAINED_TFLOPS.items())
+    lines.append(
+        f"- FLOPs as the paper counts, time x devices x {cost.sustained_tflops:g} TFLOP/s: "
+        f"{cost.estimated:.2e}"
+        if cost.estimated is not None
+        else "- FLOPs as the paper counts: say the sustained rate of a device, with "
+        f"--sustained-tflops or --gpu (the paper's: {rates} TFLOP/s)"
+    )
+    lines.append(f"- Table 2, English-German, so counted: {of_paper}")
+    return lines

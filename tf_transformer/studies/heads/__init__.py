@@ -1,0 +1,1 @@
+"""The importance of each attention head, and models without the least important ones."""

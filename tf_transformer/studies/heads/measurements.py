@@ -1,0 +1,124 @@
+"""Loss and BLEU of a model with heads masked, each measured once and kept in a file."""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.files import parse_json, write_text
+from tf_transformer.studies.heads.masks import Head, HeadMasks
+
+Measure = Callable[[Collection[Head]], float]
+_Known = dict[frozenset[Head], dict[str, float]]
+
+# Settings on which BLEU depends and the loss does not.
+BLEU_SETTINGS = ("decoding", "signature")
+
+
+def measures(
+    translator: Translator,
+    masks: HeadMasks,
+    sources: Sequence[str],
+    references: Sequence[str],
+) -> dict[str, Measure]:
+    """What can be measured of a model with given heads masked.
+
+    Args:
+        translator: of a single model.
+        masks: of the same model.
+        sources, references: equally many sentences, none longer than the translator reads.
+
+    Returns:
+        "loss", the mean negative log-probability of a target piece, EOS counted, in nats and
+        not smoothed; and "bleu", sacreBLEU of the best translations.
+    """
+
+    def loss(masked: Collection[Head]) -> float:
+        masks.apply(masked)
+        scored = translator.score(sources, references)
+        pieces = sum(each.num_tokens for each in scored)
+        return -sum(each.log_prob for each in scored) / pieces
+
+    def score(masked: Collection[Head]) -> float:
+        masks.apply(masked)
+        found = translator.translate(sources)
+        return bleu([hypotheses[0].text for hypotheses in found], references).value
+
+    return {"loss": loss, "bleu": score}
+
+
+class Measurements:
+    """Measures, and remembers in a file: what was measured is never measured again.
+
+    The file has one JSON object a line, the settings first. It is replaced as a whole after
+    each measurement, so that an interruption costs at most the one that was being made.
+
+    Args:
+        path: the file, which may be there.
+        settings: all that the figures depend on; those of BLEU_SETTINGS may differ from the
+            file's, and replace them, as long as it has only losses.
+        measures: as `measures` returns.
+
+    Raises:
+        UserError: if the file is of other settings, or cannot be read.
+    """
+
+    def __init__(
+        self, path: Path, settings: dict[str, Any], measures: Mapping[str, Measure]
+    ) -> None:
+        self._path = path
+        self._settings = settings
+        self._measures = measures
+        self._known = _read(path, settings) if path.exists() else {}
+
+    def __len__(self) -> int:
+        """How many figures there are."""
+        return sum(map(len, self._known.values()))
+
+    def loss(self, masked: Collection[Head]) -> float:
+        """Nats a piece."""
+        return self._figure("loss", masked)
+
+    def bleu(self, masked: Collection[Head]) -> float:
+        """BLEU, 0 to 100."""
+        return self._figure("bleu", masked)
+
+    def _figure(self, name: str, masked: Collection[Head]) -> float:
+        figures = self._known.setdefault(frozenset(masked), {})
+        if name not in figures:
+            figures[name] = self._measures[name](masked)
+            self._write()
+        return figures[name]
+
+    def _write(self) -> None:
+        records = [{"settings": self._settings}]
+        records += [
+            {"masked": [str(head) for head in sorted(masked)], **figures}
+            for masked, figures in self._known.items()
+            if figures
+        ]
+        write_text(self._path, "".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def _read(path: Path, settings: dict[str, Any]) -> _Known:
+    try:
+        first, *records = map(parse_json, path.read_text("utf-8").splitlines())
+        stored = first["settings"]
+        changed = {name for name in stored | settings if stored.get(name) != settings.get(name)}
+        known = {frozenset(map(Head.parse, record.pop("masked"))): record for record in records}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} cannot be read as measurements: {error}. Delete it to measure anew, or "
+            "give another --output."
+        ) from None
+    if not any("bleu" in figures for figures in known.values()):
+        changed -= {*BLEU_SETTINGS}
+    if changed:
+        raise UserError(
+            f"{path} has measurements of other settings: {', '.join(sorted(changed))} changed. "
+            "Give the same to go on, or another --output."
+        )
+    return known

@@ -1,0 +1,1 @@
+"""Quality of translations by the length of the sentence."""

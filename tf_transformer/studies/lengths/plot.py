@@ -1,0 +1,92 @@
+"""BLEU and the length of translations against the length of the source, of several runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tf_transformer.evaluation.bleu import Interval
+from tf_transformer.plots.figure import STYLES, new_figure
+from tf_transformer.studies.lengths.measurements import Bucket
+
+_SHIFT = 0.01  # of the longest source, between runs: intervals do not hide each other
+
+
+@dataclass(frozen=True)
+class LengthCurve:
+    """A run by the length of the source.
+
+    Attributes:
+        label: of the run.
+        intervals: of each bucket.
+        longest: pieces of the longest source in its training; None if that is unknown.
+        limit: pieces beyond which it cuts a source.
+    """
+
+    label: str
+    intervals: Sequence[Interval]
+    longest: int | None
+    limit: int
+
+    @property
+    def reach(self) -> str:
+        """`longest` for the reader."""
+        return "an unknown length" if self.longest is None else str(self.longest)
+
+
+def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
+    """Draws BLEU with 95 % intervals, and below the length of output / reference.
+
+    Args:
+        groups: the buckets, which all curves share; their numbers of sentences are told.
+        curves: one a run, at least one.
+
+    Returns:
+        A matplotlib figure.
+    """
+    figure = new_figure(max(6.5, 0.95 * len(groups) + 1.5), 6.4)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    centres = [(group.first + group.last) / 2 for group in groups]
+    shift = _SHIFT * groups[-1].last
+    for number, curve in enumerate(curves):
+        places = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
+        _draw_curve(above, below, places, curve, STYLES[number % len(STYLES)])
+    for length, name in _marks(curves, groups[-1].last).items():
+        for axes in (above, below):
+            axes.axvline(length + 0.5, color="0.4", linewidth=1)
+        above.annotate(
+            name, (length + 0.5, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
+            textcoords="offset points", ha="right", fontsize="small", rotation=90, color="0.3",
+        )  # fmt: skip
+    below.axhline(1, color="0.5", linewidth=0.8)
+    above.set(ylabel="BLEU, with 95 % interval", title="BLEU by length of the source")
+    above.set_ylim(bottom=0)
+    below.set(ylabel="tokens of output\n/ of reference")
+    below.set_ylim(bottom=0)
+    signature = curves[0].intervals[0].signature
+    name = f"pieces of the source, with its end; number of sentences\n{signature}"
+    below.set_xlabel(name, fontsize="small")
+    labels = [f"{group.first}–{group.last}\n{len(group.rows):,}" for group in groups]
+    below.set_xticks(centres, labels, fontsize="small")
+    for axes in (above, below):
+        axes.grid(alpha=0.3, axis="y")
+    above.legend(fontsize="small")
+    return figure
+
+
+def _draw_curve(above, below, places, curve: LengthCurve, style: dict) -> None:
+    values = [each.value for each in curve.intervals]
+    errors = [
+        [max(0.0, each.value - each.low) for each in curve.intervals],
+        [max(0.0, each.high - each.value) for each in curve.intervals],
+    ]
+    label = f"{curve.label}, trained up to {curve.reach}"
+    above.errorbar(places, values, yerr=errors, capsize=3, label=label, **style)
+    ratios = [each.length_ratio for each in curve.intervals]
+    below.plot(places, ratios, **style)
+
+
+def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
+    """Lines to draw within the picture; the legend tells whose they are."""
+    cuts = {curve.limit: "sources are cut" for curve in curves}
+    known = [curve.longest for curve in curves if curve.longest is not None]
+    marks = cuts | dict.fromkeys(known, "longest in training")
+    return {length: name for length, name in marks.items() if length <= last}

@@ -1,0 +1,222 @@
+"""The card of a run, in Markdown: what was trained, on what, how well, and at what cost."""
+
+import json
+import logging
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.config import Config
+from tf_transformer.config.presets import PRESETS
+from tf_transformer.config.recipes import describe_departures
+from tf_transformer.data.normalization import settings_of
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.files import parse_json, write_text
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import read_progress
+from tf_transformer.run.evaluations import comparable
+from tf_transformer.run.facts import best_record, data_files
+from tf_transformer.studies.cost import Lengths, costs, describe_cost
+from tf_transformer.studies.paper import SUSTAINED_TFLOPS
+from tf_transformer.training.memory import parameter_count
+
+CARD_FILE = "card.md"
+
+logger = logging.getLogger(__name__)
+
+
+def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
+    """Writes RUN/card.md from what is in the run directory; returns its path.
+
+    Args:
+        run: trained, or in training.
+        sustained_tflops: of one of its devices, for the cost as the paper counts it.
+
+    Raises:
+        UserError: if the run has no evaluation yet, or the file cannot be written.
+    """
+    path = run.path / CARD_FILE
+    write_text(path, run_card(run, sustained_tflops))
+    return path
+
+
+def try_to_write_card(run: Run) -> None:
+    """`write_card` at the end of a training: that it cannot be written is only a warning."""
+    try:
+        write_card(run)
+    except (UserError, OSError) as error:
+        logger.warning("warning  there is no card: %s", error)
+
+
+def run_card(run: Run, sustained_tflops: float | None = None) -> str:
+    """The card's text; the arguments and errors are those of `write_card`."""
+    best = best_record(run)
+    if best is None:
+        raise UserError(f"{run.path} has no evaluation yet: there is nothing to tell.")
+    own = settings_of(run.tokenizer)
+    sections = {
+        "Model": _model(run),
+        "Departures from the paper": _code(describe_departures(run.config, "paper", own)),
+        "Data": _data(run),
+        "Changes during training": _changes(run),
+        "Dev set": _scores(run, best),
+        "Cost": _cost(run, sustained_tflops),
+        "Made with": _versions(run),
+        "Again": _code([train_command(run.config, run.path)]),
+    }
+    parts = [f"# {run.path.name}\n"]
+    parts += [
+        f"## {title}\n\n" + "\n".join(lines) + "\n"
+        for title, lines in sections.items()
+        if lines
+    ]
+    return "\n".join(parts)
+
+
+def train_command(config: Config, output: Path | None = None) -> str:
+    """The command that trains this configuration, with every setting that the preset has not.
+
+    With the run directory as `output` it goes on with that run.
+    A configuration that no preset began is taken as one of base.
+    """
+    name = config.preset if config.preset in PRESETS else "base"
+    before, now = PRESETS[name].flat(), config.flat()
+    changed = [each for each in now if now[each] != before[each] and each != "preset"]
+    words = ["python", "train.py", "--model", name]
+    for setting in changed:
+        value = _written(now[setting])
+        # What is in no section has an option of its own.
+        words += ["--set", f"{setting}={value}"] if "." in setting else [f"--{setting}", value]
+    words += ["--output", str(output)] if output else []
+    return shlex.join(words)
+
+
+def _written(value: Any) -> str:
+    """A value as --set reads it."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _model(run: Run) -> list[str]:
+    config, labels = run.config, run.labels()
+    model, training = config.model, config.training
+    kind = f"an encoder and a classifier of {len(labels)} labels" if labels else "a Transformer"
+    begun = f" It began with the encoder of {training.encoder_from}." * bool(
+        training.encoder_from
+    )
+    norm = "before each sublayer" if model.norm_first else "after each sublayer"
+    return [
+        f"Preset {config.preset or 'none'}: {kind}, of {model.num_layers} layers, "
+        f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
+        f"{model.vocab_size:,} word pieces, {parameter_count(model, len(labels)):,} "
+        f"parameters; {model.positions} positions, norms {norm}, dropout {model.dropout:g}.",
+        "",
+        f"Trained for {training.steps:,} updates of {training.batch_tokens:,} positions with "
+        f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
+        f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.{begun}",
+    ]
+
+
+def _data(run: Run) -> list[str]:
+    data, files = run.config.data, data_files(run)
+    if not files:
+        return ["The built-in English-German corpus of this package."]
+    lines = [
+        *([f"{data.source} to {data.target}.", ""] if data.source else []),
+        "| file | lines | SHA-256 |",
+        "|---|---|---|",
+    ]
+    for file in files:
+        count = file.lines()
+        word = ", which has changed since the last session" if file.changed else ""
+        hashed = (
+            "not there any more | |" if count is None else f"{count:,} | {file.sha256}{word} |"
+        )
+        lines.append(f"| {file.role}: {file.path} | {hashed}")
+    return lines
+
+
+def _changes(run: Run) -> list[str]:
+    """A table of what later sessions changed; the rest of the card tells the last settings."""
+    changes = run.changes()
+    if not changes:
+        return []
+    rows = [
+        f"| {each['step']:,} | {each['what']} | {each['from']} | {each['to']} |"
+        for each in changes
+    ]
+    return ["| from step | what | before | since |", "|---|---|---|---|", *rows]
+
+
+def _scores(run: Run, best: dict[str, Any]) -> list[str]:
+    by, evaluations = run.config.training.best_by, len(comparable(run.history()))
+    lines = [
+        f"- best {by} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
+        f"{best['step']:,}, perplexity {best['valid_perplexity']:.2f}"
+    ]
+    if "bleu_signature" in best:
+        lines.append(f"- BLEU {best['valid_bleu']:.2f}: {best['bleu_signature']}")
+    return lines
+
+
+def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
+    history = run.history()
+    try:
+        lengths, devices = _lengths(run), _devices(run)
+        rate, classes = sustained_tflops, len(run.labels())
+        found = costs(history, run.config.model, lengths, devices, rate, classes)
+    except KeyError as missing:
+        return [f"- unknown: the records of this run tell no {missing.args[0]}"]
+    unit = "labels" if classes else "target tokens"
+    table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
+    table += [
+        f"| {each.step:,} | {each.target_tokens:,} | {each.seconds:,.0f} | "
+        f"{'' if each.counted is None else f'{each.counted:.2e}'} |"
+        for each in found
+    ]
+    return describe_cost(found[-1], unit) + table
+
+
+def _lengths(run: Run) -> Lengths | None:
+    """Of the tokenised training corpus; None if it is gone."""
+    from tf_transformer.data.encoded import EncodedCorpus  # which waits for TensorFlow
+
+    try:
+        corpus = EncodedCorpus.open(run.data / "train")
+    except UserError:
+        return None
+    return Lengths.of(corpus.source_lengths, corpus.target_lengths)
+
+
+def _devices(run: Run) -> int:
+    """That trained, by the newest state; 1 where there is none."""
+    steps = run.checkpoints.state_steps()
+    if not steps:
+        return 1
+    return int(read_progress(run.checkpoints.state_path(steps[-1]))["replicas"])
+
+
+def _versions(run: Run) -> list[str]:
+    try:
+        versions = parse_json((run.path / "versions.json").read_text(encoding="utf-8"))
+        return [", ".join(f"{name} {version}" for name, version in versions.items())]
+    except (OSError, ValueError, AttributeError):
+        return ["versions.json is not there any more."]
+
+
+def _code(lines: list[str]) -> list[str]:
+    return ["```", *lines, "```"]
+
+
+def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
+    """What --gpu or --sustained-tflops say; UserError for another GPU than the paper's four."""
+    if gpu is not None and gpu not in SUSTAINED_TFLOPS:
+        raise UserError(
+            f"The paper gives no sustained rate of a {quoted(gpu)}; it does of "
+            f"{', '.join(SUSTAINED_TFLOPS)}. Give --sustained-tflops."
+        )
+    if tflops is not None and not (tflops > 0 and math.isfinite(tflops)):
+        raise UserError(f"--sustained-tflops must be a number above 0. Received: {tflops:g}.")
+    return SUSTAINED_TFLOPS[gpu] if gpu else tflops

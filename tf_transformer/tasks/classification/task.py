@@ -1,0 +1,210 @@
+"""Classification: a label for a sentence, by the encoder alone; accuracy and macro F1."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.config import Config, DataConfig
+from tf_transformer.data.batching import BatchPlan
+from tf_transformer.data.corpus import read_lines, read_pairs
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_layers, load_weights
+from tf_transformer.tasks.classification.labelled import labels_of, read_examples
+from tf_transformer.tasks.classification.labelled_corpus import (
+    LabelledCorpus,
+    encode_labelled,
+    labelled_dataset,
+)
+from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
+from tf_transformer.tasks.classification.predictor import Predictor
+from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
+from tf_transformer.tasks.positions import check_positions, position_limits
+from tf_transformer.tasks.record import Progress, TaskRecord
+from tf_transformer.tasks.sequences import Files, SequenceTask, resolve_files
+from tf_transformer.tasks.transfer import check_encoder, encoder_layers
+
+logger = logging.getLogger(__name__)
+
+SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
+SAMPLES = 5
+
+# Settings of `model` that only a decoder has.
+_OF_DECODER = ("tie_embeddings", "output_bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class DevResult:
+    """The dev set, classified: its scores, and some of it."""
+
+    scores: ClassScores
+    samples: list[tuple[str, str, str]]  # sentence, label, label given
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {"accuracy": self.scores.accuracy, "f1": self.scores.macro_f1}
+
+    @property
+    def headline(self) -> str:
+        scores = self.scores
+        return f"accuracy {100 * scores.accuracy:.2f} F1 {100 * scores.macro_f1:.2f}"
+
+    @property
+    def example(self) -> str:
+        """A sentence to try the model with."""
+        return self.samples[0][0]
+
+    def lines(self) -> list[str]:
+        """Samples and scores, for the end of a training."""
+        shown = [
+            f"\n  sentence  {sentence}\n  label     {gold}\n  model     {given}"
+            for sentence, gold, given in self.samples
+        ]
+        return [*shown, f"\ndev {summary(self.scores)}"]
+
+
+def check_config(config: Config) -> None:
+    """Refuses missing or damaged files and settings that contradict each other."""
+    check_positions(config)
+    require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
+    if config.training.encoder_from:
+        check_encoder(config)
+    labels = _labels(config.data)
+    for name in config.data.valid:
+        for _ in read_examples(Path(name), labels):
+            pass
+
+
+def _labels(data: DataConfig) -> list[str]:
+    return labels_of([Path(name) for name in data.train])
+
+
+def effective_data(run: Run) -> DataConfig:
+    """The run's sentences and labels as parallel text, written into the run, and its labels."""
+    data = run.config.data
+    run.write_labels(_labels(data))
+    return write_parallel_text(data, run.data / "text", (SENTENCES, LABELS), read_examples)
+
+
+class ClassificationTask(SequenceTask):
+    """Data, model and dev score of a classification run."""
+
+    corpus_class = LabelledCorpus
+
+    def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
+        data = effective_data(run)
+        self.labels = run.labels()
+        super().__init__(run, data, progress, may_encode=may_encode)
+        self._dev = list(read_pairs(*resolve_files(self.data.valid, self.data)))
+
+    def _vocabulary_text(self) -> Iterator[str]:
+        """The sentences alone."""
+        for file in resolve_files(self.data.train, self.data)[0]:
+            yield from read_lines(file)
+
+    def _settings(self) -> str:
+        return f"{self.data.max_length} {self.labels}"
+
+    def _encode(
+        self, files: Files, folder: Path, fingerprint: str, progress: Callable[[int], None]
+    ) -> LabelledCorpus:
+        return encode_labelled(
+            read_pairs(*files),
+            self.tokenizer,
+            self.labels,
+            folder,
+            max_length=self.data.max_length,
+            fingerprint=fingerprint,
+            progress=progress,
+        )
+
+    def _plan(self, corpus: LabelledCorpus) -> BatchPlan:
+        training = self.run.config.training
+        return BatchPlan(
+            corpus.source_lengths,
+            batch_tokens=training.batch_tokens,
+            max_length=self.data.max_length,
+            seed=training.seed,
+        )
+
+    def _dataset(self, corpus: LabelledCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
+        return labelled_dataset(corpus, plan, **options)
+
+    def describe(self) -> str:
+        return f"{len(self.labels)} labels\n{super().describe()}"
+
+    def build_model(self) -> Classifier:
+        """With the encoder of another run, if one is given and training has not begun."""
+        model = build_classifier(self.run)
+        path = self.run.config.training.encoder_from
+        if path and not self.run.checkpoints.state_steps():
+            source = Run.open(path)
+            load_layers(source.checkpoints.find("best"), model, encoder_layers(source))
+            logger.info("embeddings and encoder: those of %s", path)
+        return model
+
+    def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
+        """A function that classifies the dev set with the model's current weights."""
+        predictor = _predictor(self.run, model, self.tokenizer)
+        sentences, gold = ([pair[side] for pair in self._dev] for side in (0, 1))
+
+        def evaluate() -> DevResult:
+            given = predictor.classify(sentences)
+            scores = score_classes(gold, given, self.labels)
+            samples = zip(sentences[:SAMPLES], gold, given, strict=False)
+            return DevResult(scores, list(samples))
+
+        return evaluate
+
+
+def build_classifier(run: Run, precision: str | None = None) -> Classifier:
+    """The model of a run, in the precision of its training unless one is given."""
+    config = run.config
+    settings = dataclasses.asdict(config.model)
+    settings = {name: value for name, value in settings.items() if name not in _OF_DECODER}
+    return Classifier(
+        **settings,
+        num_classes=len(run.require_labels()),
+        dtype=precision or config.training.precision,
+        name="classifier",
+    )
+
+
+def load_predictor(run: Run, checkpoint: str | Path) -> Predictor:
+    """A predictor with the weights of a checkpoint: best, average, last, a step or a file.
+
+    It computes in float32, whatever the precision of training was.
+
+    Raises:
+        UserError: if the run lacks the checkpoint, its tokenizer or its labels.
+    """
+    path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
+    tokenizer = Tokenizer(run.require_tokenizer())
+    model = build_classifier(run, "float32")
+    load_weights(path, model)
+    return _predictor(run, model, tokenizer)
+
+
+def _predictor(run: Run, model: Classifier, tokenizer: Tokenizer) -> Predictor:
+    return Predictor(
+        model,
+        tokenizer,
+        run.labels(),
+        max_length=(position_limits(run) or [run.config.data.max_length])[0],
+        batch_tokens=run.config.decoding.batch_tokens,
+    )
+
+
+TASK = TaskRecord(
+    check_config=check_config,
+    prepare=ClassificationTask,
+    effective_data=effective_data,
+    prose=False,
+    exports=False,
+    text_sides=LabelledCorpus.text_sides,
+)

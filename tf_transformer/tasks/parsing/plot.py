@@ -1,0 +1,147 @@
+"""A predicted tree and the gold one over the same words, what differs marked."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tf_transformer.errors import UserError
+from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Rules
+from tf_transformer.tasks.parsing.spans import Line, matches
+from tf_transformer.tasks.parsing.trees import Tree
+
+# In inches, for text of 10 points.
+_CHARACTER = 0.085
+_GAP = 0.14
+_LEVEL = 0.36
+_MARGIN = 0.15
+_NARROWEST = 5.2  # room for the note
+# Vermilion of Okabe and Ito's palette for colour-blind readers; the box says it without colour.
+_DIFFERENT = "#d55e00"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A constituent of a picture.
+
+    Attributes:
+        label: as written in the tree.
+        x: inches from the left.
+        level: rows away from the words; a parent is farther than its parts.
+        below: where its lines lead to, the (x, level) of its parts, words at level 0.
+        same: whether the other tree has the same bracket, or the rules do not count it.
+    """
+
+    label: str
+    x: float
+    level: int
+    below: tuple[tuple[float, int], ...]
+    same: bool
+
+
+def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> None:
+    """Draws the gold tree above the words and the output below, upside down.
+
+    Brackets that the other tree has not are in boxes, with broken lines, in vermilion.
+
+    Args:
+        gold: the right tree; its traces are left out.
+        output: the tree to compare with it.
+        path: the picture's file, a .png or .svg.
+        rules: which brackets count, and which are the same.
+
+    Raises:
+        UserError: if the words differ, matplotlib is missing or the file cannot be written.
+    """
+    gold, output = _without_traces(gold), _without_traces(output)
+    words = gold.words()
+    if not words or words != output.words():
+        raise UserError(
+            "Both trees must be over the same words. Received: "
+            f"{' '.join(words) or 'none'}, and {' '.join(output.words()) or 'none'}."
+        )
+    places = _places(words)
+    above, below = nodes(gold, output, rules)
+    top, bottom = (max(node.level for node in part) for part in (above, below))
+    width = max(places[-1] + _width(words[-1]) / 2 + _MARGIN, _NARROWEST)
+    figure = new_figure(width, (top + bottom + 2.2) * _LEVEL, layout=None)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(-(bottom + 1.6), top + 0.6))
+    axes.set_axis_off()
+    for x, word in zip(places, words, strict=True):
+        axes.text(x, 0, word, ha="center", va="center", style="italic")
+    for part, direction in ((above, 1), (below, -1)):
+        for node in part:
+            _draw(axes, node, direction)
+    note = "above: gold; below: output; boxed, broken lines: not in the other tree"
+    axes.text(_MARGIN, -(bottom + 1.2), note, fontsize="small", va="center")
+    save(figure, path, dpi=150)
+
+
+def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node]]:
+    """The constituents of both trees, the outer before the inner, from left to right."""
+    lines = Line([gold], rules), Line([output], rules)
+    pairs = matches(*lines, rules)
+    found = []
+    for side, (tree, line) in enumerate(zip((gold, output), lines, strict=True)):
+        counted = {bracket.place for bracket in line.brackets()}
+        different = counted - {pair[side].place for pair in pairs}
+        found.append(_nodes_of(tree, different))
+    return found[0], found[1]
+
+
+def _nodes_of(tree: Tree, different: set[int]) -> list[Node]:
+    words = iter(_places(tree.words()))
+    made: list[Node | None] = []
+
+    def add(part: Tree) -> tuple[float, int]:
+        if part.word is not None:
+            return next(words), 0
+        place = len(made)
+        made.append(None)  # its place in the order; its parts come first
+        below = tuple(add(child) for child in part.children)
+        x, level = (below[0][0] + below[-1][0]) / 2, 1 + max(level for _, level in below)
+        made[place] = Node(part.label, x, level, below, place not in different)
+        return x, level
+
+    add(tree)
+    return made
+
+
+def _places(words: list[str]) -> list[float]:
+    """The middle of each word, in inches from the left."""
+    places, left = [], _MARGIN
+    for word in words:
+        places.append(left + _width(word) / 2)
+        left += _width(word) + _GAP
+    return places
+
+
+def _width(word: str) -> float:
+    return max(len(word), 6) * _CHARACTER  # as wide as most labels
+
+
+def _draw(axes, node: Node, direction: int) -> None:
+    color, style = ("black", "solid") if node.same else (_DIFFERENT, "dashed")
+    y = direction * node.level
+    line = {"color": color, "linestyle": style, "linewidth": 1, "zorder": 1}
+    axes.plot((node.below[0][0], node.below[-1][0]), (y, y), **line)  # spans its parts
+    for x, level in node.below:
+        axes.plot((x, x), (y, direction * (level or 0.35)), **line)  # down to a part or word
+    box = {"facecolor": "white", "edgecolor": "none" if node.same else color, "pad": 2}
+    weight = "normal" if node.same else "bold"
+    text = {"ha": "center", "va": "center", "color": color, "weight": weight}
+    axes.text(node.x, y, node.label, bbox=box, zorder=2, **text)
+
+
+def _without_traces(tree: Tree) -> Tree:
+    return Tree(tree.label, tuple(_kept(tree)))
+
+
+def _kept(tree: Tree) -> Iterator[Tree]:
+    """The parts of a tree that hold words."""
+    for child in tree.children:
+        if child.word is not None and child.label != "-NONE-":
+            yield child
+        elif child.word is None and any(leaf.label != "-NONE-" for leaf in child.leaves()):
+            yield _without_traces(child)

@@ -1,0 +1,148 @@
+"""Constituency parsing (paper 6.3): sentences to trees, scored by labelled brackets."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import keras
+
+from tf_transformer.config import Config, DataConfig
+from tf_transformer.data.corpus import read_lines, read_pairs
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.run import Run
+from tf_transformer.tasks.parallel_text import require_files
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS
+from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
+from tf_transformer.tasks.parsing.lexicon import Lexicon
+from tf_transformer.tasks.parsing.linearisation import normalise
+from tf_transformer.tasks.parsing.parser import Parser, Parses, check_rules
+from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
+from tf_transformer.tasks.parsing.treebank import (
+    as_parallel_text,
+    check_treebank,
+    read_treebank,
+)
+from tf_transformer.tasks.parsing.trees import Tree
+from tf_transformer.tasks.positions import check_positions
+from tf_transformer.tasks.record import Progress, TaskRecord
+from tf_transformer.tasks.sequences import SequenceTask, resolve_files
+
+SAMPLES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class DevResult:
+    """The dev set, parsed: its scores by Collins's rules, and what had to be mended."""
+
+    bracketing: Bracketing
+    parses: Parses
+    gold: list[Tree]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        names = ("f1", "precision", "recall", "complete_match", "errors")
+        scores = {name: float(getattr(self.bracketing, name)) for name in names}
+        shares = {"well_formed": self.parses.counts.well_formed, "cut": self.parses.counts.cut}
+        return scores | shares
+
+    @property
+    def headline(self) -> str:
+        return f"F1 {self.bracketing.f1:.2f}"
+
+    @property
+    def example(self) -> str:
+        """A sentence to try the model with."""
+        trees = (tree for tree in self.parses.trees if tree)
+        return " ".join(next(trees).words())
+
+    def lines(self) -> list[str]:
+        """Samples and scores, for the end of a training."""
+        pairs = zip(self.gold, self.parses.trees, strict=True)
+        short = [(normalise(gold), found) for gold, found in pairs if _is_short(found)]
+        scores = self.bracketing
+        return [
+            *(f"\n  gold   {gold}\n  model  {found}" for gold, found in short[:SAMPLES]),
+            f"\ndev F1 {scores.f1:.2f}  precision {scores.precision:.2f}  recall "
+            f"{scores.recall:.2f}  complete match {scores.complete_match:.2f}  by the rules of "
+            f"COLLINS.prm; {scores.valid:,} sentences, {scores.errors:,} errors left out",
+            self.parses.counts.summary(),
+        ]
+
+
+def _is_short(tree: Tree | None) -> bool:
+    return tree is not None and len(tree.words()) <= 12
+
+
+def check_config(config: Config) -> None:
+    """Refuses missing or damaged trees and settings that contradict each other."""
+    check_positions(config)
+    check_rules(config.decoding)
+    data = config.data
+    require_files(data, "Parsing", "trees in Penn brackets")
+    for name in (*data.train, *data.valid):
+        check_treebank(Path(name))
+
+
+def effective_data(run: Run) -> DataConfig:
+    """The run's trees as parallel text, written into the run."""
+    return as_parallel_text(run.config.data, run.data / "text")
+
+
+class ParsingTask(SequenceTask):
+    """Data, model and dev score of a parsing run."""
+
+    def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
+        super().__init__(run, effective_data(run), progress, may_encode=may_encode)
+        trees = (read_treebank(Path(name)) for name in run.config.data.valid)
+        self._gold = [tree for each in trees for tree in each]
+        lexicon = self._lexicon()
+        self._grammar = TreeGrammar(self.tokenizer, lexicon)
+        if may_encode:
+            lexicon.save(run.lexicon)
+            run.checksums.keep(run.lexicon)
+
+    def _vocabulary_text(self) -> Iterator[str]:
+        """The sentences alone: brackets and tags are pieces of their own."""
+        for file in resolve_files(self.data.train, self.data)[0]:
+            yield from read_lines(file)
+
+    def _symbols(self) -> Iterable[str]:
+        """Everything that occurs in the sequences of the training trees."""
+        files = resolve_files(self.data.train, self.data)[1]
+        return {token for file in files for line in read_lines(file) for token in line.split()}
+
+    def _lexicon(self) -> Lexicon:
+        """That of the training trees, each file counted once."""
+        prefixes = dict(zip(self.run.config.data.train, self.data.train, strict=True))
+        files = resolve_files(tuple(prefixes.values()), self.data)
+        return Lexicon.of_sequences(read_pairs(*files))
+
+    def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
+        """A function that parses the dev set with the model's current weights."""
+        translator = Translator(model, self.tokenizer, self.run.config.decoding)
+        parser = Parser(translator, self._grammar)
+        sentences = [
+            line
+            for file in resolve_files(self.data.valid, self.data)[0]
+            for line in read_lines(file)
+        ]
+
+        def evaluate() -> DevResult:
+            parses = parser.parse(sentences)
+            pairs = zip(self._gold, parses.trees, strict=True)
+            scores = [
+                score_sentence((gold,), (found,) if found else (), COLLINS)
+                for gold, found in pairs
+            ]
+            return DevResult(summarise(scores), parses, self._gold)
+
+        return evaluate
+
+
+TASK = TaskRecord(
+    check_config=check_config,
+    prepare=ParsingTask,
+    effective_data=effective_data,
+    prose=False,
+    exports=False,
+)

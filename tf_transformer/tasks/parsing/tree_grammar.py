@@ -1,0 +1,142 @@
+"""What may follow the beginning of a linearised tree, so that it becomes one over its words."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.tasks.parsing.lexicon import Lexicon
+
+LONGEST_CHAIN = 8  # brackets that open in a row: the most in the trees of GUM and CRAFT
+_OPEN, _CLOSE, _TAG = 1, 2, 3
+
+
+class TreeGrammar:
+    """Keeps a beam search to trees over exactly the words of its sentences.
+
+    Every word gets one tag, of those that the lexicon has for it; a closing bracket closes
+    the innermost constituent, which is not empty; EOS comes when all words have their tag and
+    all brackets are closed. What can still go wrong is that a sequence reaches its length limit
+    first.
+
+    B batch, W beam width, V vocabulary, N words of the longest sentence, G tags, t tokens so
+    far.
+
+    Args:
+        tokenizer: the parser's, in which brackets and tags are single pieces.
+        lexicon: the tags of each word.
+
+    Raises:
+        UserError: if a tag is no piece of the tokenizer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, lexicon: Lexicon) -> None:
+        ids = _words_of(tokenizer)
+        self._lexicon = lexicon
+        _check_tags(lexicon, ids)
+        kinds, closing, tag_columns = np.zeros((3, tokenizer.vocab_size), np.int32)
+        for label in (text[1:] for text in ids if text.startswith("(") and text[1:]):
+            if f"){label}" in ids:
+                opener, closer = ids[f"({label}"], ids[f"){label}"]
+                kinds[opener], kinds[closer], closing[opener] = _OPEN, _CLOSE, closer
+        for column, tag in enumerate(lexicon.tags, start=1):
+            kinds[ids[tag]], tag_columns[ids[tag]] = _TAG, column
+        self._kinds = tf.constant(kinds)  # int32 [V]
+        self._closing = tf.constant(closing)  # int32 [V], what closes an opening bracket
+        self._tag_columns = tf.constant(tag_columns)  # int32 [V], 0 for what is no tag
+
+    def context(self, sentences: Sequence[str]) -> np.ndarray:
+        """Which tags each word may have: bool [B, N, G], none of them after the last word.
+
+        A word that no tag fits may have any.
+        """
+        split = [sentence.split() for sentence in sentences]
+        allowed = np.zeros((len(split), max(map(len, split)), len(self._lexicon.tags)), bool)
+        for row, words in zip(allowed, split, strict=True):
+            for column, word in enumerate(words):
+                fitting = self._lexicon.tags_of(word)
+                row[column] = [not fitting or tag in fitting for tag in self._lexicon.tags]
+        return allowed
+
+    def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+        """What may follow `tokens`, int32 [B, W, t], of sentences with that `context`: bool
+        [B, W, V]."""
+        kinds = tf.gather(self._kinds, tokens)
+        is_open = kinds == _OPEN
+        done = tf.math.count_nonzero(kinds == _TAG, axis=-1, dtype=tf.int32)  # [B, W]
+        # Behind the last word of all stands one without a tag; only an impossible beam has
+        # more tags than that.
+        context = tf.pad(context, [[0, 0], [0, 1], [1, 0]])
+        done = tf.minimum(done, tf.shape(context)[1] - 1)
+        tags = tf.gather(context, done, batch_dims=1)  # [B, W, 1 + G]
+        unfinished = tf.reduce_any(tags, axis=-1, keepdims=True)
+        may_open = unfinished & (_run_length(is_open) < LONGEST_CHAIN)[..., tf.newaxis]
+        return (
+            tf.gather(tags, self._tag_columns, axis=-1)
+            | (may_open & (self._kinds == _OPEN))
+            | self._closes(tokens, kinds, unfinished[..., 0])
+        )
+
+    def _closes(self, tokens: tf.Tensor, kinds: tf.Tensor, unfinished: tf.Tensor) -> tf.Tensor:
+        """The closing bracket or EOS that may follow: bool [B, W, V], one true at most."""
+        is_open = kinds == _OPEN
+        changes = tf.cast(is_open, tf.int32) - tf.cast(kinds == _CLOSE, tf.int32)
+        depths = tf.cumsum(changes, axis=-1)
+        depth = tf.reduce_sum(changes, axis=-1, keepdims=True)  # [B, W, 1]
+        # The innermost open bracket is the last one that led to the present depth.
+        place = _last(is_open & (depths == depth))  # [B, W], from 1; 0 is none
+        opener = tf.gather(_with_first(tokens), place, batch_dims=2)
+        is_empty = place == tf.shape(tokens)[-1]
+        closable = (depth[..., 0] > 0) & ~is_empty
+        complete = (depth[..., 0] == 0) & ~unfinished
+        only = tf.where(closable, tf.gather(self._closing, opener), -1)
+        only = tf.where(complete, EOS_ID, only)
+        return only[..., tf.newaxis] == tf.range(tf.size(self._kinds))
+
+
+def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
+    """The grammar of a parsing run.
+
+    Raises:
+        UserError: if its lexicon is missing, damaged, or not of this tokenizer.
+    """
+    run.checksums.require(run.lexicon)
+    return TreeGrammar(tokenizer, Lexicon.load(run.lexicon))
+
+
+def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
+    missing = [tag for tag in lexicon.tags if tag not in pieces]
+    if missing or not lexicon.tags:
+        raise UserError(
+            "A parser's tokenizer must have each tag of the training trees as one piece. "
+            f"Received: {len(missing)} of {len(lexicon.tags)} are none, such as "
+            f"{', '.join(missing[:3]) or 'all'}. Train anew, without --set data.tokenizer; "
+            "`parse --unconstrained` does without the tags."
+        )
+
+
+def _words_of(tokenizer: Tokenizer) -> dict[str, int]:
+    """The pieces that begin a word, without the mark of it, and their ids."""
+    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+    texts = [piece.decode("utf-8") for piece in pieces]
+    return {text[1:]: number for number, text in enumerate(texts) if text[0] == "\u2581"}
+
+
+def _with_first(sequences: tf.Tensor) -> tf.Tensor:
+    """[B, W, t] -> [B, W, t + 1], with a zero in front."""
+    return tf.pad(sequences, [[0, 0], [0, 0], [1, 0]])
+
+
+def _last(where: tf.Tensor) -> tf.Tensor:
+    """The place of the last that is true, counted from 1; 0 if none is: [B, W, t] -> [B, W]."""
+    places = tf.where(where, tf.range(1, tf.shape(where)[-1] + 1), 0)
+    return tf.reduce_max(_with_first(places), axis=-1)
+
+
+def _run_length(where: tf.Tensor) -> tf.Tensor:
+    """How many are true at the end: [B, W, t] -> [B, W]."""
+    return tf.shape(where)[-1] - _last(~where)

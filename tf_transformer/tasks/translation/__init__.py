@@ -1,0 +1,1 @@
+"""Translation (paper 5 and 6.1)."""

@@ -1,0 +1,150 @@
+"""A run's shortlist: learned from its parallel text, and how much of other text it covers."""
+
+import dataclasses
+import functools
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data import builtin
+from tf_transformer.data.corpus import check_line_counts, count_lines, read_pairs
+from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.batches import by_length
+from tf_transformer.decoding.shortlist import SPECIAL_IDS, Shortlist
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.tasks.record import Progress
+from tf_transformer.tasks.sequences import resolve_files
+from tf_transformer.tasks.translation.translation_table import (
+    model1,
+    most_probable,
+    num_links,
+    target_counts,
+)
+
+HELD_OUT = 50  # of so many pairs one is held out, where there is no dev set
+_POSITIONS = 1024  # of sources at once
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the shortlists of some sources have of their targets."""
+
+    covered: int  # target tokens, EOS not counted
+    tokens: int
+    candidates: int  # in the shortlists of all sentences together
+    sentences: int
+
+    @property
+    def share(self) -> float:
+        return self.covered / max(self.tokens, 1)
+
+    @property
+    def mean_candidates(self) -> float:
+        return self.candidates / max(self.sentences, 1)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Some pairs of a corpus."""
+
+    corpus: EncodedCorpus
+    rows: np.ndarray  # int [N]
+
+    @property
+    def num_links(self) -> int:
+        """How many pairs of a source and a target token they have."""
+        return num_links(self.corpus, self.rows)
+
+
+def learn(
+    pairs: Pairs, vocab_size: int, translations: int, frequent: int, progress: Progress
+) -> Shortlist:
+    """A shortlist of `translations` of each source token and the `frequent` target tokens."""
+    links = model1(pairs.corpus, pairs.rows, vocab_size, progress)
+    table = most_probable(links, vocab_size, min(translations, vocab_size))
+    counts = target_counts(pairs.corpus, pairs.rows, vocab_size)
+    counts[list(SPECIAL_IDS)] = 0
+    order = np.argsort(-counts, kind="stable")[:frequent]
+    return Shortlist(table, order[counts[order] > 0])
+
+
+def coverage(shortlist: Shortlist, pairs: Pairs) -> Coverage:
+    """How much of the targets the shortlists of their sources have."""
+    members_of = tf.function(
+        shortlist.members, [tf.TensorSpec([None, None], tf.int32)], autograph=False
+    )
+    counts = np.zeros(3, np.int64)
+    lengths = pairs.corpus.source_lengths[pairs.rows]
+    for places in by_length(lengths.tolist(), _POSITIONS):
+        rows = pairs.rows[places]
+        source = pairs.corpus.padded("source", rows, pairs.corpus.source_lengths[rows].max())
+        target = pairs.corpus.padded("target", rows, pairs.corpus.target_lengths[rows].max())
+        members = members_of(source).numpy()
+        word = (target != PAD_ID) & (target != EOS_ID)
+        found = np.take_along_axis(members, target, axis=1) & word
+        counts += found.sum(), word.sum(), members.sum()
+    return Coverage(*counts.tolist(), len(pairs.rows))
+
+
+def own_pairs(run: Run, number: int) -> tuple[Pairs, Pairs]:
+    """At most `number` of the pairs that a run was trained on, and its dev set.
+
+    Raises:
+        UserError: if the run has them no more.
+    """
+    try:
+        train, valid = (EncodedCorpus.open(run.data / name) for name in ("train", "valid"))
+    except UserError as error:
+        raise UserError(
+            f"{error} Or give --train PREFIX, with PREFIX.LANG or PREFIX.LANG.gz of both "
+            "languages."
+        ) from None
+    chosen = _evenly_spaced(len(train), number)
+    return Pairs(train, chosen), Pairs(valid, np.arange(len(valid)))
+
+
+@contextmanager
+def pairs_of_files(
+    run: Run, prefixes: Sequence[str], number: int, progress: Progress
+) -> Iterator[tuple[Pairs, Pairs]]:
+    """At most `number` pairs of text files, in the run's languages, and some held out of them.
+
+    Raises:
+        UserError: if a file is missing, files differ in length, or have fewer than two pairs.
+    """
+    data = run.config.data
+    if not data.source:
+        source, target = builtin.LANGUAGES
+        data = dataclasses.replace(data, source=source, target=target)
+    files = resolve_files(tuple(prefixes), data)
+    check_line_counts(*files)
+    chosen = np.zeros(sum(map(count_lines, files[0])), bool)
+    chosen[_evenly_spaced(len(chosen), number)] = True
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = encode_corpus(
+            itertools.compress(read_pairs(*files), chosen),
+            Tokenizer(run.require_tokenizer()),
+            Path(folder, "train"),
+            max_length=data.max_length,
+            max_ratio=data.max_ratio,
+            progress=functools.partial(progress, "tokenising"),
+        )
+        held_out = np.arange(len(corpus)) % HELD_OUT == 0
+        if held_out.all():
+            raise UserError("--train must have two pairs at least. Received: one.")
+        yield Pairs(corpus, np.flatnonzero(~held_out)), Pairs(corpus, np.flatnonzero(held_out))
+
+
+def _evenly_spaced(size: int, number: int) -> np.ndarray:
+    """`number` of the integers below `size`, or all if these are fewer."""
+    number = min(size, number)
+    return np.arange(number) * size // max(number, 1)
