@@ -12,6 +12,7 @@ test: $(VENV)/ready  ## all tests, three files at a time: what a file's tests sh
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports --no-logo
 
 notebooks: $(VENV)/ready  ## execute the notebooks anew, from their text sources
 	$(VENV)/bin/python notebooks/execute.py

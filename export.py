@@ -5,7 +5,7 @@ from tf_transformer.cli.process import run_process
 
 def main() -> int:
     # Imported here, so that Ctrl-C meanwhile is one line too.
-    from tf_transformer.cli import export
+    from tf_transformer.cli.core import export
     from tf_transformer.cli.main import main_of
 
     return main_of(export, "export.py")

@@ -5,7 +5,7 @@ from tf_transformer.cli.process import run_process
 
 def main() -> int:
     # Imported here, so that Ctrl-C meanwhile is one line too.
-    from tf_transformer.cli import train
+    from tf_transformer.cli.core import train
     from tf_transformer.cli.main import main_of
 
     return main_of(train, "train.py")

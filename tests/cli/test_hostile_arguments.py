@@ -10,7 +10,7 @@ from command_line import TF_TRANSFORMER, assert_refused, environment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.cli.main import COMMANDS
+from tf_transformer.cli.main import GROUP_OF
 from tools.storm.arguments import Writer, parser_of, run_here, wrong
 
 
@@ -37,7 +37,7 @@ def test_every_command_answers_hostile_arguments_in_a_line(broken, randomness):
     assert not wrong(done, line.must_fail), line.arguments
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", GROUP_OF)
 def test_every_number_of_a_command_has_its_bounds_in_one_place(name):
     """A bare int or float would be read without bounds."""
     assert not {

@@ -109,6 +109,6 @@ def test_the_search_of_every_run_is_looked_at_before_the_first_is_used(
     config = json.loads(Path("short/config.json").read_text("utf-8"))
     config["decoding"]["max_length"] = 5
     Path("short/config.json").write_text(json.dumps(config), "utf-8")
-    monkeypatch.setattr("tf_transformer.cli.lengths.load_translator", None)
+    monkeypatch.setattr("tf_transformer.cli.studies.lengths.load_translator", None)
     runs = ["lengths", "run", "short", *COMMAND[2:], "--min-length", "9"]
     assert_refused(capsys, runs, "`decoding.max_length` must be 0 or at least min_length")

@@ -5,7 +5,7 @@ import argparse
 import pytest
 from command_line import assert_refused
 
-from tf_transformer.cli import train
+from tf_transformer.cli.core import train
 from tf_transformer.cli.main import main
 from tf_transformer.data.tokenizer import train_tokenizer
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from command_line import ROOT
 
-from tf_transformer.cli import serve
+from tf_transformer.cli.core import serve
 from tf_transformer.serving.publish import batching_parameters
 
 SERVING = ROOT / "serving"

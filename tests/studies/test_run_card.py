@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tf_transformer.cli import train
+from tf_transformer.cli.core import train
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run

@@ -1,5 +1,6 @@
-"""`tf-transformer COMMAND`: one module per command, of the command's name."""
+"""`tf-transformer COMMAND`: one module per command, named after the command."""
 
+import argparse
 import importlib
 import sys
 from collections.abc import Sequence
@@ -9,51 +10,71 @@ from tf_transformer.cli.console import run_command
 from tf_transformer.cli.parser import Parser
 from tf_transformer.cli.process import run_process
 
-COMMANDS = {
-    "train": "train on parallel text, on trees or on labelled sentences",
-    "translate": "translate stdin to stdout, a sentence a line",
-    "parse": "parse stdin to stdout, a tree a line",
-    "classify": "label stdin to stdout, a sentence a line",
-    "baseline": "train and score a logistic regression on labelled sentences",
-    "evaluate": "print BLEU and chrF of a run or a file, or the F1 of trees",
-    "score": "print the log-probability of translations",
-    "export": "write a SavedModel for TF Serving, after a self-test",
-    "shortlist": "learn which tokens a sentence may be translated with",
-    "average": "average the weights of checkpoints",
-    "serve": "serve a run or a SavedModel over HTTP",
-    "client": "translate stdin to stdout by a served model",
-    "convert": "convert to CTranslate2, or from Marian",
-    "curves": "print or draw the learning curves of runs",
-    "draw": "draw a parse below the right tree",
-    "attention": "draw what a run attends to",
-    "heads": "measure which heads a run needs, and prune the others",
-    "lengths": "draw BLEU against the length of the source",
-    "tokenizer": "train a vocabulary for several runs to share",
-    "doctor": "check text, vocabulary and memory before a training",
-    "ablate": "train the rows of the paper's Table 3, at a scale",
-    "recipe": "print in what a run departs from the paper",
-    "card": "write and print what a run is, how good, and what it cost",
+# By the subpackage that holds the commands' modules, in the order of `--help`.
+GROUPS = {
+    "core": {
+        "train": "train on parallel text, on trees or on labelled sentences",
+        "translate": "translate stdin to stdout, one sentence per line",
+        "evaluate": "print BLEU and chrF of a run or a file, or the F1 of trees",
+        "score": "print the log-probability of translations",
+        "export": "write a SavedModel for TF Serving, after a self-test",
+        "serve": "serve a run or a SavedModel over HTTP",
+    },
+    "tools": {
+        "doctor": "check text, vocabulary and memory before training",
+        "tokenizer": "train a vocabulary for several runs to share",
+        "curves": "print or draw the learning curves of runs",
+        "card": "write and print a run's settings, scores and cost",
+        "average": "average the weights of checkpoints",
+        "attention": "draw the attention of a run",
+        "shortlist": "learn which target tokens each source token may need",
+        "client": "translate stdin to stdout with a served model",
+        "convert": "convert to CTranslate2, or from Marian",
+        "parse": "parse stdin to stdout, one tree per line",
+        "draw": "draw a parse below the correct tree",
+        "classify": "label stdin to stdout, one sentence per line",
+        "baseline": "train and score a logistic regression on labelled sentences",
+    },
+    "studies": {
+        "recipe": "print how a run departs from the paper",
+        "ablate": "train the rows of the paper's Table 3, scaled down",
+        "heads": "measure which heads a run needs, and prune the others",
+        "lengths": "draw BLEU against the length of the source",
+    },
 }
+
+GROUP_OF = {command: group for group, commands in GROUPS.items() for command in commands}
 
 
 def build_parser(name: str | None = None) -> Parser:
-    """The parser of all commands, with the options of the one that is called `name`.
+    """Builds the parser of all commands, with the options of the command called `name`.
 
-    No other command's module is imported: most of the time of `--help` would be theirs.
+    No other command's module is imported: importing them all would dominate `--help`.
     """
     parser = Parser(
-        prog="tf-transformer", description="The Transformer in TensorFlow and Keras."
+        prog="tf-transformer",
+        description="The Transformer in TensorFlow and Keras.",
+        epilog=_list_of_commands(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="one of these")
     commands.type = str  # the rest of the line is for the command's own parser to check
-    for command, help_line in COMMANDS.items():
-        subparser = commands.add_parser(command, help=help_line)
+    for command, group in GROUP_OF.items():
+        subparser = commands.add_parser(command)
         if command == name:
-            module = importlib.import_module(f"tf_transformer.cli.{command}")
+            module = importlib.import_module(f"tf_transformer.cli.{group}.{command}")
             subparser.description = module.DESCRIPTION
             module.add_arguments(subparser)
             subparser.set_defaults(module=module)
     return parser
+
+
+def _list_of_commands() -> str:
+    """Formats the commands of each group, one line per command."""
+    lines = []
+    for group, commands in GROUPS.items():
+        lines += [f"{group}:", *(f"    {name:<12}{line}" for name, line in commands.items())]
+    return "\n".join(lines)
 
 
 def run() -> NoReturn:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
+from tf_transformer.cli.core.train import train_run
 from tf_transformer.cli.parser import Parser, float_from, int_from, integer
 from tf_transformer.cli.process import run_process
-from tf_transformer.cli.train import train_run
 from tf_transformer.files import locked
 from tf_transformer.run import Run
 from tf_transformer.training.interruption import MAX_SECONDS, Budget, Interrupted, Stopper

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.main import COMMANDS, build_parser, main
+from tf_transformer.cli.main import GROUP_OF, build_parser, main
 from tools.storm.hostile_files import make_broken_runs, make_files, make_unfinished_runs
 from tools.storm.lab import Done, Lab, Outcome
 
@@ -88,7 +88,7 @@ class Writer:
 
     def line(self, randomness: random.Random) -> Line:
         """A command with all that it requires and some of its options."""
-        name = randomness.choice([*COMMANDS])
+        name = randomness.choice([*GROUP_OF])
         arguments, must_fail = [name], False
         for action in _chosen_actions(name, randomness):
             if action.option_strings:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tf_transformer.cli.lengths import require_writable
 from tf_transformer.cli.options import (
     add_decoding_options,
     add_run_options,
@@ -15,6 +14,7 @@ from tf_transformer.cli.options import (
     open_run,
 )
 from tf_transformer.cli.parser import int_from, integer
+from tf_transformer.cli.studies.lengths import require_writable
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, write_text

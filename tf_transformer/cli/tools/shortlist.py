@@ -9,11 +9,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import open_run
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.progress import Progress
-from tf_transformer.config import (
-    SHORTLIST_FREQUENT,
-    SHORTLIST_PAIRS,
-    SHORTLIST_TRANSLATIONS,
-)
+from tf_transformer.config import SHORTLIST_FREQUENT, SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS
 
 logger = logging.getLogger(__name__)
 

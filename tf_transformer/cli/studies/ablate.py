@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.core.train import add_training_options, given_values
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.cli.row_process import BY_SIGNAL, DONE, FAILED, STOPPED, train_in_process
-from tf_transformer.cli.train import add_training_options, given_values
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import locked, write_text

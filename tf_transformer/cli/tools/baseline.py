@@ -4,9 +4,9 @@ import argparse
 import logging
 from pathlib import Path
 
-from tf_transformer.cli.classify import report
 from tf_transformer.cli.options import picture
 from tf_transformer.cli.parser import float_from
+from tf_transformer.cli.tools.classify import report
 from tf_transformer.tasks.classification.labelled import labels_of, read_examples
 
 logger = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from tf_transformer.cli import train
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.core import train
 from tf_transformer.cli.options import open_run
 from tf_transformer.cli.progress import Progress
 from tf_transformer.config import Config

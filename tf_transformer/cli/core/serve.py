@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.export import export_run
+from tf_transformer.cli.core.export import export_run
 from tf_transformer.cli.options import add_shortlist_option
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError

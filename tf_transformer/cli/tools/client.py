@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.core.translate import one_line
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
-from tf_transformer.cli.translate import one_line
 from tf_transformer.errors import UserError
 
 DESCRIPTION = (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tf_transformer.cli.brackets import print_brackets, rules_of
+from tf_transformer.cli.core.translate import one_line
 from tf_transformer.cli.options import (
     add_decoding_options,
     add_ensemble_option,
@@ -14,7 +15,6 @@ from tf_transformer.cli.options import (
     load_translator,
 )
 from tf_transformer.cli.progress import Progress
-from tf_transformer.cli.translate import one_line
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu, chrf

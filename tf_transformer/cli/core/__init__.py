@@ -1,0 +1,1 @@
+"""The commands of every model: train, translate, evaluate, score, export, serve."""

@@ -1,0 +1,1 @@
+"""Commands for data, other tasks, pictures and other formats."""
