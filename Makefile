@@ -1,13 +1,18 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: demo test lint notebooks clean
+CHANGED = $$($(VENV)/bin/python -m tools.changed_tests)
+
+.PHONY: demo test check lint notebooks clean
 
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
 
 test: $(VENV)/ready  ## all tests, three files at a time: what a file's tests share is made once
 	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+check: lint  ## the inner loop: lint, and the tests of what changed since the last commit
+	$(VENV)/bin/python -m pytest $(CHANGED)
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

@@ -1,0 +1,36 @@
+"""`make check` runs the tests that mirror what changed."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.changed_tests import CORE, PACKAGE, TESTS, tests_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("tf_transformer/data/corpus.py", ["data/test_corpus.py"]),
+        ("tests/data/test_corpus.py", ["data/test_corpus.py"]),
+        ("tests/data/conftest.py", []),
+        ("README.md", []),
+    ],
+)
+def test_a_module_has_the_test_of_its_name(changed, expected):
+    found = tests_of(Path(changed), ROOT / TESTS)
+    assert [str(path.relative_to(ROOT / TESTS)) for path in found] == expected
+
+
+def test_a_module_without_a_test_of_its_name_has_those_of_its_room():
+    module = next(
+        path.relative_to(ROOT)
+        for path in sorted((ROOT / PACKAGE / "training").glob("*.py"))
+        if not [*(ROOT / TESTS / "training").glob(f"test_{path.stem}*.py")]
+    )
+    assert [*tests_of(module, ROOT / TESTS)] == [ROOT / TESTS / "training"]
+
+
+def test_the_fast_core_exists():
+    assert all((ROOT / TESTS / name).exists() for name in CORE)
