@@ -9,7 +9,7 @@ demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen senten
 	$(VENV)/bin/python train.py
 
 test: $(VENV)/ready  ## all tests, three files at a time: what a file's tests share is made once
-	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10
 
 check: lint  ## the inner loop: lint, and the tests of what changed since the last commit
 	$(VENV)/bin/python -m pytest $(CHANGED)
