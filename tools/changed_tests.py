@@ -20,7 +20,7 @@ def changed_files() -> list[Path]:
     return [Path(line[3:].strip('"')) for line in lines.splitlines()]
 
 
-def tests_of(file: Path, tests: Path = TESTS) -> Iterable[Path]:
+def matching_tests(file: Path, tests: Path = TESTS) -> Iterable[Path]:
     """Yields the test file of a module, the folder of tests beside it, or the test itself."""
     if file.is_relative_to(TESTS):
         if file.name.startswith("test_") and file.suffix == ".py":
@@ -32,7 +32,7 @@ def tests_of(file: Path, tests: Path = TESTS) -> Iterable[Path]:
 
 
 def main() -> int:
-    tests = {path for file in changed_files() for path in tests_of(file) if path.exists()}
+    tests = {path for file in changed_files() for path in matching_tests(file) if path.exists()}
     tests.discard(TESTS)
     print(*sorted(tests or {TESTS / name for name in CORE}))
     return 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.changed_tests import CORE, PACKAGE, TESTS, tests_of
+from tools.changed_tests import CORE, PACKAGE, TESTS, matching_tests
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_module_has_the_test_of_its_name(changed, expected):
-    found = tests_of(Path(changed), ROOT / TESTS)
+    found = matching_tests(Path(changed), ROOT / TESTS)
     assert [str(path.relative_to(ROOT / TESTS)) for path in found] == expected
 
 
@@ -29,7 +29,7 @@ def test_a_module_without_a_test_of_its_name_has_those_of_its_room():
         for path in sorted((ROOT / PACKAGE / "training").glob("*.py"))
         if not [*(ROOT / TESTS / "training").glob(f"test_{path.stem}*.py")]
     )
-    assert [*tests_of(module, ROOT / TESTS)] == [ROOT / TESTS / "training"]
+    assert [*matching_tests(module, ROOT / TESTS)] == [ROOT / TESTS / "training"]
 
 
 def test_the_fast_core_exists():
