@@ -4,8 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,19 +55,6 @@ def run_command(
     )
 
 
-@contextmanager
-def stdin_of(path: Path) -> Iterator[None]:
-    """Gives this process a file as its standard input."""
-    saved = os.dup(0)
-    with path.open("rb") as file:
-        os.dup2(file.fileno(), 0)
-        try:
-            yield
-        finally:
-            os.dup2(saved, 0)
-            os.close(saved)
-
-
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -81,14 +67,14 @@ def status_of(arguments: Sequence[str]) -> int:
         return end.code
 
 
-def assert_refused(capsys, arguments: list[str], expected: str) -> None:
-    """One line on stderr that matches `expected`, status 1, or 2 if the parser refuses them;
-    every file is what it was.
+def assert_refused(capsys, arguments: list[str], expected: str, *, status: int) -> None:
+    """Asserts a refusal: the status (2 from the parser of the arguments, 1 from the command),
+    one line on stderr that matches `expected`, and every file as it was.
 
     What TensorFlow's C++ writes, in a process where a test imported it aloud, `capsys` ignores.
     """
     before = tree(Path())
-    assert status_of(arguments) in (1, 2)
+    assert status_of(arguments) == status
     after = tree(Path())
     stderr = capsys.readouterr().err
     assert re.fullmatch(r"error: [^\n]+\n", stderr), stderr

@@ -168,30 +168,34 @@ def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("more", "expected"),
+    ("more", "expected", "status"),
     [
-        (["--scale", "32"], "A-h32"),
-        (["--rows", "Z"], "no row 'Z'"),
-        (["--set", "model.dropout=0.5"], "undo"),
-        (["--table", "--output", "nothing"], "no results yet"),
-        (["--table", "--scale", "32"], "ablate-32 has no results yet"),
-        (["--valid", "nothing"], "needs --train"),
-        (["--seeds", "1", "-1"], "--seeds must be an int from 0"),
-        (["--stop-after", "5 steps"], "ablate stops after a time"),
+        (["--scale", "32"], "A-h32", 1),
+        (["--rows", "Z"], "no row 'Z'", 1),
+        (["--set", "model.dropout=0.5"], "undo", 1),
+        (["--table", "--output", "nothing"], "no results yet", 1),
+        (["--table", "--scale", "32"], "ablate-32 has no results yet", 1),
+        (["--valid", "nothing"], "needs --train", 1),
+        (["--seeds", "1", "-1"], "--seeds must be an int from 0", 2),
+        (["--stop-after", "5 steps"], "ablate stops after a time", 1),
     ],
 )
-def test_mistakes_are_told_before_any_work(more, expected, tmp_path, monkeypatch, capsys):
+def test_mistakes_are_told_before_any_work(
+    more, expected, tmp_path, monkeypatch, capsys, status
+):
     monkeypatch.chdir(tmp_path)
-    assert_refused(capsys, ["ablate", *more], expected)
+    assert_refused(capsys, ["ablate", *more], expected, status=status)
 
 
 def test_a_folder_keeps_to_one_setting(arguments, copy, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     more = [*arguments, "--set", "training.beta_2=0.9", "--output", "rows", "--rows", "base"]
-    assert_refused(capsys, more, "rows of other settings: training.beta_2 was 0.98, now 0.9")
+    assert_refused(
+        capsys, more, "rows of other settings: training.beta_2 was 0.98, now 0.9", status=1
+    )
 
 
 def test_an_ordinary_run_is_not_made_one_of_rows(arguments, copy, capsys, monkeypatch):
     monkeypatch.chdir(copy)
     more = [*arguments, "--output", "base-seed1", "--rows", "base"]
-    assert_refused(capsys, more, "base-seed1 exists and is not of an ablate")
+    assert_refused(capsys, more, "base-seed1 exists and is not of an ablate", status=1)

@@ -40,4 +40,6 @@ def test_the_average_is_of_the_checkpoints_asked_for(copied, capsys, arguments, 
     "arguments", [["--last", "4"], ["--best", "9"], ["--last", "0"], ["--last", "-1"]]
 )
 def test_more_checkpoints_than_there_are_is_refused(workplace, capsys, arguments):
-    assert_refused(capsys, ["average", "run", *arguments], "between 1 and 3.*Received: ")
+    assert_refused(
+        capsys, ["average", "run", *arguments], "between 1 and 3.*Received: ", status=1
+    )

@@ -8,9 +8,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, stdin_of
+from command_line import assert_refused
 
 from tf_transformer.cli.main import main
+from tools.storm.lab import stdin_of
 
 
 def train(train: str = "train", valid: str = "dev", output: str = "new") -> str:
@@ -94,56 +95,19 @@ COMMANDS = {
         "translate run --checkpoint 200",
         "no checkpoint '200'. There are: best, average, 80, 160, 240, last",
     ),
-    "no beam": (
-        "translate run --beam 0",
-        "--beam must be an int from 1 to 1000. Received: 0",
-    ),
-    "negative alpha": (
-        "translate run --alpha -1",
-        "--alpha must be from 0 to 10.0. Received: -1",
-    ),
-    "alpha not a number": (
-        "translate run --alpha nan",
-        "--alpha must be from 0 to 10.0. Received: nan",
-    ),
-    "no batch": (
-        "translate run --batch-tokens 0",
-        "--batch-tokens must be an int from 1 to 1000000000. Received: 0",
-    ),
     "n-best beyond the beam": (
         "translate run --beam 2 --n-best 3",
         "--n-best must be between 1 and the beam size, 2. Received: 3",
     ),
-    "no samples": (
-        "translate run --sample --n-best 0",
-        "--n-best must be an int from 1 to 1000. Received: 0",
-    ),
     "limits that contradict each other": (
         "translate run --max-length 5 --min-length 6",
         r"`decoding.max_length` must be 0 or at least min_length \(6\). Received: 5",
-    ),
-    "negative n-gram": (
-        "translate run --no-repeat-ngram -1",
-        "--no-repeat-ngram must be an int from 0 to 100. Received: -1",
     ),
     "temperature without sampling": (
         "translate run --temperature 0.5",
         "--temperature needs --sample",
     ),
     "seed without sampling": ("translate run --seed 5", "--seed needs --sample"),
-    "no temperature": (
-        "translate run --sample --temperature 0",
-        "--temperature must be from 0.01 to 100.0. Received: 0.0",
-    ),
-    "negative top-k": (
-        "translate run --sample --top-k -1",
-        "--top-k must be an int from 0 to ",
-    ),
-    "top-p above 1": ("translate run --sample --top-p 1.5", "--top-p must be above 0 and at"),
-    "negative seed": (
-        "translate run --sample --seed -1",
-        "--seed must be an int from 0 to 4294967295",
-    ),
     "sampling with a beam": (
         "translate run --sample --beam 4",
         "--sample draws and does not search: leave out --beam and --alpha",
@@ -200,10 +164,6 @@ COMMANDS = {
         "tokenizer train.en --vocab-size 300 --output train.de",
         "train.de exists already",
     ),
-    "tokenizer of a coverage that cannot be": (
-        "tokenizer train.en --vocab-size 300 --character-coverage 95 --output new.model",
-        "--character-coverage must be from 0.98 to 1.0. Received: 95.0",
-    ),
     "tokenizer without text": (
         "tokenizer no.txt --vocab-size 300 --output new.model",
         "no.txt cannot be read",
@@ -216,10 +176,6 @@ COMMANDS = {
         "export run --output models --version 3",
         "models/3 exists already. Choose another --version",
     ),
-    "no version": (
-        "export run --output models --version 0",
-        "--version must be an int from 1 to ",
-    ),
     "average of what": (
         "export run --output models --average 5",
         "--average must be lastN, such as last5. Received: '5'",
@@ -230,20 +186,75 @@ COMMANDS = {
     ),
     "no folder for models": ("export run --output train.en", "Cannot write train.en/1"),
 }
+# What no option takes: the parser of the arguments refuses it.
+OPTIONS = {
+    "no beam": (
+        "translate run --beam 0",
+        "--beam must be an int from 1 to 1000. Received: 0",
+    ),
+    "negative alpha": (
+        "translate run --alpha -1",
+        "--alpha must be from 0 to 10.0. Received: -1",
+    ),
+    "alpha not a number": (
+        "translate run --alpha nan",
+        "--alpha must be from 0 to 10.0. Received: nan",
+    ),
+    "no batch": (
+        "translate run --batch-tokens 0",
+        "--batch-tokens must be an int from 1 to 1000000000. Received: 0",
+    ),
+    "no samples": (
+        "translate run --sample --n-best 0",
+        "--n-best must be an int from 1 to 1000. Received: 0",
+    ),
+    "negative n-gram": (
+        "translate run --no-repeat-ngram -1",
+        "--no-repeat-ngram must be an int from 0 to 100. Received: -1",
+    ),
+    "no temperature": (
+        "translate run --sample --temperature 0",
+        "--temperature must be from 0.01 to 100.0. Received: 0.0",
+    ),
+    "negative top-k": (
+        "translate run --sample --top-k -1",
+        "--top-k must be an int from 0 to ",
+    ),
+    "top-p above 1": ("translate run --sample --top-p 1.5", "--top-p must be above 0 and at"),
+    "negative seed": (
+        "translate run --sample --seed -1",
+        "--seed must be an int from 0 to 4294967295",
+    ),
+    "tokenizer of a coverage that cannot be": (
+        "tokenizer train.en --vocab-size 300 --character-coverage 95 --output new.model",
+        "--character-coverage must be from 0.98 to 1.0. Received: 95.0",
+    ),
+    "no version": (
+        "export run --output models --version 0",
+        "--version must be an int from 1 to ",
+    ),
+}
 
 
 @pytest.mark.parametrize(
     ("line", "expected"), [pytest.param(*case, id=name) for name, case in TRAINING.items()]
 )
 def test_training_refuses(workplace, capsys, line, expected):
-    assert_refused(capsys, line.split(), expected)
+    assert_refused(capsys, line.split(), expected, status=1)
 
 
 @pytest.mark.parametrize(
     ("line", "expected"), [pytest.param(*case, id=name) for name, case in COMMANDS.items()]
 )
 def test_command_refuses(workplace, capsys, line, expected):
-    assert_refused(capsys, line.split(), expected)
+    assert_refused(capsys, line.split(), expected, status=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [pytest.param(*case, id=name) for name, case in OPTIONS.items()]
+)
+def test_option_refuses(workplace, capsys, line, expected):
+    assert_refused(capsys, line.split(), expected, status=2)
 
 
 def test_text_that_cannot_be_read_is_refused(workplace, capsys):
@@ -260,7 +271,9 @@ def test_text_that_cannot_be_read_is_refused(workplace, capsys):
 
 def test_stdin_that_is_not_utf8_is_refused_with_its_line(workplace, capsys):
     with stdin_of(Path("latin1.de")):
-        assert_refused(capsys, ["translate", "run"], r"stdin:2: text must be UTF-8.*0xfc")
+        assert_refused(
+            capsys, ["translate", "run"], r"stdin:2: text must be UTF-8.*0xfc", status=1
+        )
     assert capsys.readouterr().out == ""
 
 
@@ -269,9 +282,9 @@ def test_stdin_that_is_not_utf8_is_refused_with_its_line(workplace, capsys):
 )
 def test_prefixes_must_be_as_many_as_the_lines(workplace, capsys, prefixes, longer):
     Path("prefixes.de").write_text(prefixes)
+    command = ["translate", "run", "--prefix-file", "prefixes.de"]
     with stdin_of(Path("dev.en")):
-        line = "translate run --prefix-file prefixes.de"
-        assert_refused(capsys, line.split(), rf"Received: more than \d lines in {longer}")
+        assert_refused(capsys, command, rf"more than \d lines in {longer}", status=1)
     assert capsys.readouterr().out == ""
 
 
@@ -286,6 +299,7 @@ def test_an_ensemble_with_another_tokenizer_is_refused(workplace, capsys):
             capsys,
             [*command.split(), "--ensemble", "other"],
             "must have the same tokenizer. Received: another one in other than in run",
+            status=1,
         )
 
 

@@ -27,6 +27,8 @@ def test_the_cost_is_also_by_the_rate_of_the_device(copied, option, rate, capsys
 
 
 def test_mistakes_are_a_line(workplace, capsys):
-    assert_refused(capsys, ["card", "begun"], "has no evaluation yet")
-    assert_refused(capsys, ["card", "thesis"], "not a run directory")
-    assert_refused(capsys, ["card", "run", "--gpu", "T4"], "no sustained rate of a 'T4'")
+    assert_refused(capsys, ["card", "begun"], "has no evaluation yet", status=1)
+    assert_refused(capsys, ["card", "thesis"], "not a run directory", status=1)
+    assert_refused(
+        capsys, ["card", "run", "--gpu", "T4"], "no sustained rate of a 'T4'", status=1
+    )

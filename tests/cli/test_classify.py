@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, stdin_of
+from command_line import assert_refused
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
+from tools.storm.lab import stdin_of
 
 
 def test_training_prints_scores_and_what_to_type_next(classification_run):
@@ -79,40 +80,62 @@ def test_a_bag_of_words_is_scored_alike(classifier, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "expected", "status"),
     [
-        (["translate", "run"], "for runs of --task translation. .*tf-transformer classify run"),
-        (["parse", "run"], "for runs of --task parsing. .*tf-transformer classify run"),
-        (["export", "run", "--output", "e"], "for runs of --task translation"),
-        (["serve", "run"], "for runs of --task translation"),
-        (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation"),
-        (["score", "run", "--source", "in", "--target", "in"], "of --task classification"),
-        (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task class"),
-        (["attention", "run", "--sentence", "x", "--output", "a.png"], "of --task class"),
-        (["heads", "run", "--source", "in", "--reference", "in"], "of --task classification"),
-        (["lengths", "run", "--source", "in", "--reference", "in"], "of --task classification"),
-        (["classify", "run", "--labelled", "in"], "in:1: .*no TAB"),
-        (["classify", "run", "--labelled", "other"], "other:1: .*label 'plant'. They have"),
-        (["classify", "run", "--n-best", "4"], "between 1 and 3, the labels of run"),
-        (["classify", "run", "--checkpoint", "7"], "no checkpoint '7'"),
-        (["classify", "run", "--output", "c.png"], "--output draws .* --labelled"),
-        (["classify", "run", "--labelled", "dev.tsv", "--output", "c.pdf"], "in .png or .svg"),
-        (["classify", "run", "--labelled", "dev.tsv", "--n-best", "1"], "leave out one"),
-        (["baseline", "--train", "in", "--test", "dev.tsv"], "in:1: .*no TAB"),
-        (["baseline", "--train", "one", "--test", "dev.tsv"], "one: .*at least two labels"),
-        (["baseline", "--train", "dev.tsv", "--test", "other"], "other:1: .*'plant'"),
-        (["baseline", "--train", "dev.tsv", "--test", "dev.tsv", "--l2", "0"], "--l2 must be "),
+        (
+            ["translate", "run"],
+            "for runs of --task translation. .*tf-transformer classify run",
+            1,
+        ),
+        (["parse", "run"], "for runs of --task parsing. .*tf-transformer classify run", 1),
+        (["export", "run", "--output", "e"], "for runs of --task translation", 1),
+        (["serve", "run"], "for runs of --task translation", 1),
+        (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation", 1),
+        (["score", "run", "--source", "in", "--target", "in"], "of --task classification", 1),
+        (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task class", 1),
+        (["attention", "run", "--sentence", "x", "--output", "a.png"], "of --task class", 1),
+        (
+            ["heads", "run", "--source", "in", "--reference", "in"],
+            "of --task classification",
+            1,
+        ),
+        (
+            ["lengths", "run", "--source", "in", "--reference", "in"],
+            "of --task classification",
+            1,
+        ),
+        (["classify", "run", "--labelled", "in"], "in:1: .*no TAB", 1),
+        (["classify", "run", "--labelled", "other"], "other:1: .*label 'plant'. They have", 1),
+        (["classify", "run", "--n-best", "4"], "between 1 and 3, the labels of run", 1),
+        (["classify", "run", "--checkpoint", "7"], "no checkpoint '7'", 1),
+        (["classify", "run", "--output", "c.png"], "--output draws .* --labelled", 1),
+        (
+            ["classify", "run", "--labelled", "dev.tsv", "--output", "c.pdf"],
+            "in .png or .svg",
+            1,
+        ),
+        (["classify", "run", "--labelled", "dev.tsv", "--n-best", "1"], "leave out one", 1),
+        (["baseline", "--train", "in", "--test", "dev.tsv"], "in:1: .*no TAB", 1),
+        (["baseline", "--train", "one", "--test", "dev.tsv"], "one: .*at least two labels", 1),
+        (["baseline", "--train", "dev.tsv", "--test", "other"], "other:1: .*'plant'", 1),
+        (
+            ["baseline", "--train", "dev.tsv", "--test", "dev.tsv", "--l2", "0"],
+            "--l2 must be ",
+            2,
+        ),
     ],
 )
-def test_what_cannot_be_done_is_refused(classifier, capsys, arguments, expected):
+def test_what_cannot_be_done_is_refused(classifier, capsys, arguments, expected, status):
     Path("in").write_text("a cat .\n")
     Path("other").write_text("plant\ta tree .\n")
     Path("one").write_text("animal\ta cat .\nanimal\ta dog .\n")
-    assert_refused(capsys, arguments, expected)
+    assert_refused(capsys, arguments, expected, status=status)
 
 
 def test_a_translation_run_does_not_classify(workplace, capsys):
-    assert_refused(capsys, ["classify", "run"], "of --task classification. .* translate run")
+    assert_refused(
+        capsys, ["classify", "run"], "of --task classification. .* translate run", status=1
+    )
 
 
 def test_curves_are_of_accuracy(classifier):
@@ -164,7 +187,9 @@ def test_an_encoder_that_does_not_fit_is_refused(
     Path("begun").mkdir()
     Path("begun/config.json").write_text((trained_run.path / "config.json").read_text())
     source = ["--encoder-from", str(trained_run.path)]
-    assert_refused(capsys, ["train", *DATA, *source, "--output", "x", *changes], expected)
+    assert_refused(
+        capsys, ["train", *DATA, *source, "--output", "x", *changes], expected, status=1
+    )
 
 
 def test_labels_are_no_text_that_the_tokenizer_should_know(tmp_path, monkeypatch, capsys):
@@ -187,4 +212,4 @@ def test_labels_are_no_text_that_the_tokenizer_should_know(tmp_path, monkeypatch
 
 def test_a_run_without_its_labels_is_refused(classifier, capsys):
     Path("run/labels.json").unlink()
-    assert_refused(capsys, ["classify", "run"], "run has no labels in labels.json")
+    assert_refused(capsys, ["classify", "run"], "run has no labels in labels.json", status=1)

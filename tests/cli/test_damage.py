@@ -29,13 +29,15 @@ def test_a_damaged_checkpoint_is_refused(workplace, capsys, damage):
         "something else": b"no archive at all",
     }
     path.write_bytes(contents[damage])
-    assert_refused(capsys, ["translate", "run"], "checkpoint .*best.npz is damaged")
+    assert_refused(capsys, ["translate", "run"], "checkpoint .*best.npz is damaged", status=1)
 
 
 def test_a_checkpoint_of_another_model_is_refused(workplace, capsys):
     config = Path("run/config.json")
     config.write_text(config.read_text().replace('"num_layers": 1', '"num_layers": 2'))
-    assert_refused(capsys, ["translate", "run"], "is of another model. Expected model/")
+    assert_refused(
+        capsys, ["translate", "run"], "is of another model. Expected model/", status=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_a_checkpoint_of_another_model_is_refused(workplace, capsys):
 )
 def test_a_full_disk_is_one_line(workplace, capsys, largest_file, line, size, expected):
     with largest_file(size):
-        assert_refused(capsys, line.split(), f"^error: {re.escape(expected)}")
+        assert_refused(capsys, line.split(), f"^error: {re.escape(expected)}", status=1)
 
 
 def test_a_full_disk_while_training_leaves_all_checkpoints(
@@ -87,7 +89,9 @@ def test_a_full_disk_under_the_output_is_one_line(workplace):
 def test_a_line_of_the_metrics_that_is_no_evaluation_is_named(workplace, capsys, command, line):
     with Path("run/metrics.jsonl").open("a") as file:
         file.write(f"{line}\n")
-    assert_refused(capsys, command.split(), "^error: run/metrics.jsonl:4: expected a ")
+    assert_refused(
+        capsys, command.split(), "^error: run/metrics.jsonl:4: expected a ", status=1
+    )
 
 
 EVERY_COMMAND = (
@@ -107,7 +111,7 @@ def test_a_run_whose_task_was_changed_is_refused(workplace, trained_run, capsys,
     arguments = command.split()
     if command == "train":
         arguments = ["train", *trained_run.options, "--output", "run"]
-    assert_refused(capsys, arguments, "task")
+    assert_refused(capsys, arguments, "task", status=1)
 
 
 def test_changed_training_text_is_refused_and_accepted_if_told(
@@ -123,7 +127,7 @@ def test_changed_training_text_is_refused_and_accepted_if_told(
     file.write_text("".join(f"{line}\n" for line in reversed(lines)), "utf-8")
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
     expected = r"train\.en is not the text that run was trained on.*--accept-new-data"
-    assert_refused(capsys, ["train", *options], expected)
+    assert_refused(capsys, ["train", *options], expected, status=1)
     assert main(["train", *options, "--accept-new-data"]) == 0
     printed = capsys.readouterr().out
     assert "from step 240 on training text is " in printed

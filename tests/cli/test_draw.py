@@ -37,4 +37,4 @@ def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
     ],
 )
 def test_draw_refuses_what_it_cannot_draw(capsys, options, expected):
-    assert_refused(capsys, ["draw", "gold", "parsed", *options.split()], expected)
+    assert_refused(capsys, ["draw", "gold", "parsed", *options.split()], expected, status=1)

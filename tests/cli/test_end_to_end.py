@@ -14,7 +14,6 @@ from command_line import (
     TrainedRun,
     environment,
     run_command,
-    stdin_of,
 )
 from sacrebleu.metrics import BLEU
 
@@ -23,6 +22,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
 from tf_transformer.tasks.sequences import load_translator
+from tools.storm.lab import stdin_of
 
 
 @pytest.fixture(scope="module")

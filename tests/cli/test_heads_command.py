@@ -84,24 +84,28 @@ def test_pairs_that_are_too_long_are_left_out(place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "expected", "status"),
     [
-        ("--keep 3", "--write and --keep go together"),
-        ("--write new", "--write and --keep go together"),
-        ("--write new --keep 99", r"--keep must be in 0 to \d+. Received: 99"),
-        ("--write thesis --keep 3", "thesis exists already. Give --write a new folder"),
-        ("--write new --keep 3 --output new", "--write must not be the folder of --output"),
-        ("--write new --keep 3 --output new/heads", "--write must not be the folder of --out"),
-        ("--write dev.en/new --keep 3", "--write must be where files can be written"),
-        ("--limit 0", "--limit must be an int from 1 to 1000000000. Received: 0"),
-        ("--output thesis", "thesis exists and is not of heads. Give --output a new folder"),
-        ("--reference uneven.de", "same number of lines. Received: dev.en with 8"),
-        ("--source empty.en --reference empty.de", "must have a sentence. Received: none"),
-        ("--checkpoint 5", "no checkpoint '5'"),
+        ("--keep 3", "--write and --keep go together", 1),
+        ("--write new", "--write and --keep go together", 1),
+        ("--write new --keep 99", r"--keep must be in 0 to \d+. Received: 99", 1),
+        ("--write thesis --keep 3", "thesis exists already. Give --write a new folder", 1),
+        ("--write new --keep 3 --output new", "--write must not be the folder of --output", 1),
+        (
+            "--write new --keep 3 --output new/heads",
+            "--write must not be the folder of --out",
+            1,
+        ),
+        ("--write dev.en/new --keep 3", "--write must be where files can be written", 1),
+        ("--limit 0", "--limit must be an int from 1 to 1000000000. Received: 0", 2),
+        ("--output thesis", "thesis exists and is not of heads. Give --output a new folder", 1),
+        ("--reference uneven.de", "same number of lines. Received: dev.en with 8", 1),
+        ("--source empty.en --reference empty.de", "must have a sentence. Received: none", 1),
+        ("--checkpoint 5", "no checkpoint '5'", 1),
     ],
 )
-def test_what_cannot_be_done_is_refused(place, capsys, options, expected):
-    assert_refused(capsys, [*COMMAND, *options.split()], expected)
+def test_what_cannot_be_done_is_refused(place, capsys, options, expected, status):
+    assert_refused(capsys, [*COMMAND, *options.split()], expected, status=status)
 
 
 def test_measurements_of_another_search_are_refused(place, capsys):
@@ -111,4 +115,4 @@ def test_measurements_of_another_search_are_refused(place, capsys):
     assert found()["settings"]["decoding"]["beam_size"] == 1
     assert main([*one_best, "--batch-tokens", "999"]) == 0  # which changes nothing
     capsys.readouterr()
-    assert_refused(capsys, [*COMMAND, "--limit", "2"], "of other settings: decoding")
+    assert_refused(capsys, [*COMMAND, "--limit", "2"], "of other settings: decoding", status=1)

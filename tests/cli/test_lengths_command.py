@@ -77,28 +77,32 @@ def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, ca
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "expected", "status"),
     [
-        ("--width 0", "--width must be an int from 1 to 1000000000. Received: 0"),
-        ("--least 0", "--least must be an int from 1 to 1000000000. Received: 0"),
-        ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf"),
-        ("--checkpoint 5", "no checkpoint '5'"),
-        ("--reference uneven.de", "same number of lines. Received: test.en with 18"),
-        ("--source empty.en --reference empty.de", "must have a sentence. Received: none"),
-        ("--source blank.en --reference blank.de", "blank.de:1: a reference must have a word"),
-        ("--data thesis", "--data must not be a folder that exists. Received: thesis"),
-        ("--data test.en/a.json", "--data must be where files can be written"),
-        ("--output test.en/new/a.png", "--output must be where files can be written"),
-        ("--beam 0", "--beam must be an int from 1 to 1000"),
+        ("--width 0", "--width must be an int from 1 to 1000000000. Received: 0", 2),
+        ("--least 0", "--least must be an int from 1 to 1000000000. Received: 0", 2),
+        ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf", 1),
+        ("--checkpoint 5", "no checkpoint '5'", 1),
+        ("--reference uneven.de", "same number of lines. Received: test.en with 18", 1),
+        ("--source empty.en --reference empty.de", "must have a sentence. Received: none", 1),
+        (
+            "--source blank.en --reference blank.de",
+            "blank.de:1: a reference must have a word",
+            1,
+        ),
+        ("--data thesis", "--data must not be a folder that exists. Received: thesis", 1),
+        ("--data test.en/a.json", "--data must be where files can be written", 1),
+        ("--output test.en/new/a.png", "--output must be where files can be written", 1),
+        ("--beam 0", "--beam must be an int from 1 to 1000", 2),
     ],
 )
-def test_what_cannot_be_measured_is_refused(place, capsys, options, expected):
-    assert_refused(capsys, [*COMMAND, *options.split()], expected)
+def test_what_cannot_be_measured_is_refused(place, capsys, options, expected, status):
+    assert_refused(capsys, [*COMMAND, *options.split()], expected, status=status)
 
 
 def test_every_run_is_looked_at_before_the_first_is_used(place, capsys):
     runs = ["lengths", "run", "thesis"]
-    assert_refused(capsys, [*runs, *COMMAND[2:]], "thesis is not a run directory")
+    assert_refused(capsys, [*runs, *COMMAND[2:]], "thesis is not a run directory", status=1)
 
 
 def test_the_search_of_every_run_is_looked_at_before_the_first_is_used(
@@ -111,4 +115,6 @@ def test_the_search_of_every_run_is_looked_at_before_the_first_is_used(
     Path("short/config.json").write_text(json.dumps(config), "utf-8")
     monkeypatch.setattr("tf_transformer.cli.studies.lengths.load_translator", None)
     runs = ["lengths", "run", "short", *COMMAND[2:], "--min-length", "9"]
-    assert_refused(capsys, runs, "`decoding.max_length` must be 0 or at least min_length")
+    assert_refused(
+        capsys, runs, "`decoding.max_length` must be 0 or at least min_length", status=1
+    )

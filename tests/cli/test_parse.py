@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, stdin_of
+from command_line import assert_refused
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
 from tf_transformer.tasks.parsing.trees import read_line
+from tools.storm.lab import stdin_of
 
 
 def test_training_prints_scores_and_what_to_type_next(parsing_run):
@@ -84,25 +85,27 @@ def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "expected", "status"),
     [
-        (["translate", "run"], "for runs of --task translation. .*tf-transformer parse run"),
-        (["export", "run", "--output", "e"], "for runs of --task translation"),
-        (["serve", "run"], "for runs of --task translation"),
-        (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation"),
-        (["score", "run", "--source", "in", "--target", "in"], "of --task parsing"),
-        (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task parsing"),
-        (["parse", "run", "--words-of", "in"], "in:1:1: no well-formed tree"),
-        (["parse", "run", "--beam", "0"], "--beam must be an int from 1 to 1000"),
+        (["translate", "run"], "for runs of --task translation. .*tf-transformer parse run", 1),
+        (["export", "run", "--output", "e"], "for runs of --task translation", 1),
+        (["serve", "run"], "for runs of --task translation", 1),
+        (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation", 1),
+        (["score", "run", "--source", "in", "--target", "in"], "of --task parsing", 1),
+        (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task parsing", 1),
+        (["parse", "run", "--words-of", "in"], "in:1:1: no well-formed tree", 1),
+        (["parse", "run", "--beam", "0"], "--beam must be an int from 1 to 1000", 2),
     ],
 )
-def test_what_a_parser_cannot_do_is_refused(parser, capsys, arguments, expected):
+def test_what_a_parser_cannot_do_is_refused(parser, capsys, arguments, expected, status):
     Path("in").write_text("a cat .\n")
-    assert_refused(capsys, arguments, expected)
+    assert_refused(capsys, arguments, expected, status=status)
 
 
 def test_a_translation_run_does_not_parse(workplace, capsys):
-    assert_refused(capsys, ["parse", "run"], "runs of --task parsing. .* translate run")
+    assert_refused(
+        capsys, ["parse", "run"], "runs of --task parsing. .* translate run", status=1
+    )
 
 
 def test_curves_are_of_the_tasks_own_score(parser):

@@ -1,6 +1,7 @@
 """`train --recipe`, and `recipe diff`: what departs from the paper."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 from command_line import assert_refused
@@ -71,6 +72,12 @@ def test_another_recipe_can_be_asked_for(trained_run, capsys):
     assert "training.beta_2" in capsys.readouterr().out
 
 
+def test_a_run_of_an_unknown_task_is_refused(workplace, capsys):
+    config = Path("begun/config.json")
+    config.write_text(config.read_text().replace('"translation"', '"poetry"'))
+    assert_refused(capsys, ["recipe", "diff", "begun"], "There is no task 'poetry'", status=1)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -80,4 +87,4 @@ def test_another_recipe_can_be_asked_for(trained_run, capsys):
     ],
 )
 def test_mistakes_are_a_line(workplace, words, expected, capsys):
-    assert_refused(capsys, words, expected)
+    assert_refused(capsys, words, expected, status=1)

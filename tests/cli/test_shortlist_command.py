@@ -6,13 +6,14 @@ import shutil
 
 import numpy as np
 import pytest
-from command_line import assert_refused, stdin_of
+from command_line import assert_refused
 
 from tf_transformer.cli.main import main
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.session import SavedModelSession
+from tools.storm.lab import stdin_of
 
 VOCAB_SIZE = 600
 
@@ -57,7 +58,7 @@ def test_it_prints_what_it_covers_and_is_the_same_every_time(listed, copied, cap
 def test_text_takes_the_place_of_data_that_is_gone(trained_run, copied, capsys, monkeypatch):
     shutil.rmtree(copied / "data")
     monkeypatch.chdir(copied)
-    assert_refused(capsys, ["shortlist", "."], "Or give --train PREFIX")
+    assert_refused(capsys, ["shortlist", "."], "Or give --train PREFIX", status=1)
     command = ["shortlist", ".", "--train", str(trained_run.corpus / "train")]
     assert main([*command, "--pairs", "100"]) == 0
     out = capsys.readouterr().out
@@ -98,30 +99,35 @@ def test_evaluate_scores_what_translate_finds_with_it(listed, trained_run, capsy
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "expected", "status"),
     [
-        ("translate run --shortlist", "There is no run/shortlist.npz. Make it first"),
-        ("export run --shortlist --output out", "There is no run/shortlist.npz"),
-        ("serve run --shortlist", "There is no run/shortlist.npz"),
+        ("translate run --shortlist", "There is no run/shortlist.npz. Make it first", 1),
+        ("export run --shortlist --output out", "There is no run/shortlist.npz", 1),
+        ("serve run --shortlist", "There is no run/shortlist.npz", 1),
         (
             "serve models --shortlist",
             "--shortlist is for a run. Received: models, a SavedModel",
+            1,
         ),
-        ("translate run --shortlist --sample", "--shortlist is for the search"),
-        ("shortlist run --pairs 1", "--pairs must be an int from 2 to 1000000000. Received: 1"),
-        ("shortlist run --translations 0", "--translations must be an int from 1 to"),
-        ("shortlist run --frequent -1", "--frequent must be an int from 0 to"),
-        ("shortlist run --train none", "There is no none.en"),
-        ("shortlist run --train uneven", "same number of lines"),
-        ("shortlist run --train empty", "no usable pair"),
-        ("shortlist thesis", "is not a run directory"),
+        ("translate run --shortlist --sample", "--shortlist is for the search", 1),
+        (
+            "shortlist run --pairs 1",
+            "--pairs must be an int from 2 to 1000000000. Received: 1",
+            2,
+        ),
+        ("shortlist run --translations 0", "--translations must be an int from 1 to", 2),
+        ("shortlist run --frequent -1", "--frequent must be an int from 0 to", 2),
+        ("shortlist run --train none", "There is no none.en", 1),
+        ("shortlist run --train uneven", "same number of lines", 1),
+        ("shortlist run --train empty", "no usable pair", 1),
+        ("shortlist thesis", "is not a run directory", 1),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(workplace, capsys, arguments, expected):
-    assert_refused(capsys, arguments.split(), re.escape(expected))
+def test_what_cannot_be_is_refused_in_a_line(workplace, capsys, arguments, expected, status):
+    assert_refused(capsys, arguments.split(), re.escape(expected), status=status)
 
 
 def test_a_shortlist_of_another_vocabulary_is_refused(workplace, capsys):
     Shortlist(np.zeros((7, 1)), np.array([4])).write(workplace / "run" / "shortlist.npz")
     expected = "must be of the model's 600 tokens. Received: one of 7"
-    assert_refused(capsys, ["translate", "run", "--shortlist"], expected)
+    assert_refused(capsys, ["translate", "run", "--shortlist"], expected, status=1)

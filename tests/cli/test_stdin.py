@@ -7,10 +7,11 @@ from pathlib import Path
 from select import select
 
 import pytest
-from command_line import TF_TRANSFORMER, assert_refused, environment, stdin_of
+from command_line import TF_TRANSFORMER, assert_refused, environment
 
 from tf_transformer.cli.main import main
 from tf_transformer.cli.stdin import SIZES, in_chunks
+from tools.storm.lab import stdin_of
 
 PATIENCE = 300  # seconds; an answer that never comes fails the test
 
@@ -119,4 +120,6 @@ def test_other_commands_answer_the_same_either_way(task, command, request, capsy
 )
 def test_files_do_not_arrive(task, line, request, capsys):
     request.getfixturevalue(task)
-    assert_refused(capsys, [*line.split(), "--line-buffered"], "--line-buffered is for stdin")
+    assert_refused(
+        capsys, [*line.split(), "--line-buffered"], "--line-buffered is for stdin", status=1
+    )

@@ -1,9 +1,9 @@
 """What `translate` may be asked for beyond the best translation of each line."""
 
 import pytest
-from command_line import stdin_of
 
 from tf_transformer.cli.main import main
+from tools.storm.lab import stdin_of
 
 
 def translated(capsys, run, file, *options: str) -> list[str]:

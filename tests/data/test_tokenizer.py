@@ -9,7 +9,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import LINE_BYTES, Tokenizer, train_tokenizer
 from tf_transformer.errors import UserError
 
 ENGLISH = [
@@ -167,12 +167,31 @@ def test_a_sample_covers_the_whole_corpus(tmp_path, monkeypatch):
         ([], 300, "every line is empty"),
         (["", ""], 300, "every line is empty"),
         (["", " "], 300, "every line is empty"),
+        (["x" * 5_000], 300, "every line is empty or longer than 4,192 bytes"),
     ],
 )
 def test_impossible_training_is_refused_with_the_bound(tmp_path, lines, vocab_size, expected):
     with pytest.raises(UserError, match=expected):
         train_tokenizer(lines, tmp_path / "m.model", vocab_size=vocab_size, kind="bpe")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_lines_too_long_for_sentencepiece_are_counted(tmp_path, caplog, kind):
+    """Its own limit is meant: one byte less, and the line is learned from."""
+    models = {}
+    for name, more in {
+        "none": [],
+        "longest": ["zö " * (LINE_BYTES // 4)],
+        "longer": ["zö " * (LINE_BYTES // 4) + "z", "x" * 9_999],
+    }.items():
+        caplog.clear()
+        train_tokenizer([*ENGLISH, *more], tmp_path / name, vocab_size=295, kind=kind)
+        models[name] = (tmp_path / name).read_bytes()
+        told = [record.message for record in caplog.records]
+        expected = "the tokenizer learns nothing from lines of more than 4,192 bytes: 2"
+        assert told == ([expected] if name == "longer" else [])
+    assert models["longest"] != models["none"] == models["longer"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

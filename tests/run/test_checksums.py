@@ -1,6 +1,7 @@
 """The record of a run's files: what differs from it, and what is wrong with itself."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,26 @@ def test_files_and_texts_are_kept_beside_each_other(checksums, tmp_path):
     assert Checksums(checksums.path).texts("train") == [text]
     assert Checksums(checksums.path).texts("valid") == []
     checksums.require(tmp_path / "a")
+
+
+def test_the_record_is_read_once_until_it_is_replaced(checksums, tmp_path, monkeypatch):
+    """By this process or another: a worker sees what the chief has recorded meanwhile."""
+    reads = []
+    read_text = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, **how: reads.append(path) or read_text(path, **how)
+    )
+    file = tmp_path / "a"
+    file.write_text("one")
+    checksums.keep(file)
+    for _ in range(3):
+        checksums.require(file)
+        assert checksums.knows(file)
+    assert len(reads) == 1
+    file.write_text("two")
+    Checksums(checksums.path).keep(file)
+    checksums.require(file)
+    assert len(reads) == 3  # the other's, and again
 
 
 @pytest.mark.parametrize(

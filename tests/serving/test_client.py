@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from command_line import status_of, stdin_of
+from command_line import status_of
 
 pytest.importorskip("flask")
 pytest.importorskip("tensorflow_serving.apis")
@@ -22,6 +22,7 @@ from tf_transformer.serving.client import (
 )
 from tf_transformer.serving.selftest import requests
 from tf_transformer.serving.server import Limits, make_app, make_server
+from tools.storm.lab import stdin_of
 
 
 @pytest.fixture(scope="module")

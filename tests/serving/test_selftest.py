@@ -1,13 +1,18 @@
 """The self-test before publishing sees every output of every signature."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
+from tf_transformer.run import Run
 from tf_transformer.serving.publish import export
-from tf_transformer.serving.selftest import agree, comparisons, self_test
+from tf_transformer.serving.selftest import BFLOAT16, agree, comparisons, self_test
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.sequences import load_translator
 
 
 class Tampered:
@@ -94,3 +99,51 @@ def test_it_holds_whatever_the_limits(translator, tmp_path, decoding):
 )
 def test_agreement_allows_for_rounding_alone(expected, received, same):
     assert bool(agree(expected, received)) is same
+
+
+@pytest.mark.parametrize(
+    ("expected", "received", "same"),
+    [
+        (-0.01, -0.0109, True),
+        (-0.01, -0.0111, False),
+        (-1.0, -1.01, False),
+        (-200.0, -200.19, True),
+        (-200.0, -200.3, False),
+        (np.zeros([2, 2]), np.full([2, 2], 0.019), True),
+        (np.zeros([2, 2]), np.full([2, 2], 0.021), False),
+    ],
+)
+def test_agreement_in_bfloat16_is_as_close_as_its_rounding_allows(expected, received, same):
+    assert bool(agree(expected, received, BFLOAT16)) is same
+
+
+@pytest.fixture(scope="module")
+def bfloat16(trained_run, tmp_path_factory) -> tuple[Translator, Path]:
+    """A translator in bfloat16 and its export, which has passed its self-test."""
+    decoding = DecodingConfig(beam_size=2)
+    translator = load_translator(
+        Run.open(trained_run.path), "best", decoding, precision="bfloat16"
+    )
+    return translator, export(translator, tmp_path_factory.mktemp("bfloat16"))
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        "embedding/embeddings",
+        "encoder/layer_0/feed_forward/inner/kernel",
+        "decoder/layer_0/cross_attention/key_kernel",
+    ],
+)
+def test_one_matrix_off_by_a_hundredth_is_noticed_in_bfloat16(bfloat16, matrix):
+    translator, exported = bfloat16
+    [weights] = [one for one in translator.model.trainable_weights if one.path == matrix]
+    right = weights.numpy()
+    weights.assign(right.astype("float32") * 1.01)
+    try:
+        with SavedModelSession(exported) as session:
+            found = list(comparisons(session, translator))
+    finally:
+        weights.assign(right)
+    noticed = {what for what, _, *values in found if not agree(*values, BFLOAT16)}
+    assert {"score: log_prob", "score: score", "nbest: scores", "tokens: score"} <= noticed

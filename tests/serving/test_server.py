@@ -134,8 +134,14 @@ def test_a_bad_request_is_told_why(port, body, status, message):
     assert message in json.loads(text)["error"]
 
 
-def test_a_large_body_is_refused(port):
-    assert call(port, "POST", PREDICT, b"x" * 20_001)[0] == 413
+def test_what_never_reaches_the_application_is_told_in_json_too(port):
+    for path, body, status, message in (
+        (PREDICT, b"x" * 20_001, 413, "Request Entity Too Large: exceeds max_body of 20000."),
+        ("/" + "x" * 20_000, None, 431, "Request Header Fields Too Large: exceeds max_header"),
+    ):
+        found, headers, text = call(port, "POST", path, body)
+        assert (found, headers["Content-Type"]) == (status, "application/json")
+        assert message in json.loads(text)["error"]
 
 
 def test_too_much_work_is_refused_for_now(start):

@@ -146,6 +146,17 @@ def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):
     assert tokenizer.model_bytes == path.read_bytes()
 
 
+@pytest.mark.parametrize(("kind", "told"), [("bpe", 0), ("unigram", 1)])
+def test_a_kind_that_a_given_tokenizer_overrides_is_announced(
+    tmp_path, trained_run, caplog, kind, told
+):
+    given = str(trained_run.path / "tokenizer.model")
+    settings = {"data.tokenizer": given, "data.tokenizer_kind": kind}
+    load_tokenizer(Run.create_or_resume(tmp_path / "new", Config().replace(settings)), no_lines)
+    expected = f"data.tokenizer_kind={kind} has no effect: {given} has a kind of its own"
+    assert [record.message for record in caplog.records] == [expected] * told
+
+
 def test_a_lost_tokenizer_is_made_again_if_it_comes_out_the_same(run, trained_run):
     """Else the weights would be of other pieces."""
     before = run.tokenizer.read_bytes()

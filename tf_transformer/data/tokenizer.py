@@ -1,9 +1,10 @@
 """SentencePiece subwords, trained once and applied inside the TensorFlow graph (paper 5.1)."""
 
 import io
+import logging
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import sentencepiece
@@ -17,11 +18,16 @@ from tf_transformer.files import replacing
 
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
+# SentencePiece skips longer lines and does not say so. Training on pairs would drop them too: a
+# piece has at most 16 characters, so they have more tokens than `data.max_length` allows.
+LINE_BYTES = 4_192
 
 # White space, control characters, and what formats the text around it such as U+200B.
 _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
 
 MaybeRagged = tf.Tensor | tf.RaggedTensor
+
+logger = logging.getLogger(__name__)
 
 
 def train_tokenizer(
@@ -36,6 +42,7 @@ def train_tokenizer(
 ) -> None:
     """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
 
+    Lines of more than `LINE_BYTES` are left out, with a warning that counts them.
     Characters that `lines` lacks are spelled in bytes, so every text can be encoded. With the
     "identity" every text also comes back as it was, but for blanks: those (U+0020, and U+2581,
     which stands for one in the pieces) are lost at the ends, and a run of them becomes one.
@@ -54,9 +61,12 @@ def train_tokenizer(
         UserError: if `lines` are empty, or too few or too varied for `vocab_size`; the
             message gives the bound. If `path` cannot be written.
     """
-    sample = _sample((line for line in lines if line.strip()), TRAINING_LINES)
+    sample = _sample(_usable(lines), TRAINING_LINES)
     if not sample:
-        raise UserError("There is no text to train a tokenizer on: every line is empty.")
+        raise UserError(
+            "There is no text to train a tokenizer on: every line is empty or longer than "
+            f"{LINE_BYTES:,} bytes."
+        )
     model = io.BytesIO()
     try:
         with rule_arguments(normalization) as rule:
@@ -77,6 +87,21 @@ def train_tokenizer(
         raise _explain(str(error), vocab_size) from None
     with replacing(path) as temporary:
         temporary.write_bytes(with_rule_name(model.getvalue(), normalization))
+
+
+def _usable(lines: Iterable[str]) -> Iterator[str]:
+    """Drops blank lines and, with a warning, those that SentencePiece would skip."""
+    long = 0
+    for line in lines:
+        if len(line.encode()) > LINE_BYTES:
+            long += 1
+        elif line.strip():
+            yield line
+    if long:
+        logger.warning(
+            "the tokenizer learns nothing from lines of more than %s bytes: %s",
+            f"{LINE_BYTES:,}", f"{long:,}",
+        )  # fmt: skip
 
 
 def _sample(lines: Iterable[str], size: int) -> list[str]:

@@ -20,6 +20,7 @@ class Checksums:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._parsed: tuple[tuple[int, int, int], dict[str, dict[str, Any]]] | None = None
 
     def require(self, file: Path) -> None:
         """UserError if `file` is there and is not as it was recorded."""
@@ -74,13 +75,13 @@ class Checksums:
             self._write(record | {"texts": kept})
 
     def _read(self) -> dict[str, dict[str, Any]]:
+        """The record; parsed again only if the file was replaced, by whichever process."""
         try:
-            record = parse_json(self.path.read_text(encoding="utf-8"))
-            texts = {
-                role: [Text(**text) for text in texts]
-                for role, texts in dict(record["texts"]).items()
-            }
-            return {"files": dict(record["files"]), "texts": texts}
+            state = self.path.stat()
+            version = (state.st_ino, state.st_mtime_ns, state.st_size)
+            if self._parsed is None or self._parsed[0] != version:
+                self._parsed = version, self._parse()
+            return self._parsed[1]
         except FileNotFoundError:
             return {"files": {}, "texts": {}}
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -88,6 +89,14 @@ class Checksums:
                 f"{self.path} is damaged: {error}. Restore it, or delete it: the next training "
                 "session then records the files as they are."
             ) from None
+
+    def _parse(self) -> dict[str, dict[str, Any]]:
+        record = parse_json(self.path.read_text(encoding="utf-8"))
+        texts = {
+            role: [Text(**text) for text in texts]
+            for role, texts in dict(record["texts"]).items()
+        }
+        return {"files": dict(record["files"]), "texts": texts}
 
     def _write(self, record: dict[str, dict[str, Any]]) -> None:
         texts = {

@@ -1,10 +1,30 @@
-"""The HTTP server's connections: which one gives way to a new one, and how serving ends."""
+"""The HTTP server's connections: which gives way to a new one, errors, and how serving ends."""
 
+import json
 import time
 from collections.abc import Callable
 
 from waitress import wasyncore
+from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
+from waitress.task import ErrorTask
+
+
+class _JSONError(ErrorTask):
+    """Words what waitress refuses by itself as the application words its errors."""
+
+    def execute(self) -> None:
+        error = self.request.error
+        body = json.dumps({"error": f"{error.reason}: {error.body}."}).encode()
+        self.status = f"{error.code} {error.reason}"
+        self.response_headers.append(("Content-Type", "application/json"))
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(body)
+
+
+class _Channel(HTTPChannel):
+    error_task_class = _JSONError
 
 
 class Listener(TcpWSGIServer):
@@ -14,6 +34,7 @@ class Listener(TcpWSGIServer):
     it is silent or sends a byte now and then.
     """
 
+    channel_class = _Channel
     _told_to_stop = False
 
     def readable(self) -> bool:

@@ -223,6 +223,11 @@ def load_tokenizer(
         return Tokenizer(run.require_tokenizer())
     target_model_path(run.tokenizer).unlink(missing_ok=True)  # of another tokenizer
     if data.tokenizer:
+        if data.tokenizer_kind != DataConfig.tokenizer_kind:
+            logger.warning(
+                "data.tokenizer_kind=%s has no effect: %s has a kind of its own",
+                data.tokenizer_kind, data.tokenizer,
+            )  # fmt: skip
         Tokenizer(Path(data.tokenizer)).copy(run.tokenizer)
     else:
         logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import functools
 import io
-import os
 import random
 import re
 import shlex
@@ -20,7 +19,7 @@ from typing import Self
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.main import GROUP_OF, build_parser, main
 from tools.storm.hostile_files import make_broken_runs, make_files, make_unfinished_runs
-from tools.storm.lab import Done, Lab, Outcome
+from tools.storm.lab import Done, Lab, Outcome, stdin_of
 
 # No option of a number takes one of them.
 _NO_NUMBERS = (
@@ -153,7 +152,7 @@ def run_here(arguments: Sequence[str], stdin: Path) -> Done:
         err = io.TextIOWrapper(files[1], "utf-8", "backslashreplace", write_through=True)
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
-        stack.enter_context(_stdin_of(stdin))
+        stack.enter_context(stdin_of(stdin))
         signal.alarm(_SECONDS)
         status = _status(arguments)
         signal.alarm(0)
@@ -175,18 +174,6 @@ def _status(arguments: Sequence[str]) -> int | None:
         sys.stderr.reconfigure(errors="backslashreplace")  # whatever the command made of it
         traceback.print_exc()
         return 1
-
-
-@contextlib.contextmanager
-def _stdin_of(path: Path) -> Iterator[None]:
-    saved = os.dup(0)
-    with path.open("rb") as file:
-        os.dup2(file.fileno(), 0)
-        try:
-            yield
-        finally:
-            os.dup2(saved, 0)
-            os.close(saved)
 
 
 def wrong(done: Done, must_fail: bool = False) -> str:

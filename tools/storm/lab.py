@@ -1,10 +1,11 @@
-"""A folder to break things in, random numbers, and commands with a time limit."""
+"""A folder to break things in, random numbers, and what running a command takes."""
 
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,19 @@ class Done:
     @property
     def traceback(self) -> bool:
         return "Traceback (most recent call last)" in self.stdout + self.stderr
+
+
+@contextmanager
+def stdin_of(path: Path) -> Iterator[None]:
+    """Gives this process a file as its standard input."""
+    saved = os.dup(0)
+    with path.open("rb") as file:
+        os.dup2(file.fileno(), 0)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 0)
+            os.close(saved)
 
 
 class Lab:
