@@ -1,0 +1,99 @@
+"""Compares two folders file by file: arrays bit by bit, metrics without times, other bytes."""
+
+import json
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+# Logs, cards and archives hold times. Exports and archives are compared by what they compute.
+_LEFT_OUT = ("logs", "exported", "versions.json", "card.md", "model.keras")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the report: a file, or the checkpoints of a run.
+
+    `difference` is the first one, empty if there is none.
+    """
+
+    what: str
+    files: int
+    difference: str
+
+    def __str__(self) -> str:
+        found = f"DIFFERENT  {self.difference}" if self.difference else "equal"
+        return f"{self.what:52} {self.files:3} files  {found}"
+
+
+def compare(one: Path, other: Path) -> list[Row]:
+    """All files in the two folders, but for those that hold the time of day."""
+    rows: dict[str, list[str]] = {}
+    for name in sorted(_files(one) | _files(other)):
+        checkpoint = name.suffix == ".npz" and name.parent.name == "checkpoints"
+        what = str(name.parent if checkpoint else name)
+        found = difference(one / name, other / name)
+        rows.setdefault(what, []).append(
+            found and checkpoint and f"{name.name}: {found}" or found
+        )
+    return [
+        Row(what, len(found), next(filter(None, found), "")) for what, found in rows.items()
+    ]
+
+
+def _files(folder: Path) -> set[Path]:
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {path for path in paths if not set(path.parts) & set(_LEFT_OUT)}
+
+
+def difference(one: Path, other: Path) -> str:
+    """The first difference between two files; empty if there is none."""
+    if not (one.exists() and other.exists()):
+        return f"only in {'OLD' if one.exists() else 'NEW'}"
+    if one.suffix == ".npz":
+        return _first_difference(_arrays(one), _arrays(other))
+    if one.name == "metrics.jsonl":
+        return _first_difference(_metrics(one), _metrics(other))
+    lines = zip_longest(*(path.read_bytes().split(b"\n") for path in (one, other)))
+    pairs = ((number, *pair) for number, pair in enumerate(lines, 1))
+    return next((f"line {n}: {a!r}, {b!r}" for n, a, b in pairs if a != b), "")
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint but for the time it took, and checksums, which tell it too."""
+    with np.load(path) as archive:
+        return {
+            name: archive[name]
+            for name in archive
+            if name not in ("progress/period_seconds", "members")
+        }
+
+
+def _metrics(path: Path) -> dict[str, object]:
+    """{"step 15: valid_loss": 3.2, ...}, without times."""
+    records = map(json.loads, path.read_text("utf-8").splitlines())
+    return {
+        f"step {record['step']}: {name}": value
+        for record in records
+        for name, value in record.items()
+        if "second" not in name
+    }
+
+
+def _first_difference(one: dict, other: dict) -> str:
+    if odd := sorted(one.keys() ^ other.keys()):
+        return f"{odd[0]}: only in {'OLD' if odd[0] in one else 'NEW'}"
+    differing = (_values_differ(name, one[name], other[name]) for name in one)
+    return next(filter(None, differing), "")
+
+
+def _values_differ(name: str, one: object, other: object) -> str:
+    one, other = np.asarray(one), np.asarray(other)
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return f"{name}: {one.dtype} {one.shape}, {other.dtype} {other.shape}"
+    if one.tobytes() == other.tobytes():
+        return ""
+    if one.dtype.kind != "f" or not one.ndim:
+        return f"{name}: {one}, {other}"
+    return f"{name}: by at most {np.abs(one - other).max():.2g}"
