@@ -31,15 +31,12 @@ def compare(one: Path, other: Path) -> list[Row]:
     """All files in the two folders, but for those that hold the time of day."""
     rows: dict[str, list[str]] = {}
     for name in sorted(_files(one) | _files(other)):
-        checkpoint = name.suffix == ".npz" and name.parent.name == "checkpoints"
-        what = str(name.parent if checkpoint else name)
         found = difference(one / name, other / name)
-        rows.setdefault(what, []).append(
-            found and checkpoint and f"{name.name}: {found}" or found
-        )
-    return [
-        Row(what, len(found), next(filter(None, found), "")) for what, found in rows.items()
-    ]
+        if name.parent.name == "checkpoints":
+            rows.setdefault(str(name.parent), []).append(found and f"{name.name}: {found}")
+        else:
+            rows[str(name)] = [found]
+    return [Row(what, len(each), next(filter(None, each), "")) for what, each in rows.items()]
 
 
 def _files(folder: Path) -> set[Path]:

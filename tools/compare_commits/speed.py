@@ -16,8 +16,8 @@ _TRAIN = (
     "train.py --train train --valid dev --source ab --target ba --set model.vocab_size=300 "
     f"--set training.steps={3 * _PERIOD} --set training.evaluate_every={_PERIOD} "
     "--set training.average_last=1 --set decoding.beam_size=1 --output"
-).split()
-_EXPORT = "export.py run --beam 4 --min-length 40 --max-length 40 --output exported".split()
+)
+_EXPORT = "export.py run --beam 4 --min-length 40 --max-length 40 --output exported"
 
 Times = tuple[float, float]  # wall and CPU seconds
 
@@ -55,7 +55,7 @@ class Subject:
         write_texts(folder)
         self.tree, self.folder = tree, folder
         self.number = 0
-        self._run([*_TRAIN, "run"])
+        self._run(f"{_TRAIN} run")
         self._run(_EXPORT)
         self.process = subprocess.Popen(
             tree.command(["steps.py", "exported/1"]),
@@ -79,16 +79,16 @@ class Subject:
             print(work, file=self.process.stdin, flush=True)
             return tuple(json.loads(self.process.stdout.readline()))
         if work == "help":
-            return self._run(["tf-transformer", "--help"])
+            return self._run("tf-transformer --help")
         self.number += 1
-        _, cpu = self._run([*_TRAIN, f"run-{self.number}"])
+        _, cpu = self._run(f"{_TRAIN} run-{self.number}")
         lines = (self.folder / f"run-{self.number}" / "metrics.jsonl").read_text().splitlines()
         periods = [json.loads(line)["train_seconds"] for line in lines[1:]]
         return min(periods) / _PERIOD, cpu / (3 * _PERIOD)  # CPU: of the whole session
 
-    def _run(self, words: list[str]) -> Times:
+    def _run(self, line: str) -> Times:
         began, cpu_began = time.perf_counter(), _children_cpu()
-        if why := self.tree.run(Program(words[0], words), self.folder):
+        if why := self.tree.run(Program("timed", line.split()), self.folder):
             raise RuntimeError(f"{self.tree.path}: {why}")
         return time.perf_counter() - began, _children_cpu() - cpu_began
 
