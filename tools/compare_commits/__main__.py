@@ -78,7 +78,11 @@ def _run_all(programs: Sequence[Program], places: dict[Path, Tree]) -> dict[Path
 
     def run(place: tuple[Path, Tree]) -> list[str]:
         folder, tree = place
-        return [why for program in programs if (why := tree.run(program, folder))]
+        failures = []
+        for program in programs:
+            print(f"{folder.name:5} {program.name}", file=sys.stderr, flush=True)
+            failures += filter(None, [tree.run(program, folder)])
+        return failures
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(places, pool.map(run, places.items()), strict=True))
