@@ -5,6 +5,7 @@ OLD has made. The status is 1 if any result differs, 2 if OLD itself fails.
 """
 
 import argparse
+import dataclasses
 import shutil
 import sys
 import tempfile
@@ -51,23 +52,28 @@ def print_results(old: Tree, new: Tree, folder: Path, cross_only: bool) -> int:
         (folder / name / "answers").mkdir(parents=True)
         write_texts(folder / name)
     failed = _run_all(MAKE, {folder / name: tree for name, tree in made.items()})
+    if old_fails := failed[folder / "old"]:
+        print("OLD fails:", *old_fails, sep="\n")
+        return 2
     shutil.copytree(folder / "old", folder / "cross")
     used = made | {"cross": new}
     for name in used:
         for run in RESUMED:
-            shutil.copytree(folder / name / "runs" / run, folder / name / "resumed" / run)
+            if (folder / name / "runs" / run).exists():
+                shutil.copytree(folder / name / "runs" / run, folder / name / "resumed" / run)
     later = _run_all(USE, {folder / name: tree for name, tree in used.items()})
-    if broken := [*failed[folder / "old"], *later[folder / "old"]]:
-        print("OLD fails:", *broken, sep="\n")
+    if old_fails := later[folder / "old"]:
+        print("OLD fails:", *old_fails, sep="\n")
         return 2
     rows = []
     if not cross_only:
-        failures = [*failed[folder / "new"], *later[folder / "new"]]
+        failures = failed[folder / "new"] + later[folder / "new"]
         rows += _print_rows("OLD and NEW", folder / "old", folder / "new", failures)
-    for part in ("answers", "resumed"):
-        failures = later[folder / "cross"] if part == "answers" else []
-        title = f"NEW with the files of OLD: {part}"
-        rows += _print_rows(title, folder / "old" / part, folder / "cross" / part, failures)
+    failures = later[folder / "cross"]
+    title = "NEW with the files of OLD"
+    rows += _print_rows(
+        title, folder / "old", folder / "cross", failures, ("answers", "resumed")
+    )
     different = sum(bool(row.difference) for row in rows)
     print(f"\n{len(rows)} results compared, {different} different")
     return 1 if different else 0
@@ -88,8 +94,19 @@ def _run_all(programs: Sequence[Program], places: dict[Path, Tree]) -> dict[Path
         return dict(zip(places, pool.map(run, places.items()), strict=True))
 
 
-def _print_rows(title: str, old: Path, new: Path, failures: Sequence[str]) -> list[Row]:
-    rows = [Row("failed in NEW", 0, why) for why in failures] + compare(old, new)
+def _print_rows(
+    title: str,
+    old: Path,
+    new: Path,
+    failures: Sequence[str],
+    parts: Sequence[str] = ("runs", "answers", "resumed"),
+) -> list[Row]:
+    rows = [Row("failed in NEW", 0, why) for why in failures]
+    for part in parts:
+        rows += [
+            dataclasses.replace(row, what=f"{part}/{row.what}")
+            for row in compare(old / part, new / part)
+        ]
     print(f"\n{title}\n", *rows, sep="\n", flush=True)
     return rows
 

@@ -62,7 +62,7 @@ MAKE = (
     _train("parsing", *_of_task("parsing", "ptb"), model__vocab_size=330),
     _train("classification", *_of_task("classification", "tsv"), model__vocab_size=300),
     Program("export", ("export.py", "runs/translation", "--output", "exported"), kept=False),
-    Program("fit", ("notebook.py", "fit")),
+    Program("fit", ("notebook.py", "fit"), kept=False),
 )
 
 _TRANSLATE = "translate runs/translation --checkpoint"

@@ -26,7 +26,7 @@ def fit() -> None:
         LabelSmoothedCrossEntropy(0.1),
         metrics=[Perplexity()],
     )
-    train_and_keep(model, "answers/fit.npz")
+    train_and_keep(model, "runs/fit.npz")
     model.save("model.keras")
 
 
