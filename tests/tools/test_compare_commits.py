@@ -81,7 +81,7 @@ def test_a_dev_score_an_answer_and_a_missing_file_are_seen(folders):
         "answer.txt": "line 2: b'zwei', b''",
         "more.txt": "only in NEW",
         "run/checkpoints": "step-00000015.npz: only in OLD",
-        "run/metrics.jsonl": "step 15: valid_bleu: 1.5, 1.25",
+        "run/metrics.jsonl": "line 1: valid_bleu: 1.5, 1.25",
     }
 
 

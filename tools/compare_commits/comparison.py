@@ -1,4 +1,4 @@
-"""Compares two folders file by file: arrays bit by bit, metrics without times, other bytes."""
+"""Compares two folders file by file: arrays bit by bit, records without times, bytes."""
 
 import json
 from dataclasses import dataclass
@@ -9,11 +9,12 @@ import numpy as np
 
 # Logs, cards and archives hold times. Exports and archives are compared by what they compute.
 _LEFT_OUT = ("logs", "exported", "versions.json", "card.md", "model.keras")
+_GROUPS = ("checkpoints", "data")  # folders of a run that are one row each
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the report: a file, or the checkpoints of a run.
+    """A line of the report: a file, or a folder of a run.
 
     `difference` is the first one, empty if there is none.
     """
@@ -29,14 +30,15 @@ class Row:
 
 def compare(one: Path, other: Path) -> list[Row]:
     """All files in the two folders, but for those that hold the time of day."""
-    rows: dict[str, list[str]] = {}
+    rows: dict[Path, list[str]] = {}
     for name in sorted(_files(one) | _files(other)):
         found = difference(one / name, other / name)
-        if name.parent.name == "checkpoints":
-            rows.setdefault(str(name.parent), []).append(found and f"{name.name}: {found}")
-        else:
-            rows[str(name)] = [found]
-    return [Row(what, len(each), next(filter(None, each), "")) for what, each in rows.items()]
+        group = next((folder for folder in name.parents if folder.name in _GROUPS), name)
+        where = "" if group == name else f"{name.relative_to(group)}: "
+        rows.setdefault(group, []).append(found and where + found)
+    return [
+        Row(str(what), len(each), next(filter(None, each), "")) for what, each in rows.items()
+    ]
 
 
 def _files(folder: Path) -> set[Path]:
@@ -50,8 +52,8 @@ def difference(one: Path, other: Path) -> str:
         return f"only in {'OLD' if one.exists() else 'NEW'}"
     if one.suffix == ".npz":
         return _first_difference(_arrays(one), _arrays(other))
-    if one.name == "metrics.jsonl":
-        return _first_difference(_metrics(one), _metrics(other))
+    if one.suffix == ".jsonl":
+        return _first_difference(_records(one), _records(other))
     lines = zip_longest(*(path.read_bytes().split(b"\n") for path in (one, other)))
     pairs = ((number, *pair) for number, pair in enumerate(lines, 1))
     return next((f"line {n}: {a!r}, {b!r}" for n, a, b in pairs if a != b), "")
@@ -67,14 +69,13 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         }
 
 
-def _metrics(path: Path) -> dict[str, object]:
-    """{"step 15: valid_loss": 3.2, ...}, without times."""
-    records = map(json.loads, path.read_text("utf-8").splitlines())
+def _records(path: Path) -> dict[str, object]:
+    """{"line 1: valid_loss": 3.2, ...}, without times."""
     return {
-        f"step {record['step']}: {name}": value
-        for record in records
-        for name, value in record.items()
-        if "second" not in name
+        f"line {number}: {name}": value
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        for name, value in json.loads(line).items()
+        if name != "time" and "second" not in name
     }
 
 
