@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-# Logs, cards and archives hold times. Exports and archives are compared by what they compute.
-_LEFT_OUT = ("logs", "exported", "versions.json", "card.md", "model.keras")
+# They hold times, or absolute paths of the text.
+_LEFT_OUT = ("logs", "versions.json", "card.md", "checksums.json")
 _GROUPS = ("checkpoints", "data")  # folders of a run that are one row each
 
 
@@ -24,7 +24,7 @@ class Row:
     difference: str
 
     def __str__(self) -> str:
-        found = f"DIFFERENT  {self.difference}" if self.difference else "equal"
+        found = f"DIFFERENT  {self.difference[:200]}" if self.difference else "equal"
         return f"{self.what:52} {self.files:3} files  {found}"
 
 

@@ -16,6 +16,6 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         body = {"signature_name": "nbest", "inputs": {"text": text}}
         url = f"{address[0]}v1/models/model:predict"
         with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=120) as answer:
-            print(answer.read().decode())
+            print(json.dumps(json.load(answer), sort_keys=True))
     finally:
         server.terminate()
