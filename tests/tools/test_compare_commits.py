@@ -70,6 +70,14 @@ def test_another_name_of_an_array_is_seen(folders):
     assert different(folders) == {"run/checkpoints": found}
 
 
+def test_an_added_array_does_not_hide_a_changed_one(folders):
+    for name, weights in (("best", WEIGHTS), ("step-00000015", 2 * WEIGHTS)):
+        arrays = {"added": WEIGHTS, "model/weight": weights}
+        np.savez(folders[1] / f"run/checkpoints/{name}.npz", **arrays)
+    found = "step-00000015.npz: model/weight: by at most 1"
+    assert different(folders) == {"run/checkpoints": found}
+
+
 def test_a_dev_score_an_answer_and_a_missing_file_are_seen(folders):
     _, new = folders
     record = {"step": 15, "valid_bleu": 1.25, "train_seconds": 3.0, "tokens_per_second": 33.0}

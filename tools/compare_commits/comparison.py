@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
 
 # They hold times, or absolute paths of the text.
 _LEFT_OUT = ("logs", "versions.json", "card.md", "checksums.json")
+_ONLY = "only in"
 _GROUPS = ("checkpoints", "data")  # folders of a run that are one row each
 
 
@@ -36,9 +37,12 @@ def compare(one: Path, other: Path) -> list[Row]:
         group = next((folder for folder in name.parents if folder.name in _GROUPS), name)
         where = "" if group == name else f"{name.relative_to(group)}: "
         rows.setdefault(group, []).append(found and where + found)
-    return [
-        Row(str(what), len(each), next(filter(None, each), "")) for what, each in rows.items()
-    ]
+    return [Row(str(what), len(each), _first(each)) for what, each in rows.items()]
+
+
+def _first(differences: list[str]) -> str:
+    """Of values if there is one: what a later version adds to a file must not hide it."""
+    return min(filter(None, differences), key=lambda found: _ONLY in found, default="")
 
 
 def _files(folder: Path) -> set[Path]:
@@ -49,7 +53,7 @@ def _files(folder: Path) -> set[Path]:
 def difference(one: Path, other: Path) -> str:
     """The first difference between two files; empty if there is none."""
     if not (one.exists() and other.exists()):
-        return f"only in {'OLD' if one.exists() else 'NEW'}"
+        return f"{_ONLY} {'OLD' if one.exists() else 'NEW'}"
     if one.suffix == ".npz":
         return _first_difference(_arrays(one), _arrays(other))
     if one.suffix == ".jsonl":
@@ -80,10 +84,10 @@ def _records(path: Path) -> dict[str, object]:
 
 
 def _first_difference(one: dict, other: dict) -> str:
-    if odd := sorted(one.keys() ^ other.keys()):
-        return f"{odd[0]}: only in {'OLD' if odd[0] in one else 'NEW'}"
-    differing = (_values_differ(name, one[name], other[name]) for name in one)
-    return next(filter(None, differing), "")
+    """Of a value that both have; of a name, if those are all equal."""
+    common = (_values_differ(name, one[name], other[name]) for name in one if name in other)
+    odd = (f"{x}: {_ONLY} {'OLD' if x in one else 'NEW'}" for x in sorted({*one} ^ {*other}))
+    return next(filter(None, chain(common, odd)), "")
 
 
 def _values_differ(name: str, one: object, other: object) -> str:
