@@ -1,0 +1,122 @@
+"""The comparison of two commits: what differs is named, what is a time is not compared."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tools.compare_commits.comparison import compare, difference
+from tools.compare_commits.trees import Program, Tree, checked_out
+
+ROOT = Path(__file__).parents[2]
+WEIGHTS = np.linspace(0, 1, 5, dtype="float32")
+
+
+def write_run(folder: Path, seconds: float) -> None:
+    """A run directory, as a training that took some seconds leaves it."""
+    (folder / "run" / "checkpoints").mkdir(parents=True)
+    (folder / "run" / "logs").mkdir()
+    (folder / "run" / "logs" / "events").write_text(str(seconds))
+    (folder / "run" / "card.md").write_text(str(seconds))
+    record = {"step": 15, "valid_bleu": 1.5, "train_seconds": seconds}
+    speed = {"tokens_per_second": 99 / seconds}
+    (folder / "run" / "metrics.jsonl").write_text(json.dumps(record | speed) + "\n")
+    (folder / "answer.txt").write_text("eins\nzwei\n")
+    for name in ("best", "step-00000015"):
+        path = folder / "run" / "checkpoints" / f"{name}.npz"
+        members = {"progress/period_seconds": seconds, "members": str(seconds)}
+        np.savez(path, **{"model/weight": WEIGHTS}, **members)
+
+
+@pytest.fixture
+def folders(tmp_path) -> tuple[Path, Path]:
+    old, new = tmp_path / "old", tmp_path / "new"
+    write_run(old, 2.0)
+    write_run(new, 3.0)
+    return old, new
+
+
+def different(folders: tuple[Path, Path]) -> dict[str, str]:
+    return {row.what: row.difference for row in compare(*folders) if row.difference}
+
+
+def test_runs_that_differ_in_time_alone_are_equal(folders):
+    rows = {row.what: row for row in compare(*folders)}
+    assert rows.keys() == {"answer.txt", "run/checkpoints", "run/metrics.jsonl"}
+    assert rows["run/checkpoints"].files == 2
+    assert all(str(row).endswith(" equal") for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (np.nextafter(WEIGHTS, 2), "best.npz: model/weight: by at most 1.2e-07"),
+        (WEIGHTS * np.float32([-1, 1, 1, 1, 1]), "best.npz: model/weight: by at most 0"),
+        (WEIGHTS.astype("float64"), "best.npz: model/weight: float32 (5,), float64 (5,)"),
+        (WEIGHTS[np.newaxis], "best.npz: model/weight: float32 (5,), float32 (1, 5)"),
+    ],
+    ids=["last bit", "sign of zero", "type", "shape"],
+)
+def test_any_other_bit_of_an_array_is_seen(folders, weights, expected):
+    np.savez(folders[1] / "run/checkpoints/best.npz", **{"model/weight": weights})
+    assert different(folders) == {"run/checkpoints": expected}
+
+
+def test_another_name_of_an_array_is_seen(folders):
+    np.savez(folders[1] / "run/checkpoints/best.npz", **{"model/weights": WEIGHTS})
+    found = "best.npz: model/weight: only in OLD"
+    assert different(folders) == {"run/checkpoints": found}
+
+
+def test_an_added_array_does_not_hide_a_changed_one(folders):
+    for name, weights in (("best", WEIGHTS), ("step-00000015", 2 * WEIGHTS)):
+        arrays = {"added": WEIGHTS, "model/weight": weights}
+        np.savez(folders[1] / f"run/checkpoints/{name}.npz", **arrays)
+    found = "step-00000015.npz: model/weight: by at most 1"
+    assert different(folders) == {"run/checkpoints": found}
+
+
+def test_a_dev_score_an_answer_and_a_missing_file_are_seen(folders):
+    _, new = folders
+    record = {"step": 15, "valid_bleu": 1.25, "train_seconds": 3.0, "tokens_per_second": 33.0}
+    (new / "run" / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    (new / "answer.txt").write_text("eins\n")
+    (new / "more.txt").write_text("")
+    (new / "run" / "checkpoints" / "step-00000015.npz").unlink()
+    assert different(folders) == {
+        "answer.txt": "line 2: b'zwei', b''",
+        "more.txt": "only in NEW",
+        "run/checkpoints": "step-00000015.npz: only in OLD",
+        "run/metrics.jsonl": "line 1: valid_bleu: 1.5, 1.25",
+    }
+
+
+def test_a_file_that_only_ends_otherwise_differs(tmp_path):
+    one, other = tmp_path / "one.txt", tmp_path / "other.txt"
+    one.write_bytes(b"a\n")
+    other.write_bytes(b"a")
+    assert difference(one, other)
+    shutil.copy(one, other)
+    assert difference(one, other) == ""
+
+
+def test_a_program_runs_in_its_tree_and_says_why_it_fails(tmp_path):
+    (tmp_path / "answers").mkdir()
+    tree = Tree(ROOT)
+    tree.require_own_package()
+    assert tree.run(Program("help", ["tf-transformer", "--help"]), tmp_path) == ""
+    assert "COMMAND" in (tmp_path / "answers" / "help.txt").read_text()
+    why = tree.run(Program("none", ["tf-transformer", "translate", "none"]), tmp_path)
+    assert why.startswith("none: status 1: error: none is not a run directory")
+
+
+def test_a_tree_without_the_package_is_refused(tmp_path):
+    with pytest.raises(RuntimeError, match=f"{tmp_path} imports "):
+        Tree(tmp_path).require_own_package()
+
+
+def test_no_commit_is_the_working_tree(tmp_path):
+    with checked_out(None, tmp_path) as tree:
+        assert tree.path == ROOT

@@ -1,0 +1,115 @@
+"""`python -m tools.compare_commits OLD [NEW]`: whether two commits compute the same.
+
+Both run the same small programs with fixed seeds, in processes of their own; then NEW uses what
+OLD has made. The status is 1 if any result differs, 2 if OLD itself fails.
+"""
+
+import argparse
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tools.compare_commits.comparison import Row, compare
+from tools.compare_commits.programs import MAKE, RESUMED, USE
+from tools.compare_commits.speed import print_speed
+from tools.compare_commits.texts import write_texts
+from tools.compare_commits.trees import Program, Tree, checked_out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.compare_commits", description=__doc__
+    )
+    parser.add_argument("old", metavar="OLD", help="a commit")
+    parser.add_argument("new", metavar="NEW", nargs="?", help="default: the working tree")
+    parser.add_argument("--cross-only", action="store_true",
+                        help="compare only what NEW does with the files of OLD")  # fmt: skip
+    parser.add_argument("--speed", action="store_true",
+                        help="compare seconds instead of results")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=5, help="of --speed")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        checked_out(options.old, Path(temporary, "tree-old")) as old,
+        checked_out(options.new, Path(temporary, "tree-new")) as new,
+    ):
+        for tree in (old, new):
+            tree.require_own_package()
+        if options.speed:
+            print_speed(old, new, Path(temporary), options.rounds)
+            return 0
+        return print_results(old, new, Path(temporary), options.cross_only)
+
+
+def print_results(old: Tree, new: Tree, folder: Path, cross_only: bool) -> int:
+    """Prints a line for each result; returns the status."""
+    made = {"old": old} if cross_only else {"old": old, "new": new}
+    for name in made:
+        (folder / name / "answers").mkdir(parents=True)
+        write_texts(folder / name)
+    failed = _run_all(MAKE, {folder / name: tree for name, tree in made.items()})
+    if old_fails := failed[folder / "old"]:
+        print("OLD fails:", *old_fails, sep="\n")
+        return 2
+    shutil.copytree(folder / "old", folder / "cross")
+    used = made | {"cross": new}
+    for name in used:
+        for run in RESUMED:
+            if (folder / name / "runs" / run).exists():
+                shutil.copytree(folder / name / "runs" / run, folder / name / "resumed" / run)
+    later = _run_all(USE, {folder / name: tree for name, tree in used.items()})
+    if old_fails := later[folder / "old"]:
+        print("OLD fails:", *old_fails, sep="\n")
+        return 2
+    rows = []
+    if not cross_only:
+        failures = failed[folder / "new"] + later[folder / "new"]
+        rows += _print_rows("OLD and NEW", folder / "old", folder / "new", failures)
+    failures = later[folder / "cross"]
+    title = "NEW with the files of OLD"
+    rows += _print_rows(
+        title, folder / "old", folder / "cross", failures, ("answers", "resumed")
+    )
+    different = sum(bool(row.difference) for row in rows)
+    print(f"\n{len(rows)} results compared, {different} different")
+    return 1 if different else 0
+
+
+def _run_all(programs: Sequence[Program], places: dict[Path, Tree]) -> dict[Path, list[str]]:
+    """Runs programs in each folder, two folders at a time; returns the failures in each."""
+
+    def run(place: tuple[Path, Tree]) -> list[str]:
+        folder, tree = place
+        failures = []
+        for program in programs:
+            print(f"{folder.name:5} {program.name}", file=sys.stderr, flush=True)
+            failures += filter(None, [tree.run(program, folder)])
+        return failures
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(places, pool.map(run, places.items()), strict=True))
+
+
+def _print_rows(
+    title: str,
+    old: Path,
+    new: Path,
+    failures: Sequence[str],
+    parts: Sequence[str] = ("runs", "answers", "resumed"),
+) -> list[Row]:
+    rows = [Row("failed in NEW", 0, why) for why in failures]
+    for part in parts:
+        rows += [
+            dataclasses.replace(row, what=f"{part}/{row.what}")
+            for row in compare(old / part, new / part)
+        ]
+    print(f"\n{title}\n", *rows, sep="\n", flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

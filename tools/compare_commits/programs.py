@@ -1,0 +1,88 @@
+"""The programs whose results are compared: `MAKE` writes runs and models, `USE` reads them."""
+
+from tools.compare_commits.texts import SOURCE
+from tools.compare_commits.trees import Program
+
+_SETTINGS = {
+    "model.num_layers": 1,
+    "model.d_model": 32,
+    "model.d_ff": 64,
+    "training.steps": 30,
+    "training.evaluate_every": 15,
+    "training.batch_tokens": 512,
+    "training.warmup_steps": 10,
+    "training.average_last": 2,
+    "decoding.beam_size": 2,
+    "decoding.max_extra_length": 4,
+}
+
+
+def _train(name: str, *options: str, output: str = "", **settings: object) -> Program:
+    """A training; `settings` have "__" for the dot of their names."""
+    values = _SETTINGS | {key.replace("__", "."): value for key, value in settings.items()}
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    where = ("--output", output or f"runs/{name}")
+    return Program(f"train {name}", ("train.py", *options, *where, *words), kept=False)
+
+
+def _of_task(task: str, ending: str) -> tuple[str, ...]:
+    return ("--task", task, "--train", f"train.{ending}", "--valid", f"dev.{ending}")
+
+
+def _translation(**settings: object) -> Program:
+    """The built-in corpus, in parts."""
+    return _train("translation", "--max-tokens-per-device", "200", **settings)
+
+
+def _variant(**settings: object) -> Program:
+    """All that the paper's model has not."""
+    pairs = ("--train", "train", "--valid", "dev", "--source", "ab", "--target", "ba")
+    return _train(
+        "variant",
+        *pairs,
+        model__vocab_size=300,
+        model__tie_embeddings="false",
+        model__norm_first="true",
+        model__positions="learned",
+        training__precision="mixed_bfloat16",
+        training__ema_decay=0.9,
+        training__clip_norm=1,
+        training__label_smoothing=0.2,
+        **settings,
+    )
+
+
+def _command(name: str, line: str, stdin: str = SOURCE) -> Program:
+    return Program(name, ("tf-transformer", *line.split()), stdin)
+
+
+MAKE = (
+    _translation(),
+    _variant(),
+    _train("parsing", *_of_task("parsing", "ptb"), model__vocab_size=330),
+    _train("classification", *_of_task("classification", "tsv"), model__vocab_size=300),
+    Program("export", ("export.py", "runs/translation", "--output", "exported"), kept=False),
+    Program("fit", ("notebook.py", "fit"), kept=False),
+)
+
+_TRANSLATE = "translate runs/translation --checkpoint"
+USE = (
+    _command("average", "average runs/translation --last 2"),
+    _command("translate, beam 1", f"{_TRANSLATE} last --beam 1"),
+    _command("translate, beam 4", f"{_TRANSLATE} average --beam 4 --alpha 1 --n-best 3"),
+    _command("translate, sampled", f"{_TRANSLATE} best --sample --seed 3 --n-best 2"),
+    _command(
+        "translate, variant", "translate runs/variant --n-best 2", "the cat sees a dog .\n"
+    ),
+    _command("evaluate", "evaluate runs/translation --source in.en --reference in.de"),
+    _command("score", "score runs/translation --source in.en --target in.de"),
+    _command("parse", "parse runs/parsing --words-of dev.ptb"),
+    _command("classify", "classify runs/classification", "the cat sees a dog .\n"),
+    Program("SavedModel", ("saved_model.py", "exported/1")),
+    Program("serve SavedModel", ("ask_server.py", "tf-transformer", "serve", "exported")),
+    Program("serve run", ("ask_server.py", "tf-transformer", "serve", "runs/translation")),
+    Program("load_model", ("notebook.py", "load")),
+    _translation(training__steps=34, output="resumed/translation"),
+    _variant(training__steps=34, output="resumed/variant"),
+)
+RESUMED = ("translation", "variant")  # copies of runs that `USE` goes on with

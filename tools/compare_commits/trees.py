@@ -1,0 +1,99 @@
+"""A commit as a tree of files, and programs in processes that import that tree's package."""
+
+import configparser
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parent / "in_tree"
+SECONDS = 900  # more than any program takes on a loaded machine
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command line to run in a tree.
+
+    Attributes:
+        name: what the report calls it; its output is answers/NAME.txt.
+        words: of the command line; `train.py`, `export.py` and `tf-transformer` stand for the
+            tree's own, the name of a file of `in_tree` for that script.
+        stdin: the text to read.
+        kept: whether its output is to be compared; that of a training shows the time it took.
+    """
+
+    name: str
+    words: Sequence[str]
+    stdin: str = ""
+    kept: bool = True
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files of a commit, or of the working tree."""
+
+    path: Path
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """A command line of `Program.words` as the system runs it."""
+        entries = ("train.py", "export.py")
+        own = {name: [sys.executable, str(self.path / name)] for name in entries}
+        own |= {file.name: [sys.executable, "-P", str(file)] for file in SCRIPTS.glob("*.py")}
+        own["tf-transformer"] = [sys.executable, "-P", "-c", self._console_script()]
+        return [part for word in words for part in own.get(word, [word])]
+
+    def _console_script(self) -> str:
+        setup = configparser.ConfigParser()
+        setup.read(self.path / "setup.cfg")
+        script = setup["options.entry_points"]["console_scripts"]
+        module, function = script.partition("=")[2].strip().split(":")
+        return f"from {module} import {function}; {function}()"
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": str(self.path)}
+
+    def run(self, program: Program, folder: Path) -> str:
+        """Runs a program in `folder`; returns why it failed, or nothing."""
+        done = subprocess.run(
+            self.command(program.words),
+            input=program.stdin.encode(),
+            capture_output=True,
+            cwd=folder,
+            env=self.environment(),
+            timeout=SECONDS,
+            check=False,
+        )
+        if program.kept:
+            (folder / "answers" / f"{program.name}.txt").write_bytes(done.stdout)
+        if done.returncode == 0:
+            return ""
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return f"{program.name}: status {done.returncode}: {last}"
+
+    def require_own_package(self) -> None:
+        """Raises RuntimeError if the tree's processes would import an installed package."""
+        show = [sys.executable, "-P", "-c", "import tf_transformer as t; print(t.__file__)"]
+        done = subprocess.run(show, capture_output=True, text=True, env=self.environment())
+        if not Path(done.stdout.strip()).is_relative_to(self.path):
+            raise RuntimeError(f"{self.path} imports {done.stdout.strip() or done.stderr}.")
+
+
+@contextmanager
+def checked_out(commit: str | None, folder: Path) -> Iterator[Tree]:
+    """The tree of a commit, in `folder` meanwhile; of None, the working tree."""
+    if commit is None:
+        yield Tree(ROOT)
+        return
+    _git("worktree", "add", "--quiet", "--detach", str(folder), commit)
+    try:
+        yield Tree(folder)
+    finally:
+        _git("worktree", "remove", "--force", str(folder))
+
+
+def _git(*arguments: str) -> None:
+    subprocess.run(["git", "-C", str(ROOT), *arguments], check=True)
