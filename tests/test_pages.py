@@ -1,0 +1,78 @@
+"""The pages' links lead somewhere, and the commands they quote exist as written."""
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.cli.main import GROUP_OF, build_parser
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EACH = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+COMMAND = r"tf-transformer|python (?:train|export)\.py|python benchmarks/"
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The file and the heading's anchor ("" if none) of each link that stays in the project."""
+    targets = re.findall(r"\]\((?!http)([^)]+)\)", page.read_text("utf-8"))
+    parts = [target.partition("#") for target in targets]
+    return [(page.parent / file if file else page, anchor) for file, _, anchor in parts]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text("utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of each command in the page's blocks without a language."""
+    blocks = re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", page.read_text("utf-8"))
+    plain = "".join(text for language, text in blocks if not language).replace("\\\n", " ")
+    lines = re.findall(rf"(?m)^ *((?:{COMMAND}).*)", plain)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@cache
+def options_of(command: str) -> set[str]:
+    """The options of a command and of its own subcommands."""
+    commands = build_parser(command)._subparsers._group_actions[0].choices
+    parsers, options = [commands[command]], set()
+    for parser in parsers:
+        options.update(parser._option_string_actions)
+        if parser._subparsers:
+            parsers.extend(parser._subparsers._group_actions[0].choices.values())
+    return options
+
+
+@cache
+def options_of_benchmark(path: str) -> set[str]:
+    """The options that the source of a benchmark and the common options name."""
+    shared = ROOT / "benchmarks" / "harness" / "options.py"
+    sources = (ROOT / path).read_text("utf-8") + shared.read_text("utf-8")
+    return set(re.findall(r'"(--[\w-]+)"', sources))
+
+
+@EACH
+def test_links_lead_to_files_that_exist(page):
+    assert [str(file) for file, _ in links(page) if not file.exists()] == []
+
+
+@EACH
+def test_links_lead_to_headings_that_exist(page):
+    anchored = [(file, anchor) for file, anchor in links(page) if anchor]
+    lost = [f"{file}#{anchor}" for file, anchor in anchored if anchor not in anchors(file)]
+    assert lost == []
+
+
+@EACH
+def test_quoted_commands_have_their_options(page):
+    for words in commands(page):
+        name = words[1].removesuffix(".py")
+        assert name in GROUP_OF or (ROOT / words[1]).is_file(), words
+        known = options_of(name) if name in GROUP_OF else options_of_benchmark(words[1])
+        quoted = {word for word in words if word.startswith("--")}
+        assert quoted <= known, (words, quoted - known)
