@@ -19,8 +19,8 @@
 # in about a minute on a laptop, translates sentences it has never seen, and ends with a
 # SavedModel that takes text and returns text.
 #
-# Whatever the text claims, a cell shows: where a cell says `assert`, the claim is checked each
-# time the notebook runs.
+# Every claim of the text is shown by a cell: where a cell says `assert`, the claim is checked
+# each time the notebook runs.
 
 # %%
 import random
@@ -65,20 +65,20 @@ plt.rcParams.update({"figure.dpi": 80, "axes.grid": True, "grid.alpha": 0.3})
 
 
 def same(a, b):
-    """Whether two tensors are equal but for rounding."""
+    """Tells whether two tensors are equal up to rounding."""
     return np.allclose(a, b, atol=1e-5)
 
 
 # %% [markdown]
 # ## 3.1 Encoder and decoder stacks
 #
-# Left half of Figure 1: an encoder layer is self-attention, then a feed-forward network. Around
-# each of the two there is a residual connection and a layer normalisation, LayerNorm(x +
+# The left half of Figure 1: an encoder layer is self-attention, then a feed-forward network.
+# Around each of the two there is a residual connection and a layer normalisation, LayerNorm(x +
 # Sublayer(x)). Because input and output have the same shape, layers can be stacked; the paper
 # stacks N = 6.
 #
-# Shapes are written with one letter a size: B sentences in a batch, S positions in the source,
-# T in the target, D = d_model numbers a position.
+# Shapes are written with one letter for each size: B sentences in a batch, S positions in the
+# source, T in the target, D = d_model numbers in a position.
 
 # %%
 x = keras.random.normal((2, 5, 64))  # [B, S, D]
@@ -90,10 +90,9 @@ for weight in layer.weights:
     print(f"{weight.path:58} {tuple(weight.shape)}")
 
 # %% [markdown]
-# Four matrices of attention, two matrices with biases of the feed-forward network, and twice
-# the scale and shift of a layer normalisation: that is all. Since the normalisation comes last
-# ("post-LN"), each position of a fresh layer's output has mean 0 and variance 1, whatever came
-# in:
+# Four attention matrices, two feed-forward matrices with biases, and twice the scale and shift
+# of a layer normalisation: that is all. Since the normalisation comes last ("post-LN"), each
+# position of a new layer's output has mean 0 and variance 1, whatever the input:
 
 # %%
 assert same(ops.mean(y, axis=-1), 0)
@@ -105,7 +104,7 @@ assert same(ops.var(layer(100 * x), axis=-1), 1)
 # ### 3.2.1 Scaled dot-product attention
 #
 # A query is compared with every key by a dot product. A softmax turns the results into weights
-# that sum to 1, and the output is the mean of the values under these weights (equation 1):
+# that sum to 1, and the output is the weighted mean of the values (equation 1):
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^T}{\sqrt{d_k}}\right)V$$
 #
@@ -123,9 +122,9 @@ assert same(outputs, by_hand) and same(attention_weights, weights)
 
 # %% [markdown]
 # Why divide by $\sqrt{d_k}$? The dot product of two vectors of $d_k$ independent numbers of
-# variance 1 has variance $d_k$. Large scores drive the softmax to where one weight is nearly 1,
-# the others nearly 0, and the gradient vanishes. Look at the left picture for the variance, at
-# the right one for what it does to the largest of ten weights.
+# variance 1 has variance $d_k$. Large scores push the softmax to where one weight is nearly 1,
+# the others nearly 0, and the gradient vanishes. The left picture shows the variance, the right
+# one its effect on the largest of ten weights.
 
 # %%
 sizes = 2 ** np.arange(2, 11)
@@ -154,15 +153,15 @@ for axes in (left, right):
 assert np.allclose(variance, sizes, rtol=0.1) and np.allclose(scaled_variance, 1, rtol=0.1)
 
 # %% [markdown]
-# Unscaled, the variance is $d_k$ and attention soon looks at a single position; scaled, both
-# stay where they are for any width.
+# Without scaling, the variance is $d_k$ and attention soon looks at a single position; with
+# scaling, both stay the same for any width.
 #
 # ### 3.2.2 Multi-head attention
 #
-# One attention is one weighted mean: it cannot look at two places for two reasons. So D is
-# divided among H heads, each with projections of its own; what they find is concatenated and
-# projected once more. Below, the layer is taken apart: head by head, with the layer's own four
-# matrices, the result is the same.
+# A single attention is a single weighted mean: it cannot look at two places for two reasons. So
+# D is divided among H heads, each with its own projections; their outputs are concatenated and
+# projected once more. Below, the layer is taken apart: computed head by head with the layer's
+# four matrices, the result is the same.
 
 # %%
 attention = MultiHeadAttention(num_heads=4)
@@ -179,8 +178,8 @@ for head in range(4):
 assert same(ops.concatenate(heads, axis=-1) @ attention.output_kernel, expected)
 
 # %% [markdown]
-# More heads are not more parameters: each is narrower. Whatever H, it is four matrices of D
-# times D.
+# More heads do not mean more parameters, because each head is narrower. For any H there are
+# four matrices of D times D.
 
 # %%
 for num_heads in (1, 2, 4, 8, 16):
@@ -192,16 +191,16 @@ for num_heads in (1, 2, 4, 8, 16):
 # %% [markdown]
 # ### 3.2.3 Where attention may look
 #
-# The decoder predicts the target from left to right. While it is trained it is given the whole
-# target at once, so a mask must hide from each position all later ones. The mask is a triangle,
+# The decoder predicts the target from left to right. During training it gets the whole target
+# at once, so a mask must hide all later positions from each position. The mask is a triangle,
 # True where a query may look:
 
 # %%
 print(ops.cast(causal_mask(5)[0], "int32").numpy())
 
 # %% [markdown]
-# The test of it: change the last target position, and nothing before it may change. Without the
-# mask everything does.
+# To test it, change the last target position: nothing before it may change. Without the mask
+# everything does.
 
 # %%
 decoder_layer = DecoderLayer(num_heads=4, d_ff=128)
@@ -215,14 +214,14 @@ unmasked_before, unmasked_after = attention(x), attention(changed)
 assert not same(unmasked_before[:, :-1], unmasked_after[:, :-1])
 
 # %% [markdown]
-# Another mask hides padding, with which short sentences of a batch are filled up. It is tested
+# Another mask hides the padding that fills up the short sentences of a batch. It is tested
 # below, on the whole model.
 #
 # ## 3.3 Position-wise feed-forward networks
 #
 # $\mathrm{FFN}(x) = \max(0, xW_1 + b_1)W_2 + b_2$, with an inner width of F = d_ff, four times
-# D in the paper. "Position-wise" means that no position sees another: one at a time gives the
-# same as all at once.
+# D in the paper. "Position-wise" means that no position sees another: computing one position at
+# a time gives the same result as computing all at once.
 
 # %%
 feed_forward = FeedForward(d_ff=128)
@@ -235,14 +234,14 @@ by_hand = ops.relu(x @ inner.kernel + inner.bias) @ outer.kernel + outer.bias
 assert same(together, by_hand)
 
 # %% [markdown]
-# So all that positions learn of each other, they learn by attention.
+# So positions learn about each other only through attention.
 #
 # ## 3.4 Embeddings and softmax
 #
 # One matrix of V rows serves three times: as the embedding of the source, as that of the target
 # and, transposed, as the projection to the V logits before the softmax. As an embedding it is
-# multiplied by $\sqrt{d_{model}}$. The reason is in the two uses: rows of variance 1 / D give
-# logits of variance 1; times $\sqrt{D}$ they are embeddings of variance 1, as strong as the
+# multiplied by $\sqrt{d_{model}}$, because of its two uses: rows of variance 1 / D give logits
+# of variance 1; multiplied by $\sqrt{D}$ they are embeddings of variance 1, as strong as the
 # positions that are added to them.
 
 # %%
@@ -260,9 +259,9 @@ print(f"variance of the logits of normalised states: {ops.var(embedding(x, rever
 # %% [markdown]
 # ## 3.5 Positional encoding
 #
-# Attention knows no order. If the words are permuted, its outputs are permuted alike and
-# nothing else happens: it is *permutation equivariant*. The feed-forward network is too, and
-# with it the whole encoder layer.
+# Attention ignores order. If the words are permuted, its outputs are permuted in the same way
+# and nothing else changes: it is *permutation equivariant*. So is the feed-forward network, and
+# therefore the whole encoder layer.
 
 # %%
 order = np.array([3, 0, 4, 2, 1])
@@ -271,9 +270,9 @@ assert same(ops.take(attention(x), order, axis=1), attention(ops.take(x, order, 
 assert same(ops.take(layer(x), order, axis=1), layer(ops.take(x, order, axis=1)))
 
 # %% [markdown]
-# "The dog bites the man" and "the man bites the dog" would be the same. So a vector that tells
-# the position is added to each word: sines and cosines, whose wavelengths grow from 2π to 10000
-# · 2π positions.
+# "The dog bites the man" and "the man bites the dog" would be the same. So a vector that
+# encodes the position is added to each word: sines and cosines, whose wavelengths grow from 2π
+# to 10000 · 2π positions.
 
 # %%
 table = sinusoidal_positions(ops.arange(100), 64).numpy()  # [positions, D]
@@ -286,8 +285,8 @@ figure.colorbar(image, label="encoding")
 plt.show()
 
 # %% [markdown]
-# Each column is the code of a position: fast waves below, slow ones above, like the hands of a
-# clock. With them a permuted sentence is another sentence:
+# Each column encodes a position: fast waves below, slow ones above, like the hands of a clock.
+# With them a permuted sentence is a different sentence:
 
 # %%
 encoded = layer(embedding(ids))
@@ -296,26 +295,26 @@ assert not same(ops.take(encoded, order, axis=1), permuted)
 
 # %% [markdown]
 # The paper chose sinusoids because a step of k positions is the same rotation everywhere, for
-# any k. Two things follow, and the cell checks both: one matrix takes each position's code to
-# that of the position k further on, and how alike two positions are depends on their distance
-# alone.
+# any k. Two things follow, and the cell checks both: one matrix maps each position's encoding
+# to that of the position k further on, and the similarity of two positions depends only on
+# their distance.
 
 # %%
 k = 7
 shift, *_ = np.linalg.lstsq(table[:-k], table[k:], rcond=None)
 assert np.allclose(table[:-k] @ shift, table[k:], atol=1e-3)
 
-likeness = table @ table.T / 32  # 1 for the same position: D / 2 pairs of sin² + cos² = 1
+similarity = table @ table.T / 32  # 1 for the same position: D / 2 pairs of sin² + cos² = 1
 for distance in (0, 1, 5, 20):
-    diagonal = np.diagonal(likeness, distance)
+    diagonal = np.diagonal(similarity, distance)
     print(f"distance {distance:2}: {diagonal.mean():.3f} everywhere")
     assert np.ptp(diagonal) < 1e-4
 
 # %% [markdown]
 # ## Figure 1: the model
 #
-# Now the parts are put together. This is a plain functional Keras model; nothing in it is
-# hidden. N = 2 layers of D = 64 are enough for what follows.
+# Now the parts are put together, as a plain functional Keras model in which nothing is hidden.
+# N = 2 layers of D = 64 are enough for the rest of this notebook.
 
 # %%
 VOCAB_SIZE, NUM_LAYERS, D_MODEL, D_FF, NUM_HEADS, DROPOUT = 580, 2, 64, 128, 4, 0.1
@@ -343,8 +342,9 @@ model = build_model()
 print(f"{model.count_params():,} parameters")
 
 # %% [markdown]
-# Masks travel inside: the embedding marks id 0 as padding, Keras hands the mark on, attention
-# obeys. More padding must not change what the model says of the real positions:
+# Masks are passed on inside the model: the embedding marks id 0 as padding, Keras carries the
+# mask along, and attention applies it. More padding must not change the logits of the real
+# positions:
 
 # %%
 source = np.array([[5, 6, 7, 3], [8, 9, 3, 0]])
@@ -357,8 +357,9 @@ assert logits.shape == (2, 3, VOCAB_SIZE) and same(logits, padded)
 # ## 4 Why self-attention
 #
 # Table 1 compares how many steps lie between two positions: a recurrent network needs as many
-# as there are words between them, self-attention one. The gradient shows it. In a single
-# encoder layer every output position depends directly on every input position, near or far:
+# as there are words between them, self-attention needs one. The gradient shows this: in a
+# single encoder layer every output position depends directly on every input position, near or
+# far:
 
 # %%
 sentence = tf.Variable(keras.random.normal((1, 12, 64)))
@@ -372,9 +373,10 @@ print(np.round(reach.numpy(), 3))
 # %% [markdown]
 # ## 5.1 Training data and batching
 #
-# The paper has 4.5 million sentence pairs. We make a language that is small enough to be learnt
-# in a minute and still needs attention: English to German, where the day moves to the front,
-# the participle to the end, and article and adjective follow gender and case.
+# The paper has 4.5 million sentence pairs. This notebook uses a language that is small enough
+# to be learnt in a minute and still needs attention: English to German, where the day moves to
+# the front, the participle moves to the end, and article and adjective agree in gender and
+# case.
 
 # %%
 PEOPLE = {
@@ -425,9 +427,9 @@ for english, german in unseen[:4]:
     print(f"  {english:48} {german}")
 
 # %% [markdown]
-# Byte-pair encoding finds the pieces, one vocabulary for both languages. `</s>` ends a
-# sentence; the decoder reads the target shifted right, behind `<s>`, and is to predict each
-# next piece.
+# Byte-pair encoding finds the pieces, with one vocabulary for both languages. `</s>` ends a
+# sentence. The decoder reads the target shifted right, behind `<s>`, and must predict each next
+# piece.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -436,11 +438,11 @@ train_tokenizer(texts, folder / "tokenizer.model", vocab_size=VOCAB_SIZE, kind="
 tokenizer = Tokenizer(folder / "tokenizer.model")
 
 
-LENGTH = 16  # of the longest sentence and a little more
+LENGTH = 16  # slightly more than the longest sentence
 
 
 def encode(texts, length):
-    """Ids [B, length] with the end of sentence (3), padded with 0."""
+    """Returns ids [B, length] with the end of sentence (3), padded with 0."""
     ids = tokenizer.tokenize(tf.constant(texts))
     ends = tf.fill([ids.nrows(), 1], 3)
     return tf.concat([ids, ends], axis=1).to_tensor(shape=[None, length])
@@ -466,12 +468,12 @@ for name, ids in {**inputs, "labels": labels}.items():
 # ## 5.3 Optimizer
 #
 # Adam with β₁ = 0.9, β₂ = 0.98, ε = 10⁻⁹ and a learning rate that grows for some steps and then
-# falls with the root of the step (equation 3):
+# falls with the inverse square root of the step (equation 3):
 #
 # $$lrate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup^{-1.5})$$
 #
-# Look at the peaks: each is at the last step of its warm-up. A longer warm-up makes it lower, a
-# narrower model higher.
+# Each peak is at the last step of its warm-up. A longer warm-up lowers the peak, a narrower
+# model raises it.
 
 # %%
 steps = np.arange(20_000)
@@ -488,10 +490,10 @@ plt.show()
 # %% [markdown]
 # ## 5.4 Regularisation
 #
-# Dropout of 0.1 on the output of each sublayer, and on embeddings plus positions: it is in
-# `build_model` above. And label smoothing: the model is not asked to be certain. Of the target
-# probability, 0.9 goes to the right piece and 0.1 is spread over all V. The loss of a batch is
-# its mean over real positions; padding does not count. In NumPy:
+# Dropout of 0.1 is applied to the output of each sublayer, and to embeddings plus positions, in
+# `build_model` above. Label smoothing keeps the model from being too certain: 0.9 of the target
+# probability goes to the right piece, and 0.1 is spread over all V. The loss of a batch is its
+# mean over real positions; padding does not count. In NumPy:
 
 # %%
 SMOOTHING = 0.1
@@ -505,8 +507,8 @@ by_hand = cross_entropy[labels.numpy() != 0].mean()
 assert same(loss(labels, logits), by_hand)
 
 # %% [markdown]
-# A smoothed loss never reaches 0, not even for the perfect model: it cannot be below the
-# entropy of its own target.
+# A smoothed loss never reaches 0, even for a perfect model: it cannot fall below the entropy of
+# its own target.
 
 # %%
 others = SMOOTHING / VOCAB_SIZE
@@ -557,14 +559,14 @@ axes.legend()
 assert floor < history["val_loss"][-1] < floor + 0.3
 
 # %% [markdown]
-# Both curves run towards the dotted line, below which there is nothing. If unseen sentences
-# seem to fare better than those trained on: dropout is off for them, and a training figure is
-# the mean of the 20 steps before.
+# Both curves approach the dotted line, which no model can go below. Unseen sentences may seem
+# to do better than the training sentences, because dropout is off for them, and a training
+# figure is the mean of the 20 steps before.
 #
 # ## 6.1 Translation
 #
-# The class `Transformer` is the model that we built, and what decoding needs beside it. The
-# same weights in it give the same logits:
+# The class `Transformer` is the model built above, with what decoding needs besides. With the
+# same weights it gives the same logits:
 
 # %%
 transformer = Transformer(
@@ -579,8 +581,8 @@ transformer.set_weights(model.get_weights())
 assert same(transformer(inputs), model(inputs))
 
 # %% [markdown]
-# Decoding is beam search: at each step the best 4 beginnings are kept, and the score of a
-# finished sentence is divided by a length penalty with exponent α = 0.6.
+# Decoding is beam search: each step keeps the best 4 beginnings, and the score of a finished
+# sentence is divided by a length penalty with exponent α = 0.6.
 
 # %%
 translator = Translator(transformer, tokenizer, DecodingConfig(beam_size=4, alpha=0.6))
@@ -594,13 +596,13 @@ print(f"\n{right.mean():.0%} of {len(unseen)} unseen sentences without an error"
 assert right.mean() > 0.7
 
 # %% [markdown]
-# Articles, endings and word order come out right in sentences that the model has never seen.
+# Articles, endings and word order are right in sentences that the model has never seen.
 #
-# How does it know where to look? The decoder's attention to the encoder shows it. Below is its
-# second layer, the mean of the heads; each row is a German piece at the moment when it is
+# How does it know where to look? The decoder's attention to the encoder shows it. Below is the
+# second layer, averaged over the heads; each row is a German piece at the moment when it is
 # predicted, each column an English piece. Follow the dark cells: the first rows go to the far
 # right, where English has the day, and the participle near the end goes back to the verb. The
-# cell holds both.
+# cell asserts both.
 
 # %%
 english = "The young daughter found the old key on Friday."
@@ -628,9 +630,9 @@ plt.show()
 # ## 6.2 Model variations
 #
 # Table 3 varies the base model: heads, key size, depth, width, dropout, positions. All its rows
-# are presets of the package. Do they have the size that the paper prints? Of the vocabulary it
-# says "about 37000", so look not at the totals but at the differences from base: where D stays,
-# the vocabulary does not enter them.
+# are presets of the package. Do they have the size that the paper prints? The paper says that
+# the vocabulary has "about 37000" tokens, so compare the differences from base rather than the
+# totals: where D is unchanged, the vocabulary does not affect them.
 
 # %%
 millions = {name: parameter_count(config.model) / 1e6 for name, config in TABLE3.items()}
@@ -648,24 +650,24 @@ sizes = {"num_layers": NUM_LAYERS, "d_model": D_MODEL, "d_ff": D_FF, "num_heads"
 assert parameter_count(ModelConfig(vocab_size=VOCAB_SIZE, **sizes)) == model.count_params()
 
 # %% [markdown]
-# They agree to the rounding of the paper. The last line holds the count against the model that
-# we built.
+# They agree up to the rounding of the paper. The last line compares the count with the model
+# built above.
 #
 # ## A SavedModel: text in, text out
 #
-# Tokenizer, model and beam search are TensorFlow operations, so one graph holds all of it.
+# Tokenizer, model and beam search are TensorFlow operations, so one graph holds all three.
 
 # %%
 exported = tf.Module()
-exported.tokenizer = tokenizer  # what a SavedModel writes must hang on what is saved
+exported.tokenizer = tokenizer  # a SavedModel contains only what the saved object refers to
 exported.weights = [variable.value for variable in transformer.trainable_variables]
 
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
 def translate(text):
     ids, _ = translator.encode(text)
-    found = translator.search(ids.to_tensor())  # int32 [B, S], padded with 0
-    return {"translation": tokenizer.detokenize(found.tokens[:, 0])}
+    hypotheses = translator.search(ids.to_tensor())  # int32 [B, S], padded with 0
+    return {"translation": tokenizer.detokenize(hypotheses.tokens[:, 0])}
 
 
 tf.saved_model.save(exported, str(folder / "1"), signatures={"serving_default": translate})
@@ -678,7 +680,7 @@ for source, text in list(zip(sources, answer, strict=False))[:3]:
 assert [text.decode() for text in answer] == translations[:20]
 
 # %% [markdown]
-# The loaded model says what the Python translator says.
+# The loaded model gives the same translations as the Python translator.
 #
 # The command `python export.py RUN` writes such a model for TF Serving, with more signatures
 # (n-best lists, options, scores, attention), warm-up requests and a self-test before it is

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Attention and heads
 #
-# What does a trained Transformer look at, and which of its heads does it need? We train a small
-# one, look into it, then take its heads away one by one.
+# What does a trained Transformer look at, and which of its heads does it need? This notebook
+# trains a small one, looks into it, and then removes its heads one by one.
 
 # %%
 import json
@@ -34,12 +34,12 @@ from tf_transformer.run import Run
 from tf_transformer.studies.heads.masks import HeadMasks
 from tf_transformer.tasks.sequences import load_translator
 
-os.chdir(tempfile.mkdtemp())  # nothing is left where you started
+os.chdir(tempfile.mkdtemp())  # leaves no files in your working directory
 plt.rcParams["figure.dpi"] = 80
 
 
 def tf_transformer(arguments):
-    """`tf-transformer ARGUMENTS`, as in a terminal."""
+    """Runs `tf-transformer ARGUMENTS`, as in a terminal."""
     assert main(shlex.split(arguments)) == 0
 
 
@@ -70,10 +70,10 @@ tf_transformer(
 # %% [markdown]
 # ## One sentence
 #
-# The model is forced to a translation of a sentence, and all attention weights of that pass
-# come back: of the encoder, of the decoder to itself, and of the decoder to the encoder
-# ("cross"). N layers, H heads; a row for each position that attends, a column for each that is
-# attended to.
+# The model is forced to produce one translation of a sentence, and all attention weights of
+# that pass are returned: of the encoder, of the decoder to itself, and of the decoder to the
+# encoder ("cross"). There are N layers and H heads, with a row for each position that attends
+# and a column for each that is attended to.
 
 # %%
 run = Run.open("run")
@@ -86,21 +86,21 @@ for kind in ("encoder", "decoder", "cross"):
 
 # %% [markdown]
 # Two laws hold for every head. The weights of a row sum to 1, because they come from a softmax.
-# And the decoder never looks ahead: above the diagonal all is 0.
+# And the decoder never looks ahead: all weights above the diagonal are 0.
 
 # %%
 for kind in ("encoder", "decoder", "cross"):
     assert np.allclose(getattr(weights, kind).sum(axis=-1), 1, atol=1e-5)
 assert not np.triu(weights.decoder, k=1).any()
 
-# And heads of a layer differ: somewhere one looks closely at what another ignores.
+# The heads of a layer differ: somewhere one looks closely at a piece that another ignores.
 assert np.ptp(weights.cross[-1], axis=0).max() > 0.5
 
 # %% [markdown]
 # ## Cross-attention: who translates whom
 #
-# The same as a picture, by the command `attention`: all heads of the last layer. Rows are
-# German pieces at the moment when each is predicted, columns the English pieces. `▁` marks the
+# The command `attention` draws the same weights: all heads of the last layer. Rows are German
+# pieces at the moment when each is predicted, columns the English pieces. `▁` marks the
 # beginning of a word.
 
 # %%
@@ -109,9 +109,9 @@ tf_transformer(f"attention run {sentence} --kind cross --layer 2 --output cross.
 Image("cross.png")
 
 # %% [markdown]
-# The heads differ: what one looks at another ignores. Their mean is a word alignment, with the
-# pairs of words in boxes. Follow the time and the participle: both stand elsewhere than in
-# English.
+# The heads differ: one looks at pieces that another ignores. Their mean is a word alignment,
+# with the pairs of words in boxes. Follow the time and the participle: both stand in other
+# places than in English.
 
 # %%
 tf_transformer(f"attention run {sentence} --output alignment.png")
@@ -124,24 +124,24 @@ for source, target in links:
 assert (4, 4) in links  # Tuesday, Dienstag
 
 # %% [markdown]
-# An alignment of attention is a good guess, not a proof: a position also holds what the encoder
-# brought there from its neighbours. And if an article looks at its noun rather than at "the",
-# that is no mistake: it takes its gender from there.
+# An alignment from attention is a good guess, not a proof: a position also holds what the
+# encoder brought there from its neighbours. If an article looks at its noun rather than at
+# "the", that is no mistake: it takes its gender from the noun.
 #
 # ## Encoder: heads that look at neighbours
 #
-# One sentence shows anecdotes. So the mean over many: how much weight does a head give to the
-# piece d places to the right (to the left, where d is negative)? A peak at 0 is a head that
-# looks at the piece itself, one at -1 a head that looks at the piece before.
+# One sentence is only an anecdote, so take the mean over many: how much weight does a head give
+# to the piece d places to the right (to the left, where d is negative)? A peak at 0 means that
+# the head looks at the piece itself, a peak at -1 that it looks at the piece before.
 
 # %%
 distances = range(-3, 4)
 sums, counts = np.zeros((2, 4, len(distances))), np.zeros(len(distances))
-for found in translator.attention(*map(list, zip(*splits["dev"], strict=True))):
-    for place, distance in enumerate(distances):
-        diagonal = np.diagonal(found.encoder, distance, axis1=-2, axis2=-1)  # [N, H, ...]
-        sums[..., place] += diagonal.sum(axis=-1)
-        counts[place] += diagonal.shape[-1]
+for attention in translator.attention(*map(list, zip(*splits["dev"], strict=True))):
+    for index, distance in enumerate(distances):
+        diagonal = np.diagonal(attention.encoder, distance, axis1=-2, axis2=-1)  # [N, H, ...]
+        sums[..., index] += diagonal.sum(axis=-1)
+        counts[index] += diagonal.shape[-1]
 profile = sums / counts  # [N, H, distances]
 
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
@@ -157,8 +157,8 @@ panels[1].legend()
 plt.show()
 
 # %% [markdown]
-# A head without a preference for places would be a flat line. The cell below says how far each
-# is from that.
+# A head without a preference for positions would be a flat line. The cell below measures how
+# far each head is from that.
 
 # %%
 for layer, head in np.ndindex(2, 4):
@@ -170,9 +170,10 @@ assert profile.max() > 1.5 * profile.mean()
 # %% [markdown]
 # ## Masking a head
 #
-# Multi-head attention is a sum over heads: the concatenated heads times $W^O$ is each head
-# times its own rows of $W^O$. So zeros in these rows take one head out and change nothing else.
-# `HeadMasks` does that to a whole model; afterwards the model is as it was.
+# Multi-head attention is a sum over heads: the product of the concatenated heads and $W^O$ is
+# the sum of each head times its rows of $W^O$. So zeros in these rows remove one head and
+# change nothing else. `HeadMasks` does this for a whole model, and restores the model
+# afterwards.
 
 # %%
 masks = HeadMasks(translator.model)
@@ -180,9 +181,9 @@ print(len(masks.heads), "heads:", ", ".join(map(str, masks.heads[:5])), "...")
 
 
 def loss():
-    """Mean negative log-probability of a German piece of the dev set, in nats."""
-    scored = translator.score(*map(list, zip(*splits["dev"], strict=True)))
-    return -sum(one.log_prob for one in scored) / sum(one.num_tokens for one in scored)
+    """Returns the mean negative log-probability of a German piece of the dev set, in nats."""
+    scores = translator.score(*map(list, zip(*splits["dev"], strict=True)))
+    return -sum(pair.log_prob for pair in scores) / sum(pair.num_tokens for pair in scores)
 
 
 whole = loss()
@@ -194,46 +195,48 @@ print(f"all heads {whole:.2f}, without cross-attention {blind:.2f} nats a piece"
 assert loss() == whole < blind
 
 # %% [markdown]
-# Without cross-attention the decoder does not see the source and can only write German of its
-# own. That is what these heads are worth together. And each alone?
+# Without cross-attention the decoder does not see the source and can only invent German. This
+# difference is what these heads are worth together. What is each worth alone?
 #
 # ## Which heads the model needs
 #
 # The command `heads` masks one head at a time and measures the loss (and BLEU, unless
-# `--no-bleu`), then prunes: the least important first, until none is left. Michel et al. (2019,
-# [arXiv 1905.10650](https://arxiv.org/abs/1905.10650)) found so that many heads of trained
-# models can go.
+# `--no-bleu`), then prunes: the least important first, until none is left. In this way Michel
+# et al. (2019, [arXiv 1905.10650](https://arxiv.org/abs/1905.10650)) found that many heads of
+# trained models can be removed.
 
 # %%
 tf_transformer("heads run --source dev.en --reference dev.de --no-bleu --output heads")
 
 # %% [markdown]
-# As pictures. First what each head alone is worth: black is the head whose loss hurts most.
+# The first picture shows what each head alone is worth: the head whose loss hurts most is
+# black.
 
 # %%
 Image("heads/importance.png", width=800)
 
 # %% [markdown]
-# Then pruning. Read it from right, all heads, to left, none: while the curve is flat, heads go
-# for nothing.
+# The second picture shows the pruning. Read it from right (all heads) to left (none): while the
+# curve is flat, heads can be removed at no cost.
 
 # %%
 Image("heads/pruning.png", width=480)
 
 # %% [markdown]
 # So single heads are worth little, since others do the same work, and all of them together are
-# worth nearly everything. The cell holds it: what each head is worth alone, added up, is less
+# worth nearly everything. The cell asserts it: the sum of what each head is worth alone is less
 # than what all are worth together, and the less important half is worth less than a tenth of
 # that.
 
 # %%
-found = json.loads(Path("heads/heads.json").read_text("utf-8"))
-alone = sum(head["loss_change"] for head in found["importance"])
-together = found["curve"][-1]["loss"] - found["curve"][0]["loss"]
-half = found["curve"][12]["loss"] - found["curve"][0]["loss"]
+study = json.loads(Path("heads/heads.json").read_text("utf-8"))
+curve = study["curve"]
+alone = sum(head["loss_change"] for head in study["importance"])
+together = curve[-1]["loss"] - curve[0]["loss"]
+half = curve[12]["loss"] - curve[0]["loss"]
 print(f"each head alone, added up: {alone:.2f} nats a piece")
 print(f"half of the heads together: {half:.2f}, all of them: {together:.2f}")
-assert [found["curve"][point]["kept"] for point in (0, 12, 24)] == [24, 12, 0]
+assert [curve[point]["kept"] for point in (0, 12, 24)] == [24, 12, 0]
 assert alone < together and half < together / 10
 
 # %% [markdown]

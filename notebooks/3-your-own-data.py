@@ -14,9 +14,9 @@
 # # Your own data
 #
 # From two text files to a model that a server can load: look at the data, train, evaluate,
-# export. Everything is done by the command line, `tf-transformer`. So that TensorFlow starts
-# only once, the cells call it in this process; in a terminal you type `tf-transformer` and then
-# what stands between the quotes.
+# export. The command line, `tf-transformer`, does everything. The cells call it in this
+# process, so that TensorFlow starts only once; in a terminal you type `tf-transformer` and then
+# the text between the quotes.
 
 # %%
 import os
@@ -32,21 +32,21 @@ from tf_transformer.data import builtin
 from tf_transformer.run import Run
 from tf_transformer.serving.session import SavedModelSession
 
-os.chdir(tempfile.mkdtemp())  # nothing is left where you started
+os.chdir(tempfile.mkdtemp())  # leaves no files in your working directory
 
 
 def tf_transformer(arguments):
-    """`tf-transformer ARGUMENTS`, as in a terminal."""
+    """Runs `tf-transformer ARGUMENTS`, as in a terminal."""
     assert main(shlex.split(arguments)) == 0
 
 
 # %% [markdown]
 # ## The files
 #
-# Parallel text is two plain files, one sentence a line: line 7 of one is the translation of
-# line 7 of the other. They are called by a common beginning and the language, here
-# `text/train.en` and `text/train.de`. A dev set says during training how good the model is; a
-# test set is for the end, and nothing is chosen by it.
+# Parallel text is two plain files with one sentence a line: line 7 of one is the translation of
+# line 7 of the other. Their names are a common prefix and the language, here `text/train.en`
+# and `text/train.de`. A dev set measures the model during training; a test set is for the end,
+# and nothing is chosen on it.
 #
 # Put your own files there and skip this cell. Here the text is the part of the built-in
 # corpus that is about dates and times.
@@ -66,11 +66,11 @@ for split, part in splits.items():
     print(f"{split:6} {len(part):5,} pairs, such as: {' | '.join(part[-1])}")
 
 # %% [markdown]
-# ## Before the hours are spent
+# ## Checks before training
 #
-# `doctor` takes the options of the training to come and looks for what usually goes wrong:
-# lines that do not belong together, copies, swapped languages, test sentences among the
-# training text, too little memory. It ends with the number of warnings.
+# `doctor` takes the same options as the training command and looks for common mistakes: lines
+# that do not belong together, copies, swapped languages, test sentences in the training text,
+# too little memory. It ends with the number of warnings.
 
 # %%
 data = "--train text/train --valid text/dev --source en --target de"
@@ -84,10 +84,10 @@ tf_transformer(f"doctor {data} {size} --test text/test")
 # %% [markdown]
 # ## Training
 #
-# One command. `--output` names the run directory: configuration, tokenizer, checkpoints and
-# records, all that other commands need. The settings make the model and the training small
-# enough for this page; without them `--model tiny` takes some minutes, and
-# [recipes](../docs/recipes.md) tell what suits more text.
+# Training is one command. `--output` names the run directory, which gets everything that the
+# other commands need: configuration, tokenizer, checkpoints and records. The settings make the
+# model and the training small enough for this page; without them `--model tiny` takes some
+# minutes, and [recipes](../docs/recipes.md) says what suits more text.
 #
 # Look at the lines with "step": loss and perplexity fall, and BLEU of real translations of the
 # dev set rises.
@@ -101,18 +101,18 @@ train = f"train --output runs/mine {data} {size} {recipe}"
 tf_transformer(f"{train} --stop-after '100 steps'")
 
 # %% [markdown]
-# The warning is right, and harmless here: so little text is soon merged into whole words, and
-# pieces of which they were made are left over.
+# The warning is right, and harmless here: so little text is soon merged into whole words, which
+# leaves over the pieces they were made of.
 #
-# That training was ended early on purpose. Whatever ends it, `--stop-after`, Ctrl-C, a crash or
-# the end of a battery, the same command goes on where it was. "best" at the end of a line says
-# that this checkpoint is the best so far, which is the one that other commands use.
+# This training was stopped early on purpose. Whatever stops it (`--stop-after`, Ctrl-C, a
+# crash, an empty battery), the same command resumes it. "best" at the end of a line marks the
+# best checkpoint so far, which the other commands use.
 
 # %%
 tf_transformer(train)
 
 # %% [markdown]
-# The curves come from `runs/mine/metrics.jsonl`, a JSON object for each evaluation.
+# The curves come from `runs/mine/metrics.jsonl`, with a JSON object for each evaluation.
 
 # %%
 tf_transformer("curves runs/mine --output curves.png")
@@ -124,15 +124,14 @@ assert history[-1]["valid_perplexity"] < history[0]["valid_perplexity"]
 assert history[-1]["valid_bleu"] > history[0]["valid_bleu"]
 
 # %% [markdown]
-# The perplexity of training is a mean over the steps since the last evaluation, with dropout,
-# so it starts above that of the dev set. When the dev curve turns up while the other goes on
-# falling, the model learns sentences by heart: then more text, more dropout or an earlier end
-# helps.
+# The training perplexity is a mean over the steps since the last evaluation, with dropout, so
+# it starts above that of the dev set. If the dev curve turns up while the training curve keeps
+# falling, the model overfits: more text, more dropout or an earlier stop helps.
 #
 # ## Evaluation
 #
-# On the test set, which played no part so far. BLEU comes with sacreBLEU's signature: two
-# figures can be compared if their signatures are the same.
+# The test set has played no part so far. BLEU comes with sacreBLEU's signature: two figures can
+# be compared if their signatures are the same.
 
 # %%
 tf_transformer(
@@ -141,33 +140,33 @@ tf_transformer(
 translations = Path("translated.de").read_text("utf-8").splitlines()
 
 # %% [markdown]
-# No figure replaces looking at the translations. First those that differ from the reference,
-# which is in brackets, then some that do not.
+# No figure replaces looking at the translations. The cell prints first those that differ from
+# the reference, which is in brackets, then some that do not.
 
 # %%
 rows = [
-    (english, found, german)
-    for (english, german), found in zip(splits["test"], translations, strict=True)
+    (english, translation, german)
+    for (english, german), translation in zip(splits["test"], translations, strict=True)
 ]
-for english, found, german in sorted(rows, key=lambda row: row[1] == row[2])[:10]:
-    print(f"{english:42} {found}" + ("" if found == german else f"  [{german}]"))
+for english, translation, german in sorted(rows, key=lambda row: row[1] == row[2])[:10]:
+    print(f"{english:42} {translation}" + ("" if translation == german else f"  [{german}]"))
 
 # %% [markdown]
-# What is wrong tells what the training text lacks. All of the built-in corpus and more steps,
-# with longer and harder sentences, are in [results](../docs/results.md).
+# The errors show what the training text lacks. [Results](../docs/results.md) has the whole
+# built-in corpus, with longer and harder sentences and more steps.
 #
 # ## Export
 #
-# `export` writes a SavedModel for TensorFlow Serving: strings in, strings out. It loads what it
-# wrote, compares its translations with those of the Python model, and publishes it only if they
-# agree.
+# `export` writes a SavedModel for TensorFlow Serving: strings in, strings out. It loads the
+# SavedModel again, compares its translations with those of the Python model, and publishes it
+# only if they agree.
 
 # %%
 tf_transformer("export runs/mine --output exported/mine")
 
 # %% [markdown]
-# The number is the version that TensorFlow Serving looks for. Loaded as TensorFlow Serving
-# loads it, the model gives what `evaluate` gave:
+# The number is the version that TensorFlow Serving looks for. Loaded in the way of TensorFlow
+# Serving, the model gives the same translations as `evaluate`:
 
 # %%
 with SavedModelSession(Path("exported/mine/1")) as session:
@@ -179,7 +178,7 @@ with SavedModelSession(Path("exported/mine/1")) as session:
 assert [text.decode() for text in served["translation"]] == translations
 
 # %% [markdown]
-# From here: `tf-transformer serve runs/mine` answers over HTTP, with a page for the browser;
-# [serving](../docs/serving.md) has TensorFlow Serving in Docker and Kubernetes. What the model
-# attends to, and which of its heads it needs, is in [the notebook on
-# attention](2-attention-and-heads.ipynb).
+# Next steps: `tf-transformer serve runs/mine` answers over HTTP, with a page for the browser;
+# [serving](../docs/serving.md) describes TensorFlow Serving in Docker and Kubernetes; [the
+# notebook on attention](2-attention-and-heads.ipynb) shows what a model attends to, and which
+# of its heads it needs.

@@ -20,11 +20,11 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).resolve().parent
 SOURCES = sorted(FOLDER.glob("[0-9]-*.py"))
 KERNEL = "notebook"
-TIMEOUT = 600  # seconds a cell
+TIMEOUT = 600  # seconds per cell
 
 
 def read(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a text source, without outputs; the same source, the same notebook."""
+    """Reads a text source as a notebook without outputs; the result is reproducible."""
     notebook = jupytext.read(source)
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -36,9 +36,9 @@ def read(source: Path) -> nbformat.NotebookNode:
 
 
 def execute(source: Path) -> nbformat.NotebookNode:
-    """The executed notebook of a text source.
+    """Executes a text source and returns its notebook.
 
-    Its kernel is this Python with this working tree, in a folder that is deleted afterwards.
+    The kernel is this Python with this working tree, in a folder that is deleted afterwards.
 
     Raises:
         nbclient.exceptions.CellExecutionError: if a cell raises.
@@ -56,18 +56,18 @@ def execute(source: Path) -> nbformat.NotebookNode:
             coalesce_streams=True,
             resources={"metadata": {"path": str(work)}},
         )
-        # What TensorFlow's C++ side prints at import is for no one.
+        # TensorFlow's C++ code prints messages at import that concern no reader.
         client.execute(cleanup_kc=True, stderr=subprocess.DEVNULL)
     notebook.metadata = metadata  # without the version of Python
     return notebook
 
 
 def _kernel_manager(folder: Path) -> AsyncKernelManager:
-    """Of a kernel that nobody needs to have installed."""
+    """Returns the manager of a kernel that needs no installation."""
     specification = {
         "argv": [
             *(sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"),
-            # What is printed past Python is no output of a cell.
+            # Output that bypasses Python is no output of a cell.
             "--IPKernelApp.capture_fd_output=False",
         ],
         "display_name": KERNEL,
@@ -88,8 +88,8 @@ def _kernel_manager(folder: Path) -> AsyncKernelManager:
 
 
 def main(names: list[str]) -> None:
-    wanted = [FOLDER / f"{name}.py" for name in names] or SOURCES
-    for source in wanted:
+    sources = [FOLDER / f"{name}.py" for name in names] or SOURCES
+    for source in sources:
         nbformat.write(execute(source), source.with_suffix(".ipynb"))
         print(source.with_suffix(".ipynb").relative_to(FOLDER.parent))
 
