@@ -5,9 +5,9 @@
 
 Without --run the weights are those of an untrained model, and every output is forced to the
 same length; with it, a trained model also ends its sentences by itself. A round decodes eight
-sentences one by one, or a batch. Before anything is measured, what the peers with the same
-weights find is compared with ours. The floor is the matrix products of the search and nothing
-else.
+sentences one by one, or a batch. Before anything is measured, the translations of the peers
+with the same weights are compared with the package's. The floor is the matrix products of the
+search and nothing else.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
-    """The contenders; for natural lengths those with our weights."""
+    """Returns the contenders; for natural lengths those with the package's weights."""
     found = []
     for precision in options.precisions:
         name, given = f"{OURS} {precision}".removesuffix(" float32"), _options(work, precision)
@@ -98,15 +98,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--run", help="a trained run: natural lengths as well")
     parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--beams", type=positive, nargs="+", default=[4, 1])
-    parser.add_argument("--length", type=positive, default=32, help="of forced outputs")
+    parser.add_argument("--length", type=positive, default=32, help="tokens of forced outputs")
     parser.add_argument(
         "--precisions", nargs="+", choices=("float32", "bfloat16"), default=["float32"],
-        help="of ours",
+        help="precisions of tf_transformer",
     )  # fmt: skip
     parser.add_argument(
         "--shortlist",
         action="store_true",
-        help="ours with a shortlist of the vocabulary as well",
+        help="measure tf_transformer with a shortlist of the vocabulary as well",
     )
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
@@ -133,7 +133,7 @@ def _work(options: argparse.Namespace) -> str:
 
 
 def _cases(options: argparse.Namespace, natural: bool) -> dict[str, dict]:
-    """Arguments of `work` by title."""
+    """Returns the arguments of `work` by title."""
     forced = 0 if natural else options.length
     lengths = f"{forced} tokens each" if forced else "natural lengths"
     cases = {}
@@ -146,7 +146,7 @@ def _cases(options: argparse.Namespace, natural: bool) -> dict[str, dict]:
 
 
 def _check(contenders: Sequence[Spec], options: argparse.Namespace) -> dict[str, float]:
-    """The share of sentences for which a contender finds what we find, by its name."""
+    """Returns the share of sentences that each contender translates as the package does."""
     work = {"batch": 16, "beam": max(options.beams), "forced": 0 if options.run else 12}
     hypotheses = {}
     for spec in contenders:

@@ -1,9 +1,9 @@
-"""Input: what the data pipeline gives, alone and in front of a model that trains.
+"""Input: the rate of the data pipeline, alone and in front of a model that trains.
 
     python benchmarks/input_pipeline.py --corpus PREFIX --source en --target de
 
 Text is tokenised once, into a corpus of ids on disk; every epoch is batched from that. Training
-from there is compared with training on the same batches that lie in memory as constants.
+from there is compared with training on the same batches held in memory as constants.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/public_paths.py --run RUN --corpus PREFIX --source en --target de
 
-Paths are `Translator.translate` of Python, the exported SavedModel in a session as TF Serving
-has it, and `tf-transformer translate`, which reads all sentences at once; of the command, the
-time until the first translation of a single sentence is taken off.
+The paths are `Translator.translate` in Python, the exported SavedModel in a session like TF
+Serving's, and `tf-transformer translate`, which reads all sentences at once. The time until the
+first translation of a single sentence is subtracted from that of the command.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tf_transformer.errors import UserError
 SEARCH, COMMAND = "search alone", "command"
 PATHS = {SEARCH: "search", "Python": "python", "SavedModel": "savedmodel"}
 SINGLES = 64  # sentences in a round of small requests
-FEWEST = 100  # at once: of fewer, start-up hides what the command takes
+FEWEST = 100  # at once: with fewer, start-up hides the time of the command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,7 +70,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_corpus(parser)
     parser.add_argument("--run", required=True, help="a trained run")
     parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--sentences", type=positive, default=1_000, help="at once")
+    parser.add_argument("--sentences", type=positive, default=1_000, help="sentences at once")
     options = parser.parse_args(arguments)
     if options.sentences < FEWEST:
         raise UserError(
@@ -93,7 +93,7 @@ def _specs(options: argparse.Namespace, corpus: str) -> list[Spec]:
 
 
 def _cases(options: argparse.Namespace) -> dict[str, dict]:
-    """Arguments of `work` by title; the last has all sentences in a request."""
+    """Returns the arguments of `work` by title; the last has all sentences in a request."""
     cases = {
         f"{batch} a request": {"batch": batch, "number": max(batch, SINGLES)}
         for batch in options.batch_sizes
@@ -103,7 +103,7 @@ def _cases(options: argparse.Namespace) -> dict[str, dict]:
 
 
 def command_seconds(options: argparse.Namespace, corpus: str) -> list[tuple[float, float]]:
-    """Of `tf-transformer translate` for one sentence and for all, in each round."""
+    """Times `tf-transformer translate` for one sentence and for all, in each round."""
     texts = sorted(read_lines(Path(corpus, "source.txt")), key=len)
     chosen = evenly_spaced(texts, options.sentences)
     found = []
@@ -115,7 +115,7 @@ def command_seconds(options: argparse.Namespace, corpus: str) -> list[tuple[floa
 
 
 def _seconds(options: argparse.Namespace, lines: Sequence[str]) -> float:
-    """Of the command for these sentences.
+    """Times the command for these sentences.
 
     Raises:
         UserError: if it fails.

@@ -1,10 +1,10 @@
-"""Scaling: what a translation costs against each thing that it depends on.
+"""Scaling: the cost of a translation against each size that it depends on.
 
     python benchmarks/scaling.py
 
-One thing grows, the others stay. The power to which the time grows is fitted to the upper half
+One size grows, the others stay. The power with which the time grows is fitted to the upper half
 of the points. Attention may cost the square of a length, a kernel the square of its width, and
-everything else its own measure at most: what grows faster is marked.
+everything else at most a linear amount: faster growth is marked.
 """
 
 import argparse
@@ -23,7 +23,7 @@ START = {
     "source": 32, "output": 32, "beam": 4, "batch": 8, "vocabulary": 32_000, "width": 256,
     "layers": 4,
 }  # fmt: skip
-# What grows: its values, and the highest power that it may cost.
+# For each size: its values, and the highest power of it that the time may grow with.
 AXES = {
     "source": ([8, 32, 128, 512, 1024], 2),
     "output": ([8, 32, 128, 512], 2),
@@ -68,7 +68,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--axes", nargs="+", choices=AXES, default=list(AXES), metavar="AXIS",
                         help=f"some of: {', '.join(AXES)}")  # fmt: skip
-    parser.add_argument("--largest", type=positive, help="leave out larger values")
+    parser.add_argument("--largest", type=positive, help="omit larger values")
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
     for axis in options.axes:
@@ -81,7 +81,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _measure(axis: str, options: argparse.Namespace) -> dict[int, dict[str, Measured]]:
-    """What was measured by value of the axis and name of the contender."""
+    """Returns the measurements by value of the axis and name of the contender."""
     values = _values(axis, options.largest)
     cases = {_title(axis, value): START | {axis: value} for value in values}
     found = measure(
@@ -118,7 +118,7 @@ def _row(axis: str, measured: Mapping[int, Measured], most: int) -> list[str]:
 
 
 def _lines(points: list[tuple[float, float]], most: int) -> list[Series]:
-    """The time, and the fastest growth that is no defect, through its last point."""
+    """Returns the time, and the fastest acceptable growth through its last point."""
     return [
         Series(f"measured: power {slope(points):.2f}", points),
         Series(f"at most: power {most}", grown(points, most), theory=True),

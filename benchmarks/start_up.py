@@ -24,14 +24,14 @@ from tf_transformer.errors import UserError
 COMMAND = [sys.executable, "-m", "tf_transformer.cli.main"]
 LIGHT = "import sys, tf_transformer; sys.exit('tensorflow' in sys.modules)"
 IMPORT, HELP, TRANSLATE = "import tf_transformer", "--help", "first translation"
-# Seconds; none is promised of the import.
+# Seconds; there is no promise for the import.
 LIMITS = {HELP: 0.3, TRANSLATE: 6.0}
 SENTENCE = "The old man sees a red house.\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--run", help="of a small model")
+    parser.add_argument("--run", help="a run of a small model")
     options = parser.parse_args(arguments)
     folder = options.run or str(_tiny_run())
     commands = {
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
-    """To the first line of output, or to the end of a command that prints none.
+    """Times a command to its first line of output, or to its end if it prints none.
 
     Raises:
         UserError: if the command fails.
@@ -89,7 +89,7 @@ def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
 
 
 def _tiny_run() -> Path:
-    """A run of few steps, trained at the first use; one that was interrupted is resumed.
+    """Trains a run of few steps at the first use, and resumes it after an interruption.
 
     Raises:
         UserError: if the training fails.

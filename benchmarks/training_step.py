@@ -3,7 +3,7 @@
     python benchmarks/training_step.py --corpus PREFIX --source en --target de
 
 A round is one update on each of a few batches of real lengths. Every contender trains a
-Transformer of the same size with Adam, dropout 0.1 on the same places or more, and a
+Transformer of the same size with Adam, dropout 0.1 in the same places or more, and a
 label-smoothed loss. Tokens are those of the target, without padding. The floor is the matrix
 products of such an update and nothing else.
 """
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def specs(options: argparse.Namespace, batches: str, model: dict, precision: str) -> list[Spec]:
-    """The contenders in one precision."""
+    """Returns the contenders in one precision."""
     policy = precision if precision == "float32" else f"mixed_{precision}"
     work = {"batches": batches, "model": model, "precision": policy}
     found = [Spec(OURS, "training_ours", options=work)]
@@ -98,23 +98,25 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--vocab-size", type=positive, default=32_000)
     parser.add_argument("--batch-tokens", type=positive, default=2_048)
-    parser.add_argument("--batches", type=positive, default=4, help="in a round")
+    parser.add_argument("--batches", type=positive, default=4, help="batches in a round")
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
-    parser.add_argument("--xla", action="store_true", help="ours compiled by XLA as well")
+    parser.add_argument(
+        "--xla", action="store_true", help="measure tf_transformer compiled by XLA as well"
+    )
     parser.add_argument(
         "--parts-of",
         type=positive,
         metavar="N",
-        help="measure ours with --max-tokens-per-device N as well",
+        help="measure tf_transformer with --max-tokens-per-device N as well",
     )
     parser.add_argument(
-        "--peak-tflops", type=float, help="of the device, for the utilisation by the model"
+        "--peak-tflops", type=float, help="peak rate of the device, for the model's share of it"
     )
     return parser.parse_args(arguments)
 
 
 def _model(name: str, vocab_size: int) -> dict:
-    """The arguments of ModelConfig that all contenders understand."""
+    """Returns the arguments of ModelConfig that all contenders understand."""
     model = preset(name).model
     names = ("num_layers", "d_model", "d_ff", "num_heads")
     sizes = {each: getattr(model, each) for each in names}
@@ -122,7 +124,7 @@ def _model(name: str, vocab_size: int) -> dict:
 
 
 def _flops(model: dict, batches: str) -> int:
-    """Of the model's products on the real tokens of a round."""
+    """Returns the FLOPs of the model's products on the real tokens of a round."""
     lengths = [
         np.concatenate(
             [np.count_nonzero(getattr(b, side), axis=1) for b in load_batches(batches)]

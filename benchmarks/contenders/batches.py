@@ -1,7 +1,7 @@
-"""Makes the batches that training is measured on: the product's own, of real text.
+"""Makes the batches that training is measured on: the package's own, of real text.
 
-Out of all batches of an epoch those at evenly spaced quantiles of length are kept, so that a
-few of them have the lengths of the corpus.
+From all batches of an epoch it keeps those at evenly spaced quantiles of length, so that a few
+of them represent the lengths of the corpus.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Prepares the text that the benchmarks work on: a tokenizer, the ids and their lengths.
+"""Prepares the text that the benchmarks use: a tokenizer, the ids and their lengths.
 
-A folder of source.txt and target.txt, tokenizer.model and encoded/, made by the package itself.
+The package itself makes the folder: source.txt, target.txt, tokenizer.model and encoded/.
 """
 
 import re
@@ -43,7 +43,7 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
 
 
 def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict[str, str]:
-    """With the nearest number of pieces that the text allows; a note if it is another."""
+    """Trains the nearest number of pieces that the text allows; a note says if it differs."""
     try:
         train_tokenizer(lines, model, vocab_size=vocab_size, kind="bpe")
     except UserError as error:

@@ -23,7 +23,7 @@ def setup(work: str, precision: str) -> dict:
     )
 
     def hypotheses(rows, beam: int, forced: int, **options) -> list:
-        """The ids of each sentence's hypotheses, without EOS."""
+        """Returns the ids of each sentence's hypotheses, without EOS."""
         tokens = [[pieces[index] for index in row] for row in rows]
         options |= _limits(rows, forced) | {"beam_size": beam, "max_batch_size": 0}
         found = translator.translate_batch(tokens, **options)
@@ -31,7 +31,7 @@ def setup(work: str, precision: str) -> dict:
 
     def search(rows, beam: int, forced: int):
         found = hypotheses(rows, beam, forced, length_penalty=0.6)
-        # An EOS that it chose counts, as in ours.
+        # A generated EOS counts as a token, as in the package.
         return [best if forced else [*best, EOS] for best, *_ in found]
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
@@ -39,7 +39,10 @@ def setup(work: str, precision: str) -> dict:
         return decode(lambda each: search(each, beam, forced), rows)
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """As ours. Forced, our last token is EOS: any of the hypotheses without it may win."""
+        """Returns the hypotheses that the package's may equal.
+
+        With forced lengths the package's last token is EOS: without it, any may be equal.
+        """
         (rows,) = given.batches(batch, 1)
         options = {"length_penalty": 0.0, "num_hypotheses": beam if forced else 1}
         length = forced and forced - 1
@@ -49,7 +52,7 @@ def setup(work: str, precision: str) -> dict:
 
 
 def _limits(rows, forced: int) -> dict[str, int]:
-    """Of the output's length: those of our search, or exactly `forced`."""
+    """Returns the limits of the output's length: the package's, or exactly `forced`."""
     if forced:
         return {"min_decoding_length": forced, "max_decoding_length": forced}
     return {"max_decoding_length": max(map(len, rows)) + 1 + 50}

@@ -1,4 +1,4 @@
-"""The matrix products of a search and nothing else, each with weights of its own.
+"""The matrix products of a search and nothing else, each with separate weights.
 
 Every step reads all weights of the decoder, as a search must; the encoder's come once.
 """
@@ -29,7 +29,7 @@ def setup(work: str, precision: str) -> dict:
 
     @functools.cache
     def rate(rows: int) -> float:
-        """FLOPs a second of the largest product with so many rows."""
+        """Returns the FLOPs per second of the largest product with so many rows."""
         left, right = tf.ones([rows, decoder[-1].shape[0]], dtype), decoder[-1]
         seconds = _fastest(lambda: tf.matmul(left, right))
         return 2 * rows * right.shape.num_elements() / seconds
@@ -52,7 +52,7 @@ def setup(work: str, precision: str) -> dict:
 
 
 def _search(encoder: list, decoder: list, memory: list) -> Callable[..., tf.Tensor]:
-    """A graph of (positions, beams, steps): a batch's encoder, then steps of the decoder."""
+    """Returns a graph of (positions, beams, steps): the encoder, then steps of the decoder."""
     dtype = decoder[0].dtype
 
     @tf.function(autograph=False)
@@ -70,7 +70,7 @@ def _search(encoder: list, decoder: list, memory: list) -> Callable[..., tf.Tens
 
 
 def _weights(model: dict, dtype: tf.DType) -> tuple[list, list, list]:
-    """Kernels of the encoder, of a step of the decoder, and of the memory's keys and values."""
+    """Returns kernels of the encoder, a decoder step, and the memory's keys and values."""
     d_model, d_ff = model["d_model"], model["d_ff"]
     layer = [(d_model, 3 * d_model), (d_model, d_model)]
     network = [(d_model, d_ff), (d_ff, d_model)]
@@ -88,7 +88,7 @@ def _weights(model: dict, dtype: tf.DType) -> tuple[list, list, list]:
 
 
 def _chain(rows: tf.Tensor, kernels: list, dtype: tf.DType) -> tf.Tensor:
-    """The products one after the other: each waits for a number from the last."""
+    """Computes the products in sequence: each waits for a number from the last."""
     last = tf.zeros([], dtype)
     for kernel in kernels:
         left = tf.fill([rows, kernel.shape[0]], last)
@@ -97,13 +97,13 @@ def _chain(rows: tf.Tensor, kernels: list, dtype: tf.DType) -> tf.Tensor:
 
 
 def _bandwidth() -> float:
-    """Bytes a second that a sum reads from memory."""
+    """Returns the bytes per second that a sum reads from memory."""
     array = tf.ones([_BYTES // 4], tf.float32)
     return _BYTES / _fastest(lambda: tf.reduce_sum(array))
 
 
 def _fastest(compute) -> float:
-    """Seconds of the fastest of ten."""
+    """Returns the seconds of the fastest of ten."""
     times = []
     for _ in range(10):
         begun = time.perf_counter()

@@ -1,6 +1,6 @@
 """KerasHub: its TransformerDecoder with its caches, searched by its samplers.
 
-Weights are random: it is measured on forced lengths only.
+Its weights are random, so it is measured on forced lengths only.
 """
 
 import functools
@@ -67,7 +67,7 @@ class _Model:
         return embedded + self._positions(embedded, start_index=start)
 
     def start(self, source, length: int):
-        """The sampler's `next` and its cache: encoder output, source mask, keys and values."""
+        """Returns the sampler's `next` and its cache: encoder output, mask, keys and values."""
         mask = ops.not_equal(source, 0)
         encoded = self._embed(source)
         for encoder in self._encoders:
@@ -101,7 +101,7 @@ class _Model:
 
 
 def _keys_and_values(decoder, encoded):
-    """[B, 2, S, H, K], which the decoder's cross-attention keeps."""
+    """Returns keys and values [B, 2, S, H, K], which the decoder's cross-attention keeps."""
     attention = decoder._cross_attention_layer
     return ops.stack([attention._key_dense(encoded), attention._value_dense(encoded)], axis=1)
 

@@ -32,7 +32,7 @@ def setup(work: str, precision: str) -> dict:
         return decode(lambda each: search(each, beam, forced), rows)
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """As CTranslate2's."""
+        """Returns the hypotheses that the package's may equal, as for CTranslate2."""
         (rows,) = given.batches(batch, 1)
         number = beam if forced else 1
         return {"hypotheses": hypotheses(rows, beam, forced and forced - 1, number, 0.0)}
@@ -44,7 +44,7 @@ def setup(work: str, precision: str) -> dict:
 
 @torch.inference_mode()
 def _hypotheses(marian, rows, beam: int, forced: int, number: int = 1, penalty: float = 0.6):
-    """The ids of each sentence's `number` best hypotheses, without BOS and EOS."""
+    """Returns the ids of each sentence's `number` best hypotheses, without BOS and EOS."""
     source = torch.tensor(with_eos(rows), device=marian.device)
     limits = {"max_new_tokens": source.shape[1] + 50}
     if forced:

@@ -19,7 +19,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
     """Args:
     work: the folder of the work.
     precision: "float32" or "bfloat16".
-    shortlist: whether to search among the tokens that are likely for a sentence.
+    shortlist: search only among the tokens that are likely for a sentence.
     """
     given = Work(work)
     model = Transformer(**given.model, dtype=precision, name="transformer")
@@ -30,7 +30,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
 
     @functools.cache
     def searcher(beam: int, forced: int, alpha: float):
-        """`search(rows)`: the best hypothesis of each, ids with EOS."""
+        """Returns `search(rows)`, which gives the best hypothesis of each row: ids with EOS."""
         limits = {"min_length": forced, "max_length": forced} if forced else {}
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
         translator = Translator(
@@ -48,7 +48,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
         return decode(searcher(beam, forced, 0.6), list(given.batches(batch, batches)))
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """The ids of one batch, without EOS; without a length penalty where it may stop."""
+        """Returns the ids of one batch without EOS; natural lengths have no length penalty."""
         (rows,) = given.batches(batch, 1)
         found = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
         return {"hypotheses": [[row[:-1]] for row in found]}
@@ -58,7 +58,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
 
 
 class _Vocabulary:
-    """Of a tokenizer, all that a search on ids asks for."""
+    """The part of a tokenizer that a search on ids needs."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

@@ -1,8 +1,8 @@
-"""Makes what decoding is measured on: sentences, and the same weights for every library.
+"""Makes the work of decoding: sentences, and the same weights for every library.
 
-A folder of weights.npz (ours), marian.npz (named as Hugging Face's MarianMT has them), ct2/
-(CTranslate2), shortlist.npz (the tokens that are likely for a sentence), model.json,
-pieces.json and sentences.json.
+The folder contains weights.npz (the package's), marian.npz (with the names of Hugging Face's
+MarianMT), ct2/ (CTranslate2), shortlist.npz (the tokens that are likely for a sentence),
+model.json, pieces.json and sentences.json.
 """
 
 import json
@@ -37,7 +37,7 @@ from tf_transformer.run.checkpoints import load_weights, save_weights
 from tf_transformer.tasks.sequences import build_model
 from tf_transformer.tasks.translation.shortlist import Pairs, learn, own_pairs
 
-_NEVER = -1e4  # the logit of pad and BOS, which our search never chooses
+_NEVER = -1e4  # the logit of pad and BOS, which the package's search never chooses
 
 
 def setup(
@@ -46,9 +46,9 @@ def setup(
     """Args:
     corpus: a folder that corpus.py has made.
     model: arguments of ModelConfig, for random weights.
-    run: a run directory, whose best weights and tokenizer are taken instead.
+    run: a run directory, whose best weights and tokenizer are used instead.
     number: of sentences, at evenly spaced quantiles of the corpus's lengths.
-    shortlist: whether a shortlist is learned too.
+    shortlist: learn a shortlist too.
     """
 
     def write(path: str) -> dict:
@@ -72,7 +72,7 @@ def setup(
 
 
 def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
-    """All source sentences, shortest first, without EOS; by the corpus's own ids if None."""
+    """Returns all source sentences, shortest first, without EOS; corpus ids if None."""
     if tokenizer is None:
         encoded = EncodedCorpus.open(corpus / "encoded")
         ids = [encoded.source(index)[:-1].tolist() for index in range(len(encoded))]
@@ -83,7 +83,7 @@ def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
 
 
 def _shortlist(corpus: Path, run: str | None, vocab_size: int) -> Shortlist:
-    """As `tf-transformer shortlist` makes it: of the run's own text, or of the corpus."""
+    """Learns a shortlist as the command does, from the run's own text or the corpus."""
     if run:
         pairs, _ = own_pairs(Run.open(run), SHORTLIST_PAIRS)
     else:
@@ -115,9 +115,9 @@ def _random(model: dict) -> tuple[Transformer, "NumberedPieces"]:
 
 
 class NumberedPieces:
-    """Stands in for a tokenizer: pieces without a meaning, as many as the model wants."""
+    """Stands in for a tokenizer: meaningless pieces, as many as the model needs."""
 
-    path = Path(__file__)  # copied along by the conversion, and never read
+    path = Path(__file__)  # the conversion copies it, and nothing reads it
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
@@ -129,7 +129,7 @@ class NumberedPieces:
 
 
 def marian_tensors(model: Transformer) -> dict[str, np.ndarray]:
-    """Our weights by Marian's names and in its order of units: sines first, then cosines."""
+    """Returns the weights by Marian's names, in its order of units: sines, then cosines."""
     d_model = model.arguments["d_model"]
     units = np.arange(d_model).reshape(-1, 2).T.reshape(-1)
     tensors = {"model.shared.weight": np.array(model.projection.embeddings)[:, units]}
@@ -182,6 +182,6 @@ def _norm(name: str, norm, units: np.ndarray) -> dict[str, np.ndarray]:
     return {f"{name}.weight": gamma[units], f"{name}.bias": beta[units]}
 
 
-assert EOS_ID == 3  # contenders in other environments count on these four
+assert EOS_ID == 3  # contenders in other environments rely on these four
 if __name__ == "__main__":
     serve(setup)

@@ -1,10 +1,10 @@
-"""The batches that Keras models train on, here and in environments without our package."""
+"""The batches that Keras models train on, also in environments without this package."""
 
 import tensorflow as tf
 
 
 def dataset_of(arrays) -> tf.data.Dataset:
-    """The batches again and again, with one signature for all lengths, as our training has."""
+    """Repeats the batches, with one signature for all lengths as in the package's training."""
     ids = tf.TensorSpec([None, None], tf.int32)
 
     def generate():
@@ -15,5 +15,5 @@ def dataset_of(arrays) -> tf.data.Dataset:
     signature = ({"source": ids, "target": ids}, ids)
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     options = tf.data.Options()
-    options.autotune.enabled = False  # the end of `fit` would wait for it
+    options.autotune.enabled = False  # the end of `fit` would wait for the tuner
     return dataset.prefetch(2).with_options(options)

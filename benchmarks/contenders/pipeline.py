@@ -44,7 +44,7 @@ def setup(
     elif kind == "train-memory":
         work = _training(model, precision, _in_memory(from_disk()))
     elif kind == "batches":
-        # As many batches as take longer than starting an iterator.
+        # Enough batches to take longer than starting an iterator.
         work = lambda: {"tokens": _tokens(from_disk(num_steps=100 * steps))}  # noqa: E731
     else:
         work = _encoding(Path(corpus))
@@ -78,12 +78,12 @@ def _training(model: dict, precision: str, dataset: tf.data.Dataset) -> Callable
 
 
 def _tokens(dataset: tf.data.Dataset) -> int:
-    """Of the target, without padding."""
+    """Counts the tokens of the target, without padding."""
     return sum(int(np.count_nonzero(labels)) for _, labels in dataset.as_numpy_iterator())
 
 
 def _in_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same batches as constants, with the same signature."""
+    """Returns the same batches as constants, with the same signature."""
     batches = [tf.data.Dataset.from_tensors(batch) for batch in dataset]
     return without_tuner(functools.reduce(tf.data.Dataset.concatenate, batches))
 

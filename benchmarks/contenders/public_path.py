@@ -35,7 +35,7 @@ def setup(run: str, corpus: str, path: str, exported: str) -> dict:
         prepare, translate = list, _python(translator)
     else:
         prepare, translate = _ids(translator), _search(translator)
-    ready = {}  # what is done before the clock runs
+    ready = {}  # the work before the clock starts
 
     def work(batch: int, number: int) -> dict:
         """Translates `number` sentences of all lengths, `batch` in a request."""
@@ -49,7 +49,7 @@ def setup(run: str, corpus: str, path: str, exported: str) -> dict:
 
 
 def requests(texts: Sequence[str], batch: int, number: int) -> Requests:
-    """`number` of the texts, evenly spaced, in requests of `batch`."""
+    """Returns `number` of the texts, evenly spaced, in requests of `batch`."""
     chosen = evenly_spaced(texts, number)
     return [chosen[start : start + batch] for start in range(0, number, batch)]
 
@@ -75,7 +75,7 @@ def _search(translator: Translator) -> Callable[[np.ndarray], list[list[int]]]:
 
 
 def _ids(translator: Translator) -> Callable[[Requests], list[np.ndarray]]:
-    """The ids of requests, in the batches that the translator would make of them."""
+    """Returns the ids of requests, in the batches that the translator would make of them."""
     positions = translator.decoding.batch_tokens // translator.decoding.beam_size
 
     def prepare(given: Requests) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from tf_transformer.models.transformer import Transformer
 
 
 class Vocabulary:
-    """Of a tokenizer, all that a search on ids asks for."""
+    """The part of a tokenizer that a search on ids needs."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

@@ -1,4 +1,4 @@
-"""The matrix products of a training step and nothing else: what no implementation undercuts."""
+"""The matrix products of a training step alone: the lower bound of every implementation."""
 
 import tensorflow as tf
 from harness.arrays import load_batches, real_tokens
@@ -24,7 +24,7 @@ def setup(batches: str, model: dict, precision: str) -> dict:
 
 
 def _products(batch, model: dict) -> list[tuple]:
-    """(number, shape, shape) of the products of a forward pass, [..., m, k] by [..., k, n]."""
+    """Returns (number, shape, shape) of the forward products, [..., m, k] by [..., k, n]."""
     d_model, d_ff, heads = model["d_model"], model["d_ff"], model["num_heads"]
     layers, size = model["num_layers"], d_model // heads
     (rows, source), (_, target) = batch.source.shape, batch.target.shape
@@ -64,7 +64,7 @@ def _ones(shape: tuple, dtype: tf.DType) -> tf.Tensor:
 
 
 def _multiply(number: int, left: tf.Tensor, right: tf.Tensor) -> None:
-    """The product and those of both gradients, `number` times."""
+    """Computes the product and those of both gradients, `number` times."""
     for _ in range(number):
         product = tf.matmul(left, right)
         tf.matmul(product, right, transpose_b=True)

@@ -1,6 +1,6 @@
-"""A training step of what Keras and KerasHub offer, in the paper's recipe.
+"""A training step of the layers of Keras and KerasHub, in the paper's recipe.
 
-"hub" is made of KerasHub's TransformerEncoder and TransformerDecoder, "layers" of Keras's own
+"hub" uses KerasHub's TransformerEncoder and TransformerDecoder, "layers" Keras's own
 MultiHeadAttention; both train by `fit`, with Keras's Adam.
 """
 
@@ -15,7 +15,7 @@ from keras import ops
 def setup(batches: str, model: dict, precision: str, kind: str) -> dict:
     """Args:
     batches: path of the file of batches.
-    model: arguments of our ModelConfig.
+    model: arguments of ModelConfig.
     precision: Keras's dtype policy.
     kind: "hub" or "layers".
     """
@@ -42,7 +42,7 @@ def setup(batches: str, model: dict, precision: str, kind: str) -> dict:
 
 
 def build(model: dict, encode, decode) -> keras.Model:
-    """The functional model: tied embeddings, scaled, plus sinusoids, around the two stacks."""
+    """Builds the functional model: tied, scaled embeddings, sinusoids and the two stacks."""
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     words = keras_hub.layers.ReversibleEmbedding(
@@ -63,7 +63,7 @@ def build(model: dict, encode, decode) -> keras.Model:
 
 
 def hub_blocks(model: dict):
-    """The stacks as KerasHub has them."""
+    """Builds the stacks of KerasHub."""
     sizes = (model["d_ff"], model["num_heads"], model["dropout"])
 
     def encode(x, mask):
@@ -81,7 +81,7 @@ def hub_blocks(model: dict):
 
 
 def layer_blocks(model: dict):
-    """The stacks of keras.layers alone."""
+    """Builds the stacks of keras.layers alone."""
     heads, size = model["num_heads"], model["d_model"] // model["num_heads"]
 
     def add_and_norm(x, y):
@@ -113,7 +113,7 @@ def layer_blocks(model: dict):
 
 @keras.saving.register_keras_serializable()
 def smoothed_cross_entropy(labels, logits, smoothing=0.1):
-    """The mean over real tokens, without one-hot tensors."""
+    """Returns the mean over real tokens, without one-hot tensors."""
     logits = ops.cast(logits, "float32")
     labels = ops.cast(labels, "int32")
     total = ops.logsumexp(logits, axis=-1)

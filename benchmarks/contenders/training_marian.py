@@ -11,7 +11,7 @@ PAD, BOS, EOS = 0, 2, 3
 
 
 def marian_config(model: dict, **others) -> transformers.MarianConfig:
-    """Marian's settings for the arguments of our ModelConfig: sizes and dropout alike."""
+    """Returns Marian's settings for the arguments of ModelConfig: sizes and dropout."""
     sizes = {}
     for side in ("encoder", "decoder"):
         sizes |= {
@@ -43,7 +43,7 @@ def setup(batches: str, model: dict, precision: str, compiled: bool) -> dict:
     batches: path of the file of batches.
     model: arguments of ModelConfig.
     precision: "float32", or "mixed_bfloat16", which is autocast.
-    compiled: whether the forward pass and the loss go through torch.compile.
+    compiled: apply torch.compile to the forward pass and the loss.
     """
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -73,7 +73,7 @@ def setup(batches: str, model: dict, precision: str, compiled: bool) -> dict:
 
 
 def _loss_of(marian: transformers.MarianMTModel) -> Callable[..., torch.Tensor]:
-    """The loss of (source, target, labels), each [B, S or T]."""
+    """Returns the loss of (source, target, labels), each [B, S or T]."""
 
     def loss_of(source, target, labels):
         logits = marian(
@@ -90,7 +90,7 @@ def _loss_of(marian: transformers.MarianMTModel) -> Callable[..., torch.Tensor]:
 
 
 def gpu_memory(device: str) -> dict:
-    """The function that tells a GPU's peak memory, if there is a GPU."""
+    """Returns the function that reads a GPU's peak memory, if there is a GPU."""
     if device != "cuda":
         return {}
 

@@ -21,7 +21,7 @@ def setup(
     batches: path of the file of batches.
     model: arguments of ModelConfig.
     precision: of the configuration, such as "mixed_bfloat16".
-    jit_compile: whether XLA compiles the step.
+    jit_compile: compile the step by XLA.
     max_tokens_per_device: a larger batch is computed in parts, if it is not 0.
     """
     arrays = load_batches(batches)
@@ -48,7 +48,7 @@ def setup(
 
 
 class Traces:
-    """How often a model's train step was traced: Python runs it only then."""
+    """Counts how often a model's train step was traced: Python runs it only then."""
 
     def __init__(self, model) -> None:
         self.number = 0
@@ -62,7 +62,7 @@ class Traces:
 
 
 def gpu_memory() -> dict:
-    """The function that tells a GPU's peak memory, if there is a GPU."""
+    """Returns the function that reads a GPU's peak memory, if there is a GPU."""
     if not tf.config.list_physical_devices("GPU"):
         return {}
 

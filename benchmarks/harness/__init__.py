@@ -1,1 +1,1 @@
-"""What the benchmarks share: processes of contenders, rounds, tables, results, pictures."""
+"""Shared by the benchmarks: processes of contenders, rounds, tables, results, pictures."""

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Arrays(NamedTuple):
-    """int32 [B, L] each; 0 is padding."""
+    """Source, target and labels, each int32 [B, L]; 0 is padding."""
 
     source: np.ndarray
     target: np.ndarray
@@ -14,7 +14,7 @@ class Arrays(NamedTuple):
 
 
 def load_batches(path: str) -> list[Arrays]:
-    """The batches, shortest first."""
+    """Reads the batches, shortest first."""
     with np.load(path) as file:
         number = len(file.files) // len(Arrays._fields)
         return [
@@ -23,7 +23,7 @@ def load_batches(path: str) -> list[Arrays]:
 
 
 def real_tokens(batches: list[Arrays]) -> dict[str, int]:
-    """Target tokens without padding, and positions of both sides with it."""
+    """Counts target tokens without padding, and positions of both sides with it."""
     return {
         "tokens": int(sum(np.count_nonzero(batch.labels) for batch in batches)),
         "positions": int(sum(batch.source.size + batch.target.size for batch in batches)),

@@ -13,7 +13,7 @@ from tf_transformer.files import replacing
 
 _SHADES = {"ours": "0.4", "peer": "0.8", "floor": "white"}
 _STYLES = ("o-", "s--", "^:", "D-.", "v-", "x--", "*:", "P-.")
-# Okabe and Ito's palette for colour-blind readers; markers and dashes say it without colour.
+# Okabe and Ito's palette for colour-blind readers; markers and dashes work without colour.
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "0.5")
 
 
@@ -39,11 +39,11 @@ class Series:
 
 
 def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> list[Path]:
-    """A panel of horizontal bars for each title.
+    """Draws a panel of horizontal bars for each title.
 
     Args:
         panels: bars by title.
-        unit: of all panels.
+        unit: the unit of all panels.
         stem: path without ".png" and ".svg".
 
     Returns:
@@ -82,11 +82,11 @@ def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> lis
 def draw_lines(
     panels: Mapping[str, Sequence[Series]], x_label: str, y_labels: Sequence[str], stem: Path
 ) -> list[Path]:
-    """Panels side by side, on logarithmic axes; else as `draw_bars`."""
+    """Draws panels side by side, on logarithmic axes; otherwise as `draw_bars`."""
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure = _figure(4.4 * columns, 3.8 * rows)
-    from matplotlib.ticker import LogLocator  # it is there: `_figure` has looked
+    from matplotlib.ticker import LogLocator  # installed: `_figure` has checked
 
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for one in axes[len(panels) :]:

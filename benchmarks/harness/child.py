@@ -1,6 +1,6 @@
 """The inside of a contender's process: lines of JSON in, lines of JSON out.
 
-Only the standard library, for it runs in the virtual environments of the peers too.
+It uses only the standard library, because it also runs in the peers' virtual environments.
 """
 
 import importlib.metadata
@@ -19,15 +19,15 @@ def serve(setup: Callable[..., dict[str, Callable[..., dict]]]) -> None:
     """Answers requests until stdin ends.
 
     The first request is for `setup`, whose keyword arguments are the contender's options; the
-    functions that it returns can be called by name from then on. One named "memory", if there
-    is one, is asked for the peak memory in place of the system.
+    functions that it returns can be called by name from then on. A function named "memory"
+    reports the peak memory instead of the system.
 
     An answer has the function's `result`, its wall-clock `seconds`, the `cpu_seconds` of all
     threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`, or a
     `user_error`, the one line of the package's exception for a user's mistake.
     """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries may print what they like
+    os.dup2(2, 1)  # libraries may print anything
     functions: dict[str, Callable[..., dict]] = {"forget_peak": _forget_peak}
 
     def set_up(**options) -> dict:
@@ -54,13 +54,13 @@ def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
 
 
 def _is_users(error: Exception) -> bool:
-    """Whether it is the package's UserError, which a peer's environment does not have."""
+    """Tells whether it is the package's UserError, which peers' environments lack."""
     errors = sys.modules.get("tf_transformer.errors")
     return errors is not None and isinstance(error, errors.UserError)
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """The versions of Python and of some packages."""
+    """Returns the versions of Python and of some packages."""
     found = {package: importlib.metadata.version(package) for package in packages}
     return {"python": sys.version.partition(" ")[0], **found}
 
@@ -71,14 +71,14 @@ def _cpu_seconds() -> float:
 
 
 def _forget_peak() -> dict:
-    """Where the system can: elsewhere the peak is that of the whole life of the process."""
+    """Resets the peak if the system can; otherwise it covers the whole life of the process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return {}
 
 
 def resident_bytes() -> int:
-    """The resident set of this process now; 0 where the system does not say."""
+    """Returns the present resident set of this process; 0 if the system does not tell."""
     return _status("VmRSS:") or 0
 
 
@@ -91,7 +91,7 @@ def _status(name: str) -> int | None:
 
 
 def _peak_memory() -> dict[str, int]:
-    """The largest resident set, in bytes."""
+    """Returns the largest resident set, in bytes."""
     peak = _status("VmHWM:")
     if peak is not None:
         return {"peak_bytes": peak}

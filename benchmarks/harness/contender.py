@@ -14,12 +14,12 @@ from typing import Any, Self
 from harness.environments import FOLDER, python_of
 from tf_transformer.errors import UserError
 
-_TOLD_LINES = 12  # of what a contender wrote, when it fails
+_TOLD_LINES = 12  # of a contender's output, when it fails
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What to start.
+    """A contender's script and its options.
 
     Attributes:
         name: in tables and pictures.
@@ -36,12 +36,12 @@ class Spec:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call returned and took.
+    """The result of a call, and its time and memory.
 
     Attributes:
-        result: of the function.
-        seconds: of wall-clock time.
-        cpu_seconds: of all its threads; above `seconds` where several compute.
+        result: returned by the function.
+        seconds: wall-clock time.
+        cpu_seconds: CPU time of all its threads; above `seconds` if several compute.
         peak_bytes: the largest memory since the first measured call.
     """
 
@@ -52,11 +52,11 @@ class Answer:
 
 
 class Contender:
-    """A running process of a `Spec`; a context, at whose end it is gone.
+    """A running process of a `Spec`; a context manager that ends the process.
 
     Args:
-        spec: what to start.
-        threads: that its library computes with.
+        spec: the contender to start.
+        threads: number of threads for its library.
         gpu: whether it may see the GPUs.
     """
 
@@ -89,7 +89,7 @@ class Contender:
         """Calls a function of the contender.
 
         Raises:
-            UserError: if it fails, with the end of what it wrote; if the package inside it
+            UserError: if it fails, with the end of its output; if the package inside it
                 refuses something, with that line alone.
         """
         request = json.dumps({"call": name, "arguments": arguments})
@@ -117,7 +117,7 @@ def _source(script: str) -> Path:
 
 
 def environment(threads: int, gpu: bool) -> dict[str, str]:
-    """The same threads and devices for every library, and the harness to import."""
+    """Returns variables that give every library the same threads, devices and harness."""
     path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -134,15 +134,15 @@ def environment(threads: int, gpu: bool) -> dict[str, str]:
 
 
 def make_file(script: str, files: Iterable[Path] = (), /, **options) -> str:
-    """The path of what a contender's function `write` makes, kept for the next time.
+    """Returns the path of the output of a contender's `write`, kept for the next time.
 
-    It is made in the environment of the benchmark itself, in a process of its own: the
-    benchmark then holds no TensorFlow in memory. What `write` returns as "note" is printed.
+    A separate process in the benchmark's own environment makes it, so that the benchmark holds
+    no TensorFlow in memory. The "note" that `write` returns is printed.
 
     Args:
-        script: of contenders/, without ".py"; when it changes, the file is made anew.
-        files: that it reads; when the size or the time of one changes, likewise.
-        options: of its `setup`; others make another file or folder.
+        script: a file of contenders/, without ".py"; if it changes, the output is made again.
+        files: its inputs; if the size or time of one changes, likewise.
+        options: options of its `setup`; others make another file or folder.
 
     Raises:
         UserError: if it fails.
@@ -155,7 +155,7 @@ def make_file(script: str, files: Iterable[Path] = (), /, **options) -> str:
             try:
                 made = maker.call("write", path=str(path)).result
             except UserError:
-                if not path.exists():  # another benchmark has made it meanwhile
+                if not path.exists():  # another benchmark has made it in the meantime
                     raise
             else:
                 if "note" in made:
@@ -171,7 +171,7 @@ def _key(script: str, files: Iterable[Path], options: dict[str, Any]) -> str:
 
 
 def _stamp(file: Path) -> tuple[str, int, int] | None:
-    """None of a file that is not there: the contender says what it misses."""
+    """Returns size and time; None for a missing file, which the contender reports."""
     try:
         found = file.stat()
     except OSError:

@@ -15,7 +15,7 @@ OWN = "own"
 
 
 def python_of(name: str) -> str:
-    """The interpreter of an environment, which is installed first if need be.
+    """Returns the interpreter of an environment, which is installed first if necessary.
 
     Args:
         name: "own", the interpreter of this process, or a file of requirements in peers/.

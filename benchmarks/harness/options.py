@@ -1,4 +1,4 @@
-"""Options that all benchmarks have."""
+"""The options common to all benchmarks."""
 
 import argparse
 import os
@@ -13,27 +13,27 @@ from tf_transformer.errors import UserError
 
 
 def make_parser(description: str, rounds: int = 5) -> argparse.ArgumentParser:
-    """A parser with the common options; `description` is the benchmark's docstring."""
+    """Builds a parser with the common options; `description` is the benchmark's docstring."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rounds", type=positive, default=rounds, help=f"A B A B so often; {rounds}"
+        "--rounds", type=positive, default=rounds, help=f"rounds A B A B; default: {rounds}"
     )
     parser.add_argument(
-        "--threads", type=positive, default=os.cpu_count(), help="of each contender"
+        "--threads", type=positive, default=os.cpu_count(), help="threads of each contender"
     )
     parser.add_argument(
         "--output",
         type=Path,
         default=FOLDER / "results",
-        help="folder for the JSON and the pictures; benchmarks/results",
+        help="folder for the JSON and the pictures; default: benchmarks/results",
     )
     return parser
 
 
 def add_peers(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
-    """`--peers`: which of them to measure; all by default."""
+    """Adds `--peers`: the peers to measure; all by default."""
     parser.add_argument(
         "--peers",
         nargs="*",
@@ -45,19 +45,19 @@ def add_peers(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
-    """`--corpus PREFIX --source LANG --target LANG`: where the lengths come from."""
+    """Adds `--corpus PREFIX --source LANG --target LANG`: the source of the lengths."""
     parser.add_argument(
-        "--corpus", help="PREFIX of parallel text, as in train.py --train; the built-in corpus"
+        "--corpus", help="PREFIX of parallel text, as in train.py --train; default: built-in"
     )
     parser.add_argument("--source", default="en", metavar="LANG")
     parser.add_argument("--target", default="de", metavar="LANG")
     parser.add_argument(
-        "--pairs", type=positive, default=20_000, help="the most to take of the corpus; 20,000"
+        "--pairs", type=positive, default=20_000, help="pairs of the corpus at most; 20,000"
     )
 
 
 def prepared_corpus(options: argparse.Namespace) -> str:
-    """The folder that `contenders/corpus.py` makes of the corpus; kept for the next time.
+    """Returns the folder that `contenders/corpus.py` makes; kept for the next time.
 
     Raises:
         UserError: if there is no such corpus, or its files are no parallel text.
@@ -72,7 +72,7 @@ def prepared_corpus(options: argparse.Namespace) -> str:
 
 
 def positive(text: str) -> int:
-    """An argument that is a number from 1 on."""
+    """Reads an argument that must be a number from 1 on."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected at least 1, received {value}")
@@ -80,7 +80,7 @@ def positive(text: str) -> int:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs a benchmark: a user's mistake is one line, as on the command line of the package."""
+    """Runs a benchmark; a user's mistake is one line, as on the package's command line."""
     try:
         main()
     except UserError as error:

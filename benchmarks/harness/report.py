@@ -1,4 +1,4 @@
-"""What a benchmark leaves: a table on the console, a JSON with every round, and a machine."""
+"""The output of a benchmark: tables on the console, and a JSON with rounds and machine."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from tf_transformer.files import write_text
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, whose columns are aligned for the console."""
+    """Formats a table in Markdown, with columns aligned for the console."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -32,13 +32,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def shown(spread: Spread, digits: int = 0) -> str:
-    """Such as "1,204 (1,100-1,250)": the median, the smallest and the largest."""
+    """Formats the median, the smallest and the largest, such as "1,204 (1,100-1,250)"."""
     median, low, high = (f"{v:,.{digits}f}" for v in dataclasses.astuple(spread))
     return f"{median} ({low}-{high})"
 
 
 def machine() -> dict[str, Any]:
-    """The hardware and system, and what else it was doing at this moment."""
+    """Describes the hardware, the system and its load at this moment."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -61,7 +61,7 @@ def _processor() -> str:
 
 
 def _lines_of(*command: str) -> list[str]:
-    """What a program prints; nothing if there is no such program."""
+    """Returns the lines that a program prints; none if the program is missing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=FOLDER)
     except (OSError, subprocess.CalledProcessError):
@@ -71,12 +71,12 @@ def _lines_of(*command: str) -> list[str]:
 
 @dataclasses.dataclass
 class Report:
-    """Gathers what a benchmark finds and writes it.
+    """Gathers the results of a benchmark and writes them.
 
     Args:
-        name: of the benchmark, and so of its files.
-        settings: its options.
-        folder: for the files.
+        name: the benchmark's name, and that of its files.
+        settings: the benchmark's options.
+        folder: the folder for the files.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Report:
     before: dict[str, Any] = dataclasses.field(default_factory=machine)
 
     def add(self, part: str, what: Any) -> None:
-        """Keeps a part of the results: numbers, or `Measured` by name."""
+        """Adds results: numbers, or `Measured` by name."""
         self.found[part] = what
 
     def write(self) -> Path:
@@ -108,7 +108,7 @@ class Report:
         return path
 
     def say_machine(self) -> str:
-        """A line under the tables."""
+        """Prints a line under the tables."""
         load, end = self.before["load"][0], os.getloadavg()[0]
         gpus = "".join(f", {gpu}" for gpu in self.before["gpus"])
         return (
@@ -118,7 +118,7 @@ class Report:
 
 
 def say_versions(found: Mapping[str, Measured]) -> str:
-    """The versions of all contenders, each once."""
+    """Returns the versions of all contenders, each once."""
     said: dict[str, list[str]] = {}
     for measured in found.values():
         for package, version in measured.versions.items():

@@ -1,4 +1,4 @@
-"""Rounds A B A B: what was measured in turn is compared round by round."""
+"""Rounds A B A B: measurements taken in turn, and their ratios round by round."""
 
 import statistics
 import sys
@@ -29,9 +29,9 @@ class Measured:
     """The rounds of one contender.
 
     Attributes:
-        versions: of what it computes with.
-        warm_up: the first answer, with all that is slow only once.
-        answers: one a round.
+        versions: versions of its libraries.
+        warm_up: the first answer, with all one-time costs.
+        answers: one for each round.
     """
 
     versions: dict[str, str]
@@ -39,7 +39,7 @@ class Measured:
     answers: list[Answer] = field(default_factory=list)
 
     def rate(self, amount: str) -> Spread:
-        """What `amount` of the results says, a second."""
+        """Returns `amount` of the results per second."""
         return Spread.of(answer.result[amount] / answer.seconds for answer in self.answers)
 
     def seconds(self) -> Spread:
@@ -53,11 +53,11 @@ class Measured:
 
 
 def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
-    """How many times as fast `one` is as `other`, in the same rounds.
+    """Returns how many times as fast `one` is as `other`, in the same rounds.
 
     Args:
-        one, other: of the same rounds and the same work.
-        cpu: compare CPU time, of all threads, which other processes disturb less.
+        one, other: measured in the same rounds on the same work.
+        cpu: compare the CPU time of all threads, which other processes disturb less.
     """
     pairs = zip(one.answers, other.answers, strict=True)
     if cpu:
@@ -81,11 +81,11 @@ def measure(
         specs: the contenders.
         cases: arguments of `work` by title; one case is measured after the other.
         rounds: in each, every contender works once.
-        threads: of each contender; only one computes at a time.
-        gpu: whether they may see the GPUs.
+        threads: threads of each contender; only one computes at a time.
+        gpu: let the contenders see the GPUs.
 
     Yields:
-        The title of a case and what was measured, by the contender's name.
+        The title of a case and its measurements by the contender's name.
 
     Raises:
         UserError: if a contender fails.
@@ -124,6 +124,6 @@ def _measure_case(
 
 
 def say(text: str) -> None:
-    """One line on a terminal, that the next one overwrites."""
+    """Prints a line on a terminal, which the next line overwrites."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

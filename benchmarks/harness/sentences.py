@@ -1,4 +1,4 @@
-"""The work of a decoding contender: sentences in batches, and what came of them."""
+"""The work of a decoding contender: sentences in batches, and their outputs."""
 
 import json
 import time
@@ -28,11 +28,11 @@ class Work:
         return json.loads((self.folder / name).read_text("utf-8"))
 
     def pieces(self) -> list[str]:
-        """The pieces by id."""
+        """Returns the pieces by id."""
         return self._read("pieces.json")
 
     def batches(self, batch: int, number: int) -> Iterator[Rows]:
-        """`number` batches of sentences of like length, evenly spaced over all."""
+        """Returns `number` batches of sentences of similar length, evenly spaced over all."""
         last = len(self.sentences) - batch
         for i in range(number):
             start = round(last * (i + 0.5) / number)
@@ -40,18 +40,18 @@ class Work:
 
 
 def evenly_spaced(found: Sequence, number: int) -> list:
-    """`number` of what was found, in its order and from all over it."""
+    """Returns `number` of the items, evenly spaced, in their order."""
     return [found[int((i + 0.5) * len(found) / number)] for i in range(number)]
 
 
 def with_eos(rows: Sequence[Sequence[int]]) -> Rows:
-    """Ids [B, S] with EOS, padded."""
+    """Returns ids [B, S] with EOS, padded."""
     longest = max(map(len, rows)) + 1
     return [[*row, EOS] + [PAD] * (longest - len(row) - 1) for row in rows]
 
 
 def decode(search: Callable[[Rows], Rows], batches: Sequence[Rows]) -> dict:
-    """What a round returns: tokens found, and the seconds of each batch."""
+    """Decodes a round; returns the number of output tokens and the seconds of each batch."""
     tokens, latencies = 0, []
     for batch in batches:
         begun = time.perf_counter()
@@ -62,6 +62,6 @@ def decode(search: Callable[[Rows], Rows], batches: Sequence[Rows]) -> dict:
 
 
 def up_to_eos(row: Sequence[int]) -> list[int]:
-    """The ids before EOS, or all."""
+    """Returns the ids before EOS, or all."""
     row = list(row)
     return row[: row.index(EOS)] if EOS in row else row

@@ -1,4 +1,4 @@
-"""How fast a cost grows: the slope on logarithmic axes."""
+"""The growth of a cost: the slope on logarithmic axes."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The power p of y ~ x^p, fitted to the upper half of the points (x, y).
+    """Returns the power p of y ~ x^p, fitted to the upper half of the points (x, y).
 
-    What is the same for any x hides the growth where x is small.
+    Constant costs hide the growth where x is small.
     """
     upper = sorted(points)[min(len(points) // 2, len(points) - 2) :]
     x, y = np.log(np.array(upper, float)).T
@@ -16,6 +16,6 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def grown(points: Sequence[tuple[float, float]], power: float) -> list[tuple[float, float]]:
-    """y ~ x^power through the last of the points, at the x of all."""
+    """Returns y ~ x^power through the last of the points, at every x."""
     last, y = points[-1]
     return [(x, y * (x / last) ** power) for x, _ in points]
