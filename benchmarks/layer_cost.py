@@ -4,8 +4,9 @@
 
 Each layer of the same width d computes its output and all gradients. The figures stand beside
 the growth in Table 1: n^2 d for self-attention, n d^2 for a recurrent layer, k n d^2 for a
-convolution, r n d for restricted self-attention. The projections of attention, n d^2, are not in
-Table 1 but are measured, so a line approaches its theory only where n is large compared with d.
+convolution, r n d for restricted self-attention. The projections of attention, n d^2, are not
+in Table 1 but are measured, so a line approaches its theory only where n is large compared
+with d.
 """
 
 from collections.abc import Mapping, Sequence

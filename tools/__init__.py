@@ -1,1 +1,1 @@
-"""Programs for the people who work on tf_transformer; the package knows nothing of them."""
+"""Programs for the developers of tf_transformer; the package does not import them."""

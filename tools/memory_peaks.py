@@ -1,9 +1,9 @@
-"""`python -m tools.memory_peaks [PRESET ...]`: the estimate of memory beside measured peaks.
+"""`python -m tools.memory_peaks [PRESET ...]`: estimated memory beside measured peaks.
 
-Each preset trains two steps in a process of its own, by the trainer and in the parts that it
+Each preset trains two steps in a separate process, with the trainer and the parts that it
 chooses: on the largest batch of the built-in corpus, as `train.py --model PRESET` does, and on
-the largest batch that the preset allows, of random tokens. Prints a table in Markdown; the
-status is 1 if an estimate is more than 15 % off.
+the largest batch that the preset allows, of random tokens. The program prints a table in
+Markdown; its status is 1 if an estimate is more than 15 % off.
 """
 
 import argparse
@@ -20,7 +20,7 @@ DEFAULT = (
     "base", "big",
 )  # fmt: skip
 TOLERANCE = 0.15
-CLASSES = 5  # of a preset that classifies
+CLASSES = 5  # for a preset that classifies
 HEADER = (
     "| preset | batch | computed at once | estimated | measured | ratio | seconds a step |\n"
     "|---|---|---|---|---|---|---|"
@@ -33,9 +33,9 @@ def main() -> int:
     parser.add_argument("--batches", nargs="+", choices=(BUILT_IN, LONGEST),
                         default=(BUILT_IN, LONGEST))  # fmt: skip
     parser.add_argument("--max-tokens-per-device", type=int, metavar="N", default=None)
-    parser.add_argument("--precision", help="instead of the preset's")
+    parser.add_argument("--precision", help="precision instead of the preset's")
     parser.add_argument("--batch-tokens", type=int, metavar="N",
-                        help="likewise; fewer parts are as large, and faster")  # fmt: skip
+                        help="likewise; with fewer parts as large, and faster")  # fmt: skip
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def show(job: dict) -> bool:
-    """Prints the line of a preset; returns whether the estimate is right."""
+    """Prints the line of a preset; returns True if the estimate is right."""
     command = [sys.executable, "-m", "tools.memory_peaks", "--child", json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -78,11 +78,11 @@ def show(job: dict) -> bool:
     return abs(ratio - 1) <= TOLERANCE
 
 
-# --- In the process of its own -----------------------------------------------------------
+# --- In the separate process -------------------------------------------------------------
 
 
 def train_two_steps(name: str, batch: str, settings: dict) -> dict:
-    """Trains two steps on the largest batch and tells what they took."""
+    """Trains two steps on the largest batch and reports their memory."""
     import keras
 
     from tf_transformer.run import Run
@@ -112,7 +112,7 @@ def train_two_steps(name: str, batch: str, settings: dict) -> dict:
 
 
 def workload(name: str, batch: str, settings: dict):
-    """The configuration of a preset, and the shape of its largest batch."""
+    """Returns the configuration of a preset, and the shape of its largest batch."""
     from tf_transformer.config.presets import preset
     from tf_transformer.doctor.diagnosis import longest_shape
     from tf_transformer.training.parts import Workload
@@ -126,7 +126,7 @@ def workload(name: str, batch: str, settings: dict):
 
 
 def of_built_in_corpus(config):
-    """The configuration with a vocabulary that this text has, and the shapes of its batches."""
+    """Returns the configuration with a vocabulary for this text, and its batch shapes."""
     from tf_transformer.data.tokenizer import VocabularyTooLarge
     from tf_transformer.run import Run
     from tf_transformer.tasks.translation.task import TranslationTask
@@ -178,7 +178,7 @@ class RandomTask:
 
 
 def peak_bytes() -> int:
-    """The largest resident memory of this process so far (Linux counts it in KiB)."""
+    """Returns the largest resident memory of this process so far (Linux counts it in KiB)."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

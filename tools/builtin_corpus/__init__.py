@@ -1,1 +1,1 @@
-"""The grammar behind the built-in corpus; the package holds only the sentences it made."""
+"""The grammar behind the built-in corpus; the package holds only its sentences."""

@@ -10,7 +10,7 @@ PATH = Path(__file__).parents[2] / "tf_transformer" / "data" / "builtin.tsv.bz2"
 
 
 def content() -> bytes:
-    """The pairs as tab-separated UTF-8 lines."""
+    """Returns the pairs as tab-separated UTF-8 lines."""
     return "".join(f"{en}\t{de}\n" for en, de in generate(NUM_PAIRS, SEED)).encode()
 
 

@@ -1,4 +1,4 @@
-"""Random clauses of the built-in corpus: what happens, what something is, when, how much."""
+"""Random clauses of the built-in corpus: actions, states, times and prices."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -44,14 +44,14 @@ _NUMERALS = tuple(numeral(numbers.cardinal(number)) for number in range(2, 13))
 
 
 def definite(rng: random.Random) -> Determiner:
-    """A determiner of known things: the, this or a possessive."""
+    """Draws a determiner of known things: the, this or a possessive."""
     return rng.choice((THE, THE, THIS, rng.choice(POSSESSIVES)))
 
 
 def noun_phrase(
     rng: random.Random, kind: str, determiner: Determiner, adjectives: float = 0.4
 ) -> NounPhrase:
-    """A noun of `kind`, with an adjective in a share `adjectives` of all cases."""
+    """Draws a noun of `kind`, with an adjective in a share `adjectives` of all cases."""
     noun, adjective = rng.choice(lexicon.NOUNS[kind]), rng.choice(lexicon.ADJECTIVES[kind])
     plural = not determiner.english or bool(determiner.english_plural) and rng.random() < 0.3
     return NounPhrase(
@@ -60,7 +60,7 @@ def noun_phrase(
 
 
 def any_subject(rng: random.Random) -> Subject:
-    """A pronoun or a person."""
+    """Draws a pronoun or a person."""
     if rng.random() < 0.4:
         return rng.choice(_PRONOUNS)
     return noun_phrase(rng, "person", definite(rng), adjectives=0.25)
@@ -73,7 +73,7 @@ def conjugate(
     tense: str,
     modals: Sequence[Modal] = lexicon.MODALS,
 ) -> VerbGroup:
-    """`verb` in one of TENSES; "future" stands for all `modals`."""
+    """Puts `verb` in one of TENSES; "future" stands for all `modals`."""
     if tense == "present":
         return present(verb, person)
     if tense == "past":
@@ -90,7 +90,7 @@ def _any_object(rng: random.Random, kind: str, negated: bool) -> NounPhrase:
 
 
 def _any_pronoun(rng: random.Random, subject: Subject) -> FixedPhrase:
-    """An object that cannot be the subject itself: no "we see me"."""
+    """Draws an object that cannot be the subject itself: no "we see me"."""
     speaker = subject.english in ("I", "we")
     return _HIM if speaker else rng.choice((_HIM, _ME, _US))
 
@@ -107,7 +107,7 @@ def _transitive(
 
 
 def _ditransitive(rng: random.Random, subject: Subject, negated: bool) -> Complement:
-    """English "gives a book to the man", German the person first: "dem Mann ein Buch"."""
+    """Builds "gives a book to the man"; German has the person first: "dem Mann ein Buch"."""
     thing = _any_object(rng, rng.choice(("text", "thing", "food")), negated)
     has_no, gift = thing.determiner is NO, thing.german("acc")
     if rng.random() < 0.35:
@@ -144,7 +144,7 @@ def action(
     tenses: Sequence[str] = TENSES,
     timed: float = 0.5,
 ) -> Clause:
-    """Somebody does something; in a share `timed` of all cases at a stated time."""
+    """Builds an action of somebody, in a share `timed` of all cases at a stated time."""
     subject = subject or any_subject(rng)
     tense, negated = rng.choice(tenses), rng.random() < 0.2
     verb, complement = _verb_and_complement(rng, subject, negated)
@@ -157,12 +157,12 @@ def action(
 
 
 def short_action(rng: random.Random) -> Clause:
-    """An action of a pronoun, at no stated time: short enough to be joined to another."""
+    """Builds an action of a pronoun without a time: short enough to be joined to another."""
     return action(rng, rng.choice(_PRONOUNS), timed=0.0)
 
 
 def state(rng: random.Random) -> Clause:
-    """Somebody or something is old, is somewhere, or is of some age."""
+    """Builds a state: somebody or something is old, is somewhere, or is of some age."""
     kind = rng.choice(("person", "person", "thing", "food", "animal"))
     if rng.random() < 0.4:
         # With an adjective in the subject, another in the predicate could contradict it.
@@ -197,14 +197,14 @@ def _be(rng: random.Random, subject: Subject, complement: Complement) -> Clause:
 
 
 def birth(rng: random.Random) -> Clause:
-    """When somebody was born, to the day."""
+    """Builds somebody's date of birth."""
     subject, date, year = any_subject(rng), numbers.any_date(rng), numbers.any_year(rng)
     time = lexicon.Phrase(f"on {date.english}, {year}", f"am {date.german} {year}")
     return Clause(subject, was_born(subject.person), time=time)
 
 
 def price(rng: random.Random) -> Clause:
-    """What something costs, now: the past of "cost" looks like its present."""
+    """Builds a price in the present: the past of "cost" looks like its present."""
     subject = noun_phrase(rng, rng.choice(("text", "thing", "food")), definite(rng), 0.6)
     amount, tense = numbers.any_price(rng), rng.choice(("present", "future"))
     group = conjugate(rng, lexicon.COST, subject.person, tense, lexicon.IMPERSONAL_MODALS)
@@ -212,7 +212,7 @@ def price(rng: random.Random) -> Clause:
 
 
 def payment(rng: random.Random) -> Clause:
-    """What somebody pays for something."""
+    """Builds somebody's payment for something."""
     subject, tense = any_subject(rng), rng.choice(TENSES)
     amount = numbers.any_price(rng)
     thing = _any_object(rng, rng.choice(("text", "thing", "food")), negated=False)
@@ -224,7 +224,7 @@ def payment(rng: random.Random) -> Clause:
 
 
 def schedule(rng: random.Random) -> Clause:
-    """When a train leaves or arrives, or when a concert begins or ends."""
+    """Builds the time when a train leaves or arrives, or when a concert begins or ends."""
     if rng.random() < 0.5:
         subject, verb = _train(rng)
     else:
@@ -261,6 +261,6 @@ CLAUSES: tuple[tuple[Callable[[random.Random], Clause], int], ...] = (
 
 
 def any_clause(rng: random.Random) -> Clause:
-    """A clause from one of CLAUSES, in proportion to its weight."""
+    """Draws a clause from one of CLAUSES, in proportion to its weight."""
     sources, weights = zip(*CLAUSES, strict=True)
     return rng.choices(sources, weights)[0](rng)

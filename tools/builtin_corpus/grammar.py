@@ -38,13 +38,13 @@ _WAS = {"first": "was", "third": "was", "plural": "were"}
 
 
 def join(*words: str) -> str:
-    """The words that are not empty, with spaces between."""
+    """Joins the words that are not empty with spaces."""
     return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True)
 class Determiner:
-    """`endings` declines the determiner itself, `adjective` the adjective that follows it."""
+    """A determiner: `endings` declines it, `adjective` the adjective that follows."""
 
     english: str
     english_plural: str
@@ -67,8 +67,8 @@ POSSESSIVES = (
 
 
 def numeral(number: Phrase) -> Determiner:
-    """A number above one, in words, as the determiner of a plural noun."""
-    # In the plural, what follows no article is declined like an article.
+    """Returns a number above one, in words, as the determiner of a plural noun."""
+    # In the plural, a word that follows no article is declined like an article.
     return Determiner("", number.english, number.german, _UNINFLECTED, _DER_WORD)
 
 
@@ -95,7 +95,7 @@ class NounPhrase:
         return join("an" if article == "a" and rest[0] in "aeiou" else article, rest)
 
     def german(self, case: str) -> str:
-        """Declined for `case`: "nom", "acc" or "dat"."""
+        """Declines the phrase for `case`: "nom", "acc" or "dat"."""
         gender = "p" if self.plural else self.noun.gender
         determiner = self.determiner.stem + self.determiner.endings[case][gender]
         adjective = ""
@@ -105,7 +105,7 @@ class NounPhrase:
         return join(determiner, adjective, self._german_noun(case))
 
     def german_relative(self, case: str) -> str:
-        """The relative pronoun of this phrase, for `case` "nom" or "acc"."""
+        """Returns the relative pronoun of this phrase, for `case` "nom" or "acc"."""
         return _ARTICLE[case]["p" if self.plural else self.noun.gender]
 
     def _german_noun(self, case: str) -> str:
@@ -145,7 +145,7 @@ class VerbGroup:
 
 
 def present(verb: Verb, person: str) -> VerbGroup:
-    """The simple present; in German a separable prefix closes the bracket."""
+    """Returns the simple present; in German a separable prefix closes the bracket."""
     third = person == "third"
     finite = {"first": verb.first, "third": verb.third, "plural": verb.german}[person]
     return VerbGroup(
@@ -159,14 +159,14 @@ def present(verb: Verb, person: str) -> VerbGroup:
 
 
 def past(verb: Verb, person: str) -> VerbGroup:
-    """The English past; in German the perfect, with haben or sein."""
+    """Returns the English past; in German the perfect, with haben or sein."""
     finite = (_SEIN if verb.perfect == "sein" else _HABEN)[person]
     final = join(verb.participle, finite)
     return VerbGroup(verb.english_past, "did", verb.english, finite, verb.participle, final)
 
 
 def with_modal(verb: Verb, modal: Modal, person: str) -> VerbGroup:
-    """The modal in the present, with the infinitive."""
+    """Returns the modal in the present, with the infinitive."""
     finite = {"first": modal.first, "third": modal.third, "plural": modal.plural}[person]
     infinitive = verb.prefix + verb.german
     german = (finite, infinitive, join(infinitive, finite))
@@ -178,22 +178,22 @@ def with_modal(verb: Verb, modal: Modal, person: str) -> VerbGroup:
 
 
 def copula(person: str, in_past: bool) -> VerbGroup:
-    """To be, in the present or the past; the predicate is a complement."""
+    """Returns "to be" in the present or the past; the predicate is a complement."""
     english, finite = (_WAS, _WAR) if in_past else (_BE, _SEIN)
     return VerbGroup(english[person], english[person], "", finite[person], "", finite[person])
 
 
 def was_born(person: str) -> VerbGroup:
-    """The passive "was born", "wurde geboren"."""
+    """Returns the passive "was born", "wurde geboren"."""
     was, wurde = _WAS[person], _WURDE[person]
     return VerbGroup(f"{was} born", was, "born", wurde, "geboren", f"geboren {wurde}")
 
 
 @dataclass(frozen=True)
 class Complement:
-    """What depends on the verb: English in one piece, German by its place around the time.
+    """The complements of the verb: English in one piece, German by position around the time.
 
-    German says a pronoun before the time, other objects after it, then "nicht", then places
+    German puts a pronoun before the time, other objects after it, then "nicht", then places
     and predicates. `has_no`: an object has "kein", so that the clause needs no "nicht".
     """
 
@@ -226,12 +226,12 @@ class Clause:
 
     @property
     def english(self) -> str:
-        """As a statement, alone or after a conjunction: "the man saw it yesterday"."""
+        """Returns a statement, alone or after a conjunction: "the man saw it yesterday"."""
         return join(self._english_core, self.time.english)
 
     @property
     def english_fronted(self) -> str:
-        """The time first: "yesterday the man saw it"."""
+        """Returns the clause with the time first: "yesterday the man saw it"."""
         return join(self.time.english, self._english_core)
 
     @property
@@ -247,24 +247,24 @@ class Clause:
 
     @property
     def german(self) -> str:
-        """As a main clause: the finite verb second, the rest of the verb last."""
+        """Returns a main clause: the finite verb second, the rest of the verb last."""
         middle, verb = self._middle(self.time.german), self.verb
         return join(self.subject.german("nom"), verb.finite, middle, verb.bracket)
 
     @property
     def german_fronted(self) -> str:
-        """The time first, so that the subject follows the finite verb."""
+        """Returns the clause with the time first: the subject follows the finite verb."""
         subject, verb = self.subject.german("nom"), self.verb
         return join(self.time.german, verb.finite, subject, self._middle(""), verb.bracket)
 
     @property
     def german_question(self) -> str:
-        """The finite verb first: a yes-no question, or a main clause after "wenn"."""
+        """Returns a yes-no question, or a main clause after "wenn": the finite verb first."""
         middle, verb = self._middle(self.time.german), self.verb
         return join(verb.finite, self.subject.german("nom"), middle, verb.bracket)
 
     @property
     def german_subordinate(self) -> str:
-        """The whole verb last, as after "dass"."""
+        """Returns a subordinate clause, as after "dass": the whole verb last."""
         middle = self._middle(self.time.german)
         return join(self.subject.german("nom"), middle, self.verb.final)

@@ -14,7 +14,7 @@ class Phrase(NamedTuple):
 
 @dataclass(frozen=True)
 class Noun:
-    """`gender` is m, f or n; `oblique` the accusative and dative singular of weak nouns."""
+    """A noun: `gender` is m, f or n; `oblique` the weak accusative and dative singular."""
 
     english: str
     english_plural: str
@@ -26,7 +26,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """`stem` takes the endings where it differs from the predicative form (teuer, teur-e)."""
+    """An adjective: `stem` takes the endings if it is not the predicative (teuer, teur-e)."""
 
     english: str
     german: str
@@ -35,7 +35,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Verb:
-    """English base, third person and past; German infinitive, ich, er and past participle.
+    """A verb: English base, third person, past; German infinitive, ich, er, past participle.
 
     `german`, `first` and `third` come without the separable `prefix`, the participle with it.
     """

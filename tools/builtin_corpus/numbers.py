@@ -51,7 +51,7 @@ _FUTURE = (
 
 
 def cardinal(number: int) -> Phrase:
-    """The number in words, 1 to 99: "twenty-one", "einundzwanzig".
+    """Returns the number in words, 1 to 99: "twenty-one", "einundzwanzig".
 
     Raises:
         ValueError: if `number` is out of range.
@@ -70,7 +70,7 @@ def cardinal(number: int) -> Phrase:
 
 
 def clock(hour: int, minute: int) -> Phrase:
-    """The spoken time on the twelve-hour clock: "at half past three", "um halb vier".
+    """Returns the spoken time on the twelve-hour clock: "at half past three", "um halb vier".
 
     Raises:
         ValueError: if `hour` is not in 1..12 or `minute` no multiple of five below 60.
@@ -98,23 +98,23 @@ def clock(hour: int, minute: int) -> Phrase:
 
 
 def any_clock(rng: random.Random) -> Phrase:
-    """Any five minutes of the twelve hours."""
+    """Draws a multiple of five minutes within the twelve hours."""
     return clock(rng.randint(1, 12), rng.randrange(0, 60, 5))
 
 
 def any_date(rng: random.Random) -> Phrase:
-    """A day of the year without preposition: "May 3", "3. Mai"."""
+    """Draws a day of the year without preposition: "May 3", "3. Mai"."""
     month, day = rng.choice(_MONTHS), rng.randint(1, 28)
     return Phrase(f"{month.english} {day}", f"{day}. {month.german}")
 
 
 def any_year(rng: random.Random) -> int:
-    """A year of birth, 1960 to 2019."""
+    """Draws a year of birth, 1960 to 2019."""
     return rng.randint(1960, 2019)
 
 
 def any_price(rng: random.Random) -> Phrase:
-    """An amount in digits or in words: "12.50 euros", "thirty-two euros"."""
+    """Draws an amount in digits or in words: "12.50 euros", "thirty-two euros"."""
     if rng.random() < 0.4:
         number = cardinal(rng.randint(2, 99))
         return Phrase(f"{number.english} euros", f"{number.german} Euro")
@@ -123,9 +123,9 @@ def any_price(rng: random.Random) -> Phrase:
 
 
 def any_time(rng: random.Random, tense: str, negated: bool = False) -> Phrase:
-    """An adverbial of time for "present", "past" or "future".
+    """Draws an adverbial of time for "present", "past" or "future".
 
-    A negated clause gets none of repetition: "not every day" would deny the adverbial.
+    A negated clause gets no adverbial of repetition: "not every day" would negate it.
     """
     if rng.random() < 0.3:
         return any_clock(rng)
@@ -137,6 +137,6 @@ def any_time(rng: random.Random, tense: str, negated: bool = False) -> Phrase:
 
 
 def any_day(rng: random.Random) -> Phrase:
-    """One day: "on Monday", "am Montag" or "on May 3", "am 3. Mai"."""
+    """Draws a day: "on Monday", "am Montag" or "on May 3", "am 3. Mai"."""
     day = rng.choice(WEEKDAYS) if rng.random() < 0.5 else any_date(rng)
     return Phrase(f"on {day.english}", f"am {day.german}")

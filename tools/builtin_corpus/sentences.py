@@ -1,8 +1,8 @@
-"""English-German sentence pairs from a small grammar of our own.
+"""English-German sentence pairs from a small grammar.
 
 Every English sentence has exactly one German translation, and every word, number and
 construction is frequent, so that a tiny model can learn to translate unseen sentences
-without an error. German needs what makes translation hard: gender and case, separable verbs,
+without an error. German has the difficulties of translation: gender and case, separable verbs,
 and verbs at the end of subordinate clauses.
 """
 
@@ -84,7 +84,7 @@ def _if(rng: random.Random) -> Phrase:
 
 
 def _relative_subject(rng: random.Random) -> Phrase:
-    """Such as "The man who bought the book is tired."."""
+    """Builds sentences such as "The man who bought the book is tired."."""
     head = clauses.noun_phrase(rng, "person", THE, adjectives=0.0)
     who = FixedPhrase("who", {"nom": head.german_relative("nom")}, head.person)
     clause = clauses.action(rng, who, timed=0.3)
@@ -92,7 +92,7 @@ def _relative_subject(rng: random.Random) -> Phrase:
 
 
 def _relative_object(rng: random.Random) -> Phrase:
-    """Such as "The book that the man bought is new."."""
+    """Builds sentences such as "The book that the man bought is new."."""
     verb, kinds = rng.choice(lexicon.TRANSITIVE)
     kind, subject = rng.choice(kinds), clauses.any_subject(rng)
     head = clauses.noun_phrase(rng, kind, THE, adjectives=0.0)
@@ -145,8 +145,8 @@ def _sentence(rng: random.Random) -> tuple[str, str]:
 def generate(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     """Generates `num_pairs` (English, German) pairs, of 4 to 16 English words each.
 
-    No sentence occurs twice, in either language. The same `seed` gives the same pairs, and
-    fewer of them are the beginning of more.
+    No sentence occurs twice, in either language. The same `seed` gives the same pairs, and a
+    smaller number gives the first of them.
 
     Raises:
         ValueError: if `num_pairs` is negative.

@@ -1,4 +1,4 @@
-"""`python -m tools.storm`: tries every kind of damage for some minutes, prints what held."""
+"""`python -m tools.storm`: tries every kind of damage for some minutes, prints the counts."""
 
 import argparse
 import importlib
@@ -22,10 +22,12 @@ KINDS = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.storm", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"default: {', '.join(KINDS)}")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all kinds together")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="minutes for all kinds together"
+    )
     parser.add_argument("--tries", type=int, help="end a kind after so many tries")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="kept afterwards (default: temporary)")
+    parser.add_argument("--folder", type=Path, help="folder to keep (default: a temporary one)")
     options = parser.parse_args()
     kinds = options.kinds or list(KINDS)
     if unknown := set(kinds) - set(KINDS):
@@ -41,9 +43,9 @@ def main() -> int:
 
 
 def storm(kind: str, lab: Lab, end: float, most: int | None = None) -> int:
-    """Tries one kind until `end` (of `time.monotonic`); prints counts, returns how many broke.
+    """Tries one kind until `end` (of `time.monotonic`); prints counts, returns the failures.
 
-    A module of this package, called as the kind, has `tries(lab)`: an endless generator of
+    The module of this package with the kind's name has `tries(lab)`: an endless generator of
     outcomes.
     """
     tried, broken = Counter(), Counter()

@@ -21,7 +21,7 @@ from tf_transformer.cli.main import GROUP_OF, build_parser, main
 from tools.storm.hostile_files import make_broken_runs, make_files, make_unfinished_runs
 from tools.storm.lab import Done, Lab, Outcome, stdin_of
 
-# No option of a number takes one of them.
+# No option for a number accepts one of them.
 _NO_NUMBERS = (
     *("nan", "inf", "-inf", "1e999", "four", "[]", "0x10", "9" * 400, "9" * 5_000, "1e30"),
     *("-9999999999", "9223372036854775808"),
@@ -36,7 +36,7 @@ _TEXTS = (
     *("9" * 5_000 + "h", "9" * 5_000 + " steps", "last" + "9" * 5_000, "paper", "a.png"),
     *("localhost:1", "http://localhost:1", "http://[", "http://localhost:99999999", "a b:1"),
 )  # fmt: skip
-# Options whose files are written: they get names in the folder alone.
+# Options whose files are written: they only get names in the folder.
 _WRITTEN = {"output", "write", "data", "alignments"}
 _OUTPUTS = (
     "new",
@@ -48,9 +48,9 @@ _OUTPUTS = (
     "empty/a.png",
     "a\nb.svg",
 )
-# With the built-in text they would train.
+# With the built-in text these would train.
 _NEED_TEXT = ("train", "doctor", "ablate")
-# Those that end by themselves, and what they do with a run does not wear it out.
+# Commands that end by themselves and leave a run usable.
 _WITH_RUN = ("translate", "evaluate", "score", "export", "shortlist", "average", "convert",
              "curves", "attention", "heads", "lengths", "recipe", "card")  # fmt: skip
 _SECONDS = 20
@@ -58,7 +58,7 @@ _SECONDS = 20
 
 @dataclass(frozen=True)
 class Line:
-    """A command line; `must_fail` if it holds what no command takes."""
+    """A command line; `must_fail` if it holds values that no command accepts."""
 
     arguments: list[str]
     must_fail: bool
@@ -68,9 +68,9 @@ class Writer:
     """Writes command lines.
 
     Args:
-        runs: that can be opened.
-        broken_runs: that cannot.
-        files: to be read.
+        runs: runs that can be opened.
+        broken_runs: runs that cannot.
+        files: input files.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Writer:
 
     @classmethod
     def over_broken_files(cls, folder: Path, randomness: random.Random) -> Self:
-        """Lines that never come to train or to search; the empty folder gets the files."""
+        """Returns a writer of lines that never train or search; fills the empty folder."""
         files = [*make_files(folder, randomness), "/dev/null", "nowhere"]
         return cls(make_unfinished_runs(folder), [*make_broken_runs(folder), *files], files)
 
     def line(self, randomness: random.Random) -> Line:
-        """A command with all that it requires and some of its options."""
+        """Writes a command with all required arguments and some of its options."""
         name = randomness.choice([*GROUP_OF])
         arguments, must_fail = [name], False
         for action in _chosen_actions(name, randomness):
@@ -99,7 +99,7 @@ class Writer:
         return Line(arguments, must_fail)
 
     def _value(self, randomness: random.Random, action: argparse.Action) -> tuple[str, bool]:
-        """A value for an argument, and whether no command takes it there."""
+        """Returns a value for an argument, and True if no command accepts it there."""
         if not randomness.randrange(20):
             return randomness.choice(_NO_TEXTS), True
         if action.type is not None:
@@ -118,13 +118,13 @@ class Writer:
 
 @functools.cache
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of a command, which has it from its module."""
+    """Returns the parser of a command, built from its module."""
     [commands] = (action for action in build_parser(name)._actions if action.choices)
     return commands.choices[name]
 
 
 def _chosen_actions(name: str, randomness: random.Random) -> Iterator[argparse.Action]:
-    """The arguments to give, read from the command's own parser."""
+    """Chooses the arguments to give, from the command's own parser."""
     parser = parser_of(name)
     chosen = {
         randomness.choice(group._group_actions).dest
@@ -142,7 +142,7 @@ def _chosen_actions(name: str, randomness: random.Random) -> Iterator[argparse.A
 def run_here(arguments: Sequence[str], stdin: Path) -> Done:
     """Runs a command in this process and this folder, with a file as its standard input.
 
-    An exception that leaves it is a traceback on stderr, as it is in a process of its own.
+    An exception that leaves it is a traceback on stderr, as in a separate process.
     """
     signal.signal(signal.SIGALRM, _on_alarm)
     with contextlib.ExitStack() as stack:
@@ -171,13 +171,13 @@ def _status(arguments: Sequence[str]) -> int | None:
     except _TooLongError:
         return None
     except Exception:
-        sys.stderr.reconfigure(errors="backslashreplace")  # whatever the command made of it
+        sys.stderr.reconfigure(errors="backslashreplace")  # whatever the command did to it
         traceback.print_exc()
         return 1
 
 
 def wrong(done: Done, must_fail: bool = False) -> str:
-    """What is wrong with how a command ended; empty if nothing is."""
+    """Describes the fault in the way a command ended; empty if there is none."""
     if done.status is None:
         return f"still running after {_SECONDS} s"
     if done.traceback:
@@ -199,14 +199,14 @@ def _on_alarm(*_) -> None:
 
 
 def tries(lab: Lab) -> Iterator[Outcome]:
-    """Lines over broken files in this process; every twentieth over a trained run, in its own.
+    """Tries lines over broken files here; every twentieth in a process over a trained run.
 
-    Only there a search with odd numbers takes place, and only there C code may write lines.
+    Only there may a line search with odd numbers, and only there may C code write output.
     """
     broken = lab.folder / "broken"
     broken.mkdir()
     writer = Writer.over_broken_files(broken, lab.random)
-    import_tensorflow_quietly()  # may take longer than a command
+    import_tensorflow_quietly()  # it may take longer than a command
     over_run = None
     while True:
         for _ in range(19):
@@ -222,7 +222,7 @@ def tries(lab: Lab) -> Iterator[Outcome]:
 
 
 def _train(lab: Lab) -> Writer:
-    """Trains a model of the built-in text in the folder; lines with it and its text."""
+    """Trains a model of the built-in text in the folder; returns a writer of lines with it."""
     small = ("model.num_layers=1", "model.d_model=16", "model.d_ff=16", "training.steps=4",
              "training.warmup_steps=2", "training.evaluate_every=2", "model.vocab_size=600",
              "training.average_last=2", "training.batch_tokens=1024")  # fmt: skip

@@ -1,8 +1,8 @@
 """Full and read-only disks, vanished folders, closed streams: one line, and nothing is lost.
 
 Each try is a command on a copy of a trained run, under one circumstance. It must end by itself,
-with success or with one line that begins with "error: ", leave no half-written file, and the
-run must train on afterwards.
+with success or with one line that begins with "error: ", and leave no half-written file; the
+run must train further afterwards.
 """
 
 import json
@@ -27,12 +27,12 @@ _COMPLAINTS = ("Traceback (most recent call last)", "Exception ignored", "--- Lo
 
 @dataclass(frozen=True)
 class Circumstance:
-    """What a command meets.
+    """A circumstance that a command must survive.
 
     Attributes:
         popen: further arguments of `subprocess.Popen`.
-        around: made of the copy of the run: a block around the command.
-        speaks: whether the command's stderr can be read.
+        around: a context manager around the command, built from the copy of the run.
+        speaks: True if the command's stderr can be read.
     """
 
     popen: dict[str, Any] = field(default_factory=dict)
@@ -41,23 +41,23 @@ class Circumstance:
 
 
 def tries(lab: Lab) -> Iterator[Outcome]:
-    """A command under a circumstance, without end."""
+    """Tries a command under a circumstance, endlessly."""
     training = small_training(lab.folder)
     made = lab.run(["train", *training, "--output", "trained"], seconds=SECONDS)
     if made.status:
         yield Outcome("a training undisturbed", False, made.stderr)
         return
     while True:
-        command = lab.random.choice([*COMMANDS, "train"])  # which is where most can break
+        command = lab.random.choice([*COMMANDS, "train"])  # train often: most can break there
         yield attempt(lab, lab.folder / "trained", training, command)
 
 
 def attempt(
     lab: Lab, trained: Path, training: list[str], command: str, name: str | None = None
 ) -> Outcome:
-    """One command on a copy of the run `trained`, under a circumstance (default: any).
+    """Runs one command on a copy of the run `trained`, under a circumstance (default: any).
 
-    `training` are the arguments of the run's own training.
+    `training` holds the arguments with which the run was trained.
     """
     circumstances = _circumstances(lab)
     name = name or lab.random.choice(list(circumstances))
@@ -91,7 +91,7 @@ COMMANDS = {
 
 
 def what_is_wrong(done: Done, speaks: bool = True) -> str:
-    """In how a command ended; empty if nothing is."""
+    """Describes the fault in the way a command ended; empty if there is none."""
     if done.status is None:
         return "did not end"
     for complaint in _COMPLAINTS:
@@ -106,7 +106,7 @@ def what_is_wrong(done: Done, speaks: bool = True) -> str:
 
 
 def damage(run: Path, exported: Path) -> str:
-    """The first half-written file of a run or an export; empty if there is none."""
+    """Returns the first half-written file of a run or an export; empty if there is none."""
     for path in (run / "checkpoints").glob("[!.]*.npz"):
         if not is_valid(path):
             return f"damaged: {path}"
@@ -124,12 +124,12 @@ def damage(run: Path, exported: Path) -> str:
 
 
 def _circumstances(lab: Lab) -> dict[str, Circumstance]:
-    """By name; some are drawn anew each time."""
+    """Returns the circumstances by name; some are drawn again each time."""
     size, files = lab.random.choice([0, 999, 9_999, 50_000]), lab.random.randint(20, 80)
     seconds = lab.random.uniform(0, 9)
     no_home = {key: value for key, value in _environment().items() if key != "HOME"}
     plain_c = _environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    buffered = _environment(PYTHONUNBUFFERED="")  # with an empty value it is unset
+    buffered = _environment(PYTHONUNBUFFERED="")  # an empty value means unset
     return {
         "full disk": _with(preexec_fn=_limit(resource.RLIMIT_FSIZE, size)),
         "few descriptors": _with(preexec_fn=_limit(resource.RLIMIT_NOFILE, files)),
@@ -164,7 +164,7 @@ def _full_stdout() -> None:
 
 
 def _stdout_without_a_reader() -> None:
-    """A pipe, as of `| head` that has ended."""
+    """Opens a pipe whose reader has ended, as after `| head`."""
     reading, writing = os.pipe()
     os.dup2(writing, 1)
     os.close(writing)
@@ -173,7 +173,7 @@ def _stdout_without_a_reader() -> None:
 
 @contextmanager
 def read_only(run: Path) -> Iterator[None]:
-    """Nothing in the folder can be written: for root, who may write everywhere, by a mount."""
+    """Makes the folder read-only; for root, who may write everywhere, by a mount."""
     if os.geteuid():
         folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
         for folder in folders:
@@ -193,11 +193,11 @@ def read_only(run: Path) -> Iterator[None]:
 
 @contextmanager
 def vanishing(run: Path, seconds: float) -> Iterator[None]:
-    """The folder is deleted after some seconds."""
+    """Deletes the folder after some seconds."""
     timer = threading.Timer(seconds, shutil.rmtree, [run, True])
     timer.start()
     try:
         yield
     finally:
         timer.join()
-        shutil.rmtree(run, ignore_errors=True)  # of which a training may have made a part anew
+        shutil.rmtree(run, ignore_errors=True)  # which a training may have partly made again

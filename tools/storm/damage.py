@@ -1,4 +1,4 @@
-"""Changes files of a run and its text at random; then a command must be right, or say so."""
+"""Changes files of a run and its text at random; a command must then be right, or say so."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from tf_transformer.data import builtin
 from tools.storm.lab import Done, Lab, Outcome
 from tools.storm.worker import Worker
 
-SECONDS = 300  # for a command
+SECONDS = 300  # seconds for a command
 PAIRS = 80
 TRAIN = [
     *("train", "--train", "texts/train", "--valid", "texts/dev"),
@@ -48,11 +48,11 @@ ANNOUNCED = re.compile(
 
 @dataclass(frozen=True)
 class Base:
-    """A run to damage, and what comes out of it undamaged.
+    """A run to damage, and the outputs of the undamaged run.
 
     Attributes:
         folder: holds run/ and texts/; copied for every try.
-        right: what each command prints, but for train what is in the run afterwards.
+        right: the output of each command; for train, the contents of the run afterwards.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class Base:
 
 
 def tries(lab: Lab) -> Iterator[Outcome]:
-    """Damages copies of a small run without end; see docs/reliability.md."""
+    """Damages copies of a small run endlessly; see docs/reliability.md."""
     with closing(Worker(lab.folder)) as worker:
         base = make_base(lab, worker)
         while True:
@@ -81,7 +81,7 @@ def make_base(lab: Lab, worker: Worker) -> Base:
 
 
 def of_folder(lab: Lab, worker: Worker, folder: Path, commands: dict[str, list[str]]) -> Base:
-    """The base in a folder, with what `commands` give there."""
+    """Returns the base in a folder, with the outputs of `commands`."""
     right: dict[str, object] = {}
     for name, arguments in commands.items():
         place = fresh_copy(lab, folder)
@@ -91,7 +91,7 @@ def of_folder(lab: Lab, worker: Worker, folder: Path, commands: dict[str, list[s
 
 
 def begin(worker: Worker, arguments: list[str], folder: Path) -> Done:
-    """A command without damage; it must succeed."""
+    """Runs a command without damage; it must succeed."""
     done = worker.run(arguments, folder, folder / "texts" / "dev.en", SECONDS)
     if done.status != 0:
         raise RuntimeError(f"{arguments} failed without damage: {done}")
@@ -105,7 +105,7 @@ def fresh_copy(lab: Lab, folder: Path) -> Path:
 
 
 def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
-    """One damage to one file (at times to two), and one command after it."""
+    """Damages one file (sometimes two), and runs one command after it."""
     place, done_to = fresh_copy(lab, base.folder), []
     for _ in range(lab.random.choice((1, 1, 1, 2))):
         files = sorted(path for path in place.rglob("*") if path.is_file())
@@ -117,7 +117,7 @@ def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
     exempt = all(
         text.endswith(UNCHECKED)
         or "/logs/" in text
-        or (command == "evaluate" and "texts/" in text)  # which it is given, whatever is in it
+        or (command == "evaluate" and "texts/" in text)  # its input, whatever it contains
         for text in done_to
     )
     problem = judge(done, exempt or result(command, done, place) == base.right[command])
@@ -126,7 +126,7 @@ def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
 
 
 def judge(done: Done, right: bool) -> str:
-    """The promise that was broken; "" if none was."""
+    """Names the promise that was broken; "" if none was."""
     if done.status is None:
         return f"no end within {SECONDS} s"
     if done.traceback or done.status not in (0, 1):
@@ -140,7 +140,7 @@ def judge(done: Done, right: bool) -> str:
 
 
 def result(command: str, done: Done, place: Path) -> object:
-    """What must be the same whether or not there was damage that was repaired."""
+    """Returns the output that repaired damage must not change."""
     if command != "train" or done.status != 0:
         return done.stdout
     found = {}
@@ -151,7 +151,7 @@ def result(command: str, done: Done, place: Path) -> object:
 
 
 def damage(path: Path, name: str, numbers: random.Random) -> None:
-    """Changes a file in one of the ways of DAMAGE; at times puts its time back."""
+    """Changes a file in one of the ways of DAMAGE; sometimes restores its time."""
     state, data = path.stat(), path.read_bytes()
     changed = DAMAGE[name](data, numbers)
     if changed is None:

@@ -1,15 +1,15 @@
-"""Where a process that does not end is: its native stacks, and Python's."""
+"""The native stacks and Python's stacks of a process that does not end."""
 
 import shutil
 import signal
 import subprocess
 
-# For the environment of a process: Python then prints its stacks at SIGABRT.
+# In the environment of a process it makes Python print its stacks at SIGABRT.
 PRINTS_STACKS = {"PYTHONFAULTHANDLER": "1"}
 
 
 def end_with_stacks(process: subprocess.Popen) -> str:
-    """Ends a process, which then has printed Python's stacks on its stderr.
+    """Ends a process, which prints Python's stacks on its stderr before.
 
     Returns:
         The native stacks of all threads, or why there are none.

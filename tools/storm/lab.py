@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One try.
+    """The outcome of one try.
 
     Attributes:
-        what: what was done, one of a few short names: the report counts by it.
-        held: whether the promise was kept.
-        detail: for a try that did not hold: how to repeat it and what came out.
+        what: the kind of try, one of a few short names, by which the report counts.
+        held: True if the promise was kept.
+        detail: for a broken promise, how to repeat the try, and its output.
     """
 
     what: str
@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended; `status` is None if it was still running at its time limit."""
+    """The end of a command; `status` is None if it was still running at its time limit."""
 
     status: int | None
     stdout: str

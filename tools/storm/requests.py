@@ -1,6 +1,6 @@
-"""Malformed, huge, slow and many requests to a server, beside a client that means well.
+"""Malformed, huge, slow and many requests to a server, beside a well-behaved client.
 
-Only a server of its own on 127.0.0.1 is asked.
+Requests go only to its own server on 127.0.0.1.
 """
 
 import http.client
@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from tools.storm.lab import ROOT, Lab, Outcome
 
-PATIENCE = 10.0  # seconds that a short sentence may take beside anything
+PATIENCE = 10.0  # seconds that a short sentence may take beside any attack
 END = 30.0  # seconds until SIGTERM has ended the server, of which 10 are its grace
 SESSION = 60  # tries before a server is told to end, and another one begins
 GROWTH = 300_000  # kB of memory that the second half of a session may take
@@ -32,7 +32,7 @@ SCRAPS = (
 
 
 class Server:
-    """A process of `serve`, with the answer to `GOOD` that it gave at first."""
+    """A process of `serve`, with its first answer to `GOOD`."""
 
     def __init__(self, lab: Lab, model: str) -> None:
         self.command = [sys.executable, "-m", "tf_transformer.cli.main", "serve", model]
@@ -50,7 +50,7 @@ class Server:
     def ask(
         self, body: bytes, path: str = "/v1/models/model:predict", method: str = "POST"
     ) -> tuple[int, bytes]:
-        """Status and body of an answer; OSError if there is none."""
+        """Returns status and body of an answer; raises OSError if there is none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body)
@@ -65,7 +65,7 @@ class Server:
         return row["translation"], row["score"]
 
     def is_right(self, answer: tuple[int, bytes]) -> bool:
-        """Whether it is the answer to `GOOD`; company in a batch may change how it rounds."""
+        """Tells whether it is the answer to `GOOD`; its batch may change the rounding."""
         with suppress(ValueError, LookupError, TypeError):
             translation, score = self._row(answer)
             same = translation == self.translation and abs(score - self.score) < 1e-4
@@ -73,7 +73,7 @@ class Server:
         return False
 
     def fault(self) -> str:
-        """Describes what a client that means well would complain about; "" if nothing."""
+        """Describes a well-behaved client's complaint; "" if there is none."""
         start = time.monotonic()
         try:
             answer = self.ask(json.dumps(GOOD).encode())
@@ -86,7 +86,7 @@ class Server:
 
     @property
     def memory(self) -> int:
-        """kB in memory."""
+        """Returns the resident memory in kB."""
         with open(f"/proc/{self.process.pid}/status") as file:
             return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1])
 
@@ -97,9 +97,9 @@ class Server:
 
 
 def tries(lab: Lab) -> Iterator[Outcome]:
-    """Outcomes without end, of one server after the other.
+    """Yields outcomes endlessly, from one server after the other.
 
-    They serve `model` in the lab's folder, which is trained and exported if it is not there.
+    They serve `model` in the lab's folder, which is trained and exported if it is missing.
     """
     model = _model(lab)
     attacks = [malformed, mutated, huge, held, many]
@@ -161,7 +161,7 @@ def _checked(answer: tuple[int, bytes], body: bytes, allowed: tuple[int, ...]) -
 
 
 def malformed(server: Server, lab: Lab) -> str:
-    """Requests made of parts that do not belong together."""
+    """Sends requests made of parts that do not belong together."""
     choose = lab.random.choice
     name = f'"signature_name": {choose([*map(json.dumps, NAMES), *SCRAPS])}'
     values = choose([*SCRAPS, json.dumps([SENTENCE]), json.dumps({"text": [SENTENCE]})])
@@ -174,7 +174,7 @@ def malformed(server: Server, lab: Lab) -> str:
 
 
 def mutated(server: Server, lab: Lab) -> str:
-    """A good request with bytes changed, removed and doubled."""
+    """Sends a good request with bytes changed, removed and doubled."""
     options = {"text": SENTENCE, "alpha": 0.5, "max_length": 9, "prefix": "Der"}
     record = lab.random.choice(
         [GOOD, {"signature_name": "with_options", "instances": [options]}]
@@ -190,7 +190,7 @@ def mutated(server: Server, lab: Lab) -> str:
 
 
 def huge(server: Server, lab: Lab) -> str:
-    """Four long, wide or tall requests at a time; 504 is a fair answer to them."""
+    """Sends four long, wide or tall requests at a time; 504 is a fair answer to them."""
     size = lab.random.choice([1_000, 30_000, 100_000, 2_000_000])
     text = (SENTENCE + " ") * (size // len(SENTENCE))
     options = {"text": SENTENCE, "alpha": -1.0, "max_length": 5, "prefix": text}
@@ -210,7 +210,7 @@ def huge(server: Server, lab: Lab) -> str:
 
 
 def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
-    """The answer, or 413 if the server hung up before it had the whole body."""
+    """Returns the answer, or 413 if the server hung up before it had the whole body."""
     try:
         return server.ask(body)
     except (BrokenPipeError, ConnectionResetError):
@@ -218,10 +218,10 @@ def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
 
 
 def held(server: Server, lab: Lab) -> str:
-    """Hundreds of connections, silent or with a part of a request, then a byte more."""
+    """Holds hundreds of connections, silent or with part of a request, then one more byte."""
     part = lab.random.choice([b"", b"POST /v1/models/mo", b"POST / HTTP/1.1\r\nHost: x\r\n"])
     held = []
-    with suppress(OSError):  # closed meanwhile, which is the server's right
+    with suppress(OSError):  # closed in the meantime, which is the server's right
         for _ in range(lab.random.choice([140, 400])):
             held.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             held[-1].sendall(part)
@@ -236,7 +236,7 @@ def held(server: Server, lab: Lab) -> str:
 
 
 def many(server: Server, lab: Lab) -> str:
-    """Many clients at a time; each has its own answer, or is told that the server is busy."""
+    """Starts many clients at a time; each gets its own answer, or "busy"."""
     clients = lab.random.choice([20, 100, 200])
     body = json.dumps(GOOD).encode()
     with ThreadPoolExecutor(clients) as pool:
@@ -246,7 +246,7 @@ def many(server: Server, lab: Lab) -> str:
 
 
 def _end(server: Server) -> Outcome:
-    """SIGTERM while long requests are computed."""
+    """Sends SIGTERM while long requests are computed."""
     text = (SENTENCE + " ") * 150
     body = json.dumps({"signature_name": "nbest", "instances": [text] * 32}).encode()
     with ThreadPoolExecutor(4) as pool:

@@ -1,7 +1,7 @@
-"""Signals and kills at random moments of a training: it ends in seconds and loses nothing.
+"""Signals and kills at random moments of training: it ends in seconds and loses nothing.
 
-Two trainings at a time, on one device and on two, each stopped and resumed until its end; then
-its files are compared with those of a training that nothing disturbed.
+Two training runs at a time, on one device and on two, are stopped and resumed until their end;
+then their files are compared with those of undisturbed runs.
 """
 
 import json
@@ -32,7 +32,7 @@ SETTINGS = (
     f"training.steps={STEPS}",
     f"training.evaluate_every={PERIOD}",
     "training.batch_tokens=256",
-    "training.save_minutes=0.0005",  # so that every second moment or so is within a write
+    "training.save_minutes=0.0005",  # so that about every second moment is within a write
     "training.ema_decay=0.9",
     "decoding.beam_size=1",
     "decoding.max_extra_length=2",
@@ -43,14 +43,14 @@ SIGNALS = {
     signal.SIGHUP: "SIGHUP",
     signal.SIGKILL: "SIGKILL",
 }
-SECONDS_TO_END = 10  # after the last line that it prints
+SECONDS_TO_END = 10  # seconds after its last line
 SECONDS_TO_ANSWER = 120  # to print that line: on a loaded machine a first step takes its time
 GOES_ON = "the same command goes on from here"
 FINISHED = "\nThe run is in "
 
 
 def tries(lab: Lab) -> Iterator[Outcome]:
-    """Stops, and comparisons of finished runs, without end."""
+    """Yields stops, and comparisons of finished runs, endlessly."""
     options = small_training(lab.folder)
     lives = [Life(lab, options, devices) for devices in (1, 2)]
     try:
@@ -64,7 +64,7 @@ def tries(lab: Lab) -> Iterator[Outcome]:
 
 
 def small_training(folder: Path) -> list[str]:
-    """Arguments of train.py, for 60 sentences that are written to `folder`."""
+    """Returns arguments of train.py for 60 sentences, which it writes to `folder`."""
     sides = zip(*builtin.pairs(60), strict=True)
     for language, lines in zip(builtin.LANGUAGES, sides, strict=True):
         for name, number in (("train", 60), ("dev", 8)):
@@ -76,7 +76,7 @@ def small_training(folder: Path) -> list[str]:
 
 
 class Session:
-    """A process of train.py; what it prints goes to files in `folder`."""
+    """A process of train.py; its output goes to files in `folder`."""
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
         self.out, self.err = folder / "stdout", folder / "stderr"
@@ -98,13 +98,13 @@ class Session:
 
 
 def _default_signals() -> None:
-    """As from a terminal: a storm under `nohup`, or in the background, ignores some."""
+    """Restores a terminal's signals: under `nohup`, or in the background, some are ignored."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 class Life:
-    """A run that is stopped and resumed until its end, compared, and begun again."""
+    """A run that is stopped and resumed until its end, compared, and started again."""
 
     def __init__(self, lab: Lab, options: list[str], devices: int) -> None:
         self.random = random.Random(lab.random.random())
@@ -116,7 +116,7 @@ class Life:
         self._go_on()
 
     def look(self) -> Iterator[Outcome]:
-        """Sends the signal if its moment has come; goes on after the end of a process."""
+        """Sends the signal if its moment has come; continues after the end of a process."""
         now = time.monotonic()
         if self.session.process.poll() is None:
             if self.sent:
@@ -128,7 +128,7 @@ class Life:
         yield from self._ended()
 
     def _begin(self, run: Path, number: signal.Signals | None) -> None:
-        """Starts a process; `number`, if not None, is sent at a moment of its own."""
+        """Starts a process; the signal `number`, if not None, is sent at a random moment."""
         self.number, self.sent, self.due = number, 0.0, 0.0
         self.moment = self.random.choice(list(_MOMENTS))
         self.seen = self.saved() if run == self.run else 0
@@ -136,7 +136,7 @@ class Life:
         self.session = Session([*self.options, "--output", str(run)], self.folder)
 
     def saved(self) -> int:
-        """The last step whose state is on the disk, or 0."""
+        """Returns the last step whose state is on the disk, or 0."""
         names = (path.stem for path in (self.run / "checkpoints").glob("state-*.npz"))
         return max((int(name.removeprefix("state-")) for name in names), default=0)
 
@@ -148,7 +148,7 @@ class Life:
         return self.due or float("inf")
 
     def _hung(self, now: float) -> Iterator[Outcome]:
-        """An outcome if the process should have ended."""
+        """Returns an outcome if the process should have ended."""
         last_line = max(self.sent, self.session.out.stat().st_mtime - time.time() + now)
         answered = re.search(f"{GOES_ON}|{FINISHED}", self.session.stdout())
         if now - last_line > (SECONDS_TO_END if answered else SECONDS_TO_ANSWER):
@@ -188,12 +188,12 @@ class Life:
 
 
 def what_is_wrong(number: signal.Signals, status: int, stdout: str, stderr: str) -> str:
-    """In how a process ended after a signal; empty if nothing is."""
+    """Describes the fault in the way a process ended after a signal; empty if there is none."""
     if "Traceback" in stdout + stderr:
         return "traceback"
     if number == signal.SIGKILL or (status == 0 and FINISHED in stdout):
         return "" if status in (0, -signal.SIGKILL) else "wrong status"
-    if not stdout or FINISHED in stdout:  # nothing to save yet, or any more
+    if not stdout or FINISHED in stdout:  # nothing to save yet, or no longer
         return "" if status in (-number, 128 + number) else "wrong status"
     if status != 128 + number:
         return "wrong status"
@@ -215,7 +215,7 @@ _MOMENTS: dict[str, Callable[[Life], bool]] = {
 
 
 def differences(whole: Path, disturbed: Path) -> list[str]:
-    """What differs between two finished runs, but for the time they took: arrays of files."""
+    """Returns the arrays of files in which two finished runs differ, apart from their times."""
     names = {"metrics.jsonl"}
     for run in (whole, disturbed):
         names |= {f"checkpoints/{path.name}" for path in (run / "checkpoints").iterdir()}
@@ -240,20 +240,20 @@ def _differing(name: str, expected: Path, found: Path) -> list[str]:
 
 
 def _same(name: str, expected: bytes, found: bytes) -> bool:
-    """Bit for bit, but for means of the training loss, which restoring adds up once more."""
+    """Compares bit for bit, except means of the training loss: restoring adds them up again."""
     if not name.startswith("progress/mean/"):
         return expected == found
     return np.allclose(*(np.frombuffer(x, "float32") for x in (expected, found)), rtol=1e-6)
 
 
 def arrays(path: Path) -> dict[str, bytes]:
-    """The arrays of a checkpoint, but for the time it took."""
+    """Returns the arrays of a checkpoint, without its times."""
     with np.load(path) as archive:
         names = set(archive) - {"progress/period_seconds", "members"}
         return {name: archive[name].tobytes() for name in names}
 
 
 def _history(path: Path) -> list[dict[str, float]]:
-    """The dev scores: means of the training loss over replicas may be added up otherwise."""
+    """Returns the dev scores; training losses over replicas may be summed in another order."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
     return [{k: v for k, v in record.items() if k.startswith("valid_")} for record in records]

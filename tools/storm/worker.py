@@ -1,4 +1,4 @@
-"""Commands run one after the other in one process, which imports TensorFlow only once."""
+"""Commands that run in sequence in one process, which imports TensorFlow only once."""
 
 import multiprocessing
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tools.storm.lab import Done
 
-COMMANDS = 40  # of one process, so that what they leave behind in memory stays small
+COMMANDS = 40  # per process, so that leftovers in memory stay small
 
 
 class Worker:
     """A process that runs commands; a new one after COMMANDS of them, and after one that hangs.
 
     Args:
-        folder: for what the commands print.
+        folder: the folder for the commands' output.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ class Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """Runs what it is sent, and answers with the exit status."""
+    """Runs the commands that it receives, and answers with the exit status."""
     from tf_transformer.cli.main import main
 
     while True:
