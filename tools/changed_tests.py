@@ -1,7 +1,7 @@
 """`python -m tools.changed_tests`: prints the test files that belong to uncommitted changes.
 
 Tests mirror the package: `tf_transformer/data/corpus.py` has `tests/data/test_corpus.py`, or
-failing that the folder `tests/data`. Without a change, the tests of a fast core are printed.
+otherwise the folder `tests/data`. Without a change, it prints the tests of a fast core.
 """
 
 import subprocess

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--max-tokens-per-device", type=int, metavar="N", default=None)
     parser.add_argument("--precision", help="precision instead of the preset's")
     parser.add_argument("--batch-tokens", type=int, metavar="N",
-                        help="instead of the preset's; fewer parts of the same size")  # fmt: skip
+                        help="instead of the preset's; parts stay as large")  # fmt: skip
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

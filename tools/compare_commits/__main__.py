@@ -1,7 +1,7 @@
-"""`python -m tools.compare_commits OLD [NEW]`: whether two commits compute the same.
+"""`python -m tools.compare_commits OLD [NEW]`: checks that two commits compute the same.
 
-Both run the same small programs with fixed seeds, in processes of their own; then NEW uses what
-OLD has made. The status is 1 if any result differs, 2 if OLD itself fails.
+Both run the same small programs with fixed seeds, in separate processes; then NEW uses the
+files of OLD. The status is 1 if any result differs, 2 if OLD itself fails.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main() -> int:
                         help="compare only what NEW does with the files of OLD")  # fmt: skip
     parser.add_argument("--speed", action="store_true",
                         help="compare seconds instead of results")  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=5, help="of --speed")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of --speed")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,

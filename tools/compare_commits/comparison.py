@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-# They hold times, or absolute paths of the text.
+# These hold times, or absolute paths of the text.
 _LEFT_OUT = ("logs", "versions.json", "card.md", "checksums.json")
 _ONLY = "only in"
-_GROUPS = ("checkpoints", "data")  # folders of a run that are one row each
+_GROUPS = ("checkpoints", "data")  # folders of a run, one row each
 
 
 @dataclass(frozen=True)
 class Row:
     """A line of the report: a file, or a folder of a run.
 
-    `difference` is the first one, empty if there is none.
+    `difference` is the first difference, empty if there is none.
     """
 
     what: str
@@ -30,7 +30,7 @@ class Row:
 
 
 def compare(one: Path, other: Path) -> list[Row]:
-    """All files in the two folders, but for those that hold the time of day."""
+    """Compares all files in the two folders, except those that hold the time of day."""
     rows: dict[Path, list[str]] = {}
     for name in sorted(_files(one) | _files(other)):
         found = difference(one / name, other / name)
@@ -41,7 +41,7 @@ def compare(one: Path, other: Path) -> list[Row]:
 
 
 def _first(differences: list[str]) -> str:
-    """Of values if there is one: what a later version adds to a file must not hide it."""
+    """Prefers a difference of values: names added by a later version must not hide it."""
     return min(filter(None, differences), key=lambda found: _ONLY in found, default="")
 
 
@@ -51,7 +51,7 @@ def _files(folder: Path) -> set[Path]:
 
 
 def difference(one: Path, other: Path) -> str:
-    """The first difference between two files; empty if there is none."""
+    """Returns the first difference between two files; empty if there is none."""
     if not (one.exists() and other.exists()):
         return f"{_ONLY} {'OLD' if one.exists() else 'NEW'}"
     if one.suffix == ".npz":
@@ -64,7 +64,7 @@ def difference(one: Path, other: Path) -> str:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint but for the time it took, and checksums, which tell it too."""
+    """Returns a checkpoint's arrays without its times and the checksums that include them."""
     with np.load(path) as archive:
         return {
             name: archive[name]
@@ -74,7 +74,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _records(path: Path) -> dict[str, object]:
-    """{"line 1: valid_loss": 3.2, ...}, without times."""
+    """Returns {"line 1: valid_loss": 3.2, ...}, without times."""
     return {
         f"line {number}: {name}": value
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
@@ -84,7 +84,7 @@ def _records(path: Path) -> dict[str, object]:
 
 
 def _first_difference(one: dict, other: dict) -> str:
-    """Of a value that both have; of a name, if those are all equal."""
+    """Returns the first difference of a value that both have; of a name, if all are equal."""
     common = (_values_differ(name, one[name], other[name]) for name in one if name in other)
     odd = (f"{x}: {_ONLY} {'OLD' if x in one else 'NEW'}" for x in sorted({*one} ^ {*other}))
     return next(filter(None, chain(common, odd)), "")

@@ -18,7 +18,7 @@ _SETTINGS = {
 
 
 def _train(name: str, *options: str, output: str = "", **settings: object) -> Program:
-    """A training; `settings` have "__" for the dot of their names."""
+    """Returns a training program; `settings` have "__" for the dot of their names."""
     values = _SETTINGS | {key.replace("__", "."): value for key, value in settings.items()}
     words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     where = ("--output", output or f"runs/{name}")
@@ -30,12 +30,12 @@ def _of_task(task: str, ending: str) -> tuple[str, ...]:
 
 
 def _translation(**settings: object) -> Program:
-    """The built-in corpus, in parts."""
+    """Returns the training on the built-in corpus, in parts."""
     return _train("translation", "--max-tokens-per-device", "200", **settings)
 
 
 def _variant(**settings: object) -> Program:
-    """All that the paper's model has not."""
+    """Returns the training of everything that the paper's model lacks."""
     pairs = ("--train", "train", "--valid", "dev", "--source", "ab", "--target", "ba")
     return _train(
         "variant",
@@ -85,4 +85,4 @@ USE = (
     _translation(training__steps=34, output="resumed/translation"),
     _variant(training__steps=34, output="resumed/variant"),
 )
-RESUMED = ("translation", "variant")  # copies of runs that `USE` goes on with
+RESUMED = ("translation", "variant")  # copies of runs that `USE` resumes

@@ -1,4 +1,4 @@
-"""Ratios of seconds, NEW to OLD: both do the same in turn, A B A B, in one session."""
+"""Ratios of seconds, NEW to OLD: both do the same work in turn, A B A B, in one session."""
 
 import json
 import resource
@@ -23,7 +23,7 @@ Times = tuple[float, float]  # wall and CPU seconds
 
 
 def print_speed(old: Tree, new: Tree, folder: Path, rounds: int) -> None:
-    """Prints for each kind of work the ratios of wall and CPU seconds, NEW to OLD."""
+    """Prints the ratios of wall and CPU seconds, NEW to OLD, for each kind of work."""
     with ExitStack() as stack:
         pair = [stack.enter_context(Subject(tree, folder / name))
                 for tree, name in ((old, "old"), (new, "new"))]  # fmt: skip
@@ -33,7 +33,7 @@ def print_speed(old: Tree, new: Tree, folder: Path, rounds: int) -> None:
             for work in works:
                 for subject, found in zip(pair, times[work], strict=True):
                     measured = subject.times(work)
-                    if number:  # the first is slow in ways that the others are not
+                    if number:  # the first has one-time costs
                         found.append(measured)
     print(f"{rounds} rounds, NEW / OLD: median (lowest to highest)\n")
     for work, (before, now) in times.items():
@@ -74,7 +74,7 @@ class Subject:
         self.process.communicate()
 
     def times(self, work: str) -> Times:
-        """Of a training step by `fit` or by train.py, of a decoding step, or of --help."""
+        """Times a training step by `fit` or by train.py, a decoding step, or --help."""
         if work in ("fit", "decode"):
             print(work, file=self.process.stdin, flush=True)
             return tuple(json.loads(self.process.stdout.readline()))
@@ -84,7 +84,7 @@ class Subject:
         _, cpu = self._run(f"{_TRAIN} run-{self.number}")
         lines = (self.folder / f"run-{self.number}" / "metrics.jsonl").read_text().splitlines()
         periods = [json.loads(line)["train_seconds"] for line in lines[1:]]
-        return min(periods) / _PERIOD, cpu / (3 * _PERIOD)  # CPU: of the whole session
+        return min(periods) / _PERIOD, cpu / (3 * _PERIOD)  # CPU seconds of the whole session
 
     def _run(self, line: str) -> Times:
         began, cpu_began = time.perf_counter(), _children_cpu()

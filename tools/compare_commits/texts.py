@@ -1,11 +1,11 @@
-"""Text to learn from: one grammar makes trees, labelled sentences and sentence pairs."""
+"""Training text: one grammar makes trees, labelled sentences and sentence pairs."""
 
 import random
 import re
 from pathlib import Path
 
 NOUNS = ("cat", "dog", "bird", "fish")
-# English as the built-in corpus has it, and what it does not have.
+# English as in the built-in corpus, and text that the corpus lacks.
 SOURCE = """\
 The old man sees a red house.
 Today is November 9, 1972.

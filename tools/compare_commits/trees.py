@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "in_tree"
-SECONDS = 900  # more than any program takes on a loaded machine
+SECONDS = 900  # longer than any program takes on a loaded machine
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Program:
     """A command line to run in a tree.
 
     Attributes:
-        name: what the report calls it; its output is answers/NAME.txt.
-        words: of the command line; `train.py`, `export.py` and `tf-transformer` stand for the
+        name: its name in the report; its output is answers/NAME.txt.
+        words: the command line; `train.py`, `export.py` and `tf-transformer` stand for the
             tree's own, the name of a file of `in_tree` for that script.
-        stdin: the text to read.
-        kept: whether its output is to be compared; that of a training shows the time it took.
+        stdin: the text on standard input.
+        kept: compare its output; the output of training shows times.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Tree:
     path: Path
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """A command line of `Program.words` as the system runs it."""
+        """Returns the command line of `Program.words` for the system."""
         entries = ("train.py", "export.py")
         own = {name: [sys.executable, str(self.path / name)] for name in entries}
         own |= {file.name: [sys.executable, "-P", str(file)] for file in SCRIPTS.glob("*.py")}
@@ -84,7 +84,7 @@ class Tree:
 
 @contextmanager
 def checked_out(commit: str | None, folder: Path) -> Iterator[Tree]:
-    """The tree of a commit, in `folder` meanwhile; of None, the working tree."""
+    """Checks out a commit in `folder` for the time of the context; None: the working tree."""
     if commit is None:
         yield Tree(ROOT)
         return

@@ -1,4 +1,4 @@
-"""A folder to break things in, random numbers, and what running a command takes."""
+"""A folder to break things in, random numbers, and the means to run a command."""
 
 import os
 import random

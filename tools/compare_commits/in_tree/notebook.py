@@ -1,4 +1,4 @@
-"""README's notebook: `fit` trains and saves a model, `load` loads it and goes on."""
+"""README's notebook: `fit` trains and saves a model, `load` loads it and continues."""
 
 import sys
 
@@ -35,7 +35,7 @@ def load() -> None:
 
 
 def train_and_keep(model: keras.Model, path: str) -> None:
-    """Keeps what the model predicts, how it trains, and the weights after that."""
+    """Writes the model's predictions, its training history, and the weights after that."""
     data = dataset()
     logits = model.predict(data, verbose=0)
     scores = model.evaluate(data, verbose=0)

@@ -1,4 +1,4 @@
-"""Keeps the outputs of every signature of a SavedModel; needs no package but TensorFlow's."""
+"""Writes the outputs of every signature of a SavedModel; needs only TensorFlow's packages."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reads `fit` or `decode` from stdin, does it, prints the seconds of a step, wall and CPU."""
+"""Runs `fit` or `decode`, as stdin says, and prints a step's seconds of wall and CPU time."""
 
 import json
 import sys
