@@ -38,7 +38,7 @@ LABELS = {
     "vocabulary": "vocabulary", "width": "d_model", "layers": "layers",
 }  # fmt: skip
 OURS = "tf_transformer"
-TOLERANCE = 0.1  # of a fitted power
+TOLERANCE = 0.1  # for a fitted power
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from harness.child import serve, versions
 from harness.sentences import Work
 
-_BYTES = 2**29  # of the array that the memory's speed is measured on
+_BYTES = 2**29  # size of the array for measuring the memory's speed
 
 
 def setup(work: str, precision: str) -> dict:

@@ -39,7 +39,7 @@ def _products(batch, model: dict) -> list[tuple]:
             *_attention(layers, rows, heads, length, length, size),
         ]
     found += [
-        (2 * layers, (rows * target, d_model), (d_model, d_model)),  # of cross-attention
+        (2 * layers, (rows * target, d_model), (d_model, d_model)),  # cross-attention
         (layers, (rows * source, d_model), (d_model, 2 * d_model)),
         *_attention(layers, rows, heads, target, source, size),
         (1, (rows * target, d_model), (d_model, model["vocab_size"])),

@@ -14,7 +14,7 @@ from typing import Any, Self
 from harness.environments import FOLDER, python_of
 from tf_transformer.errors import UserError
 
-_TOLD_LINES = 12  # of a contender's output, when it fails
+_TOLD_LINES = 12  # of output to quote when a contender fails
 
 
 @dataclass(frozen=True)

@@ -200,4 +200,4 @@ def vanishing(run: Path, seconds: float) -> Iterator[None]:
         yield
     finally:
         timer.join()
-        shutil.rmtree(run, ignore_errors=True)  # which a training may have partly made again
+        shutil.rmtree(run, ignore_errors=True)  # training may have made it again in part

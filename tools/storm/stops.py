@@ -44,7 +44,7 @@ SIGNALS = {
     signal.SIGKILL: "SIGKILL",
 }
 SECONDS_TO_END = 10  # seconds after its last line
-SECONDS_TO_ANSWER = 120  # to print that line: on a loaded machine a first step takes its time
+SECONDS_TO_ANSWER = 120  # until that line: on a loaded machine a first step takes long
 GOES_ON = "the same command goes on from here"
 FINISHED = "\nThe run is in "
 
