@@ -61,12 +61,22 @@ def test_no_modules_import_each_other_in_a_circle():
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
+# Scores that are general measures as well: token accuracy, BLEU of any text.
+GENERAL = ("accuracy", "bleu", "chrf")
+
 # A default and a preset's purpose are data, and say their task by its name.
 MAY_NAME_TASKS = ("tasks", "cli", "config")
 
+# Words of one task: its files, its scores, the sizes of its model.
+WORDS_OF_TASKS = {
+    *(entry.own_file for entry in TASKS.values() if entry.own_file),
+    *(score for entry in TASKS.values() for score in entry.scores if score not in GENERAL),
+    *("lexicon", "label_file", "num_classes"),
+}
+
 
 @MODULES
-def test_nothing_outside_tasks_and_the_command_line_knows_a_tasks_name(module):
+def test_nothing_outside_tasks_and_the_command_line_knows_a_task(module):
     """A new task is a module of `tasks` and a line of its registry, and no more."""
     if not any(is_in(module, part) for part in MAY_NAME_TASKS):
         # "translation" is an everyday word as well: the name of a served output, for one.
@@ -76,6 +86,9 @@ def test_nothing_outside_tasks_and_the_command_line_knows_a_tasks_name(module):
             name for name in own_imports(module) if any(is_in(name, room) for room in rooms)
         ]
         assert not asks_for_the_task(module), "the task does what differs, not its caller"
+    # The classifier is a layer of the package: its classes are an argument of its own.
+    if not any(is_in(module, part) for part in (*MAY_NAME_TASKS, "models.classifier")):
+        assert not (strings_of(module) | identifiers_of(module)) & WORDS_OF_TASKS
 
 
 def nodes_of(module: str) -> Iterator[ast.AST]:
@@ -85,6 +98,16 @@ def nodes_of(module: str) -> Iterator[ast.AST]:
 def strings_of(module: str) -> set[str]:
     constants = (node.value for node in nodes_of(module) if isinstance(node, ast.Constant))
     return {value for value in constants if isinstance(value, str)}
+
+
+def identifiers_of(module: str) -> set[str]:
+    """Names of variables, attributes, functions, arguments and keywords."""
+    fields = {
+        ast.Name: "id", ast.Attribute: "attr", ast.FunctionDef: "name", ast.ClassDef: "name",
+        ast.arg: "arg", ast.keyword: "arg",
+    }  # fmt: skip
+    nodes = ((node, fields.get(type(node))) for node in nodes_of(module))
+    return {getattr(node, field) for node, field in nodes if field}
 
 
 def asks_for_the_task(module: str) -> bool:

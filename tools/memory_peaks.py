@@ -86,6 +86,7 @@ def train_two_steps(name: str, batch: str, settings: dict) -> dict:
     import keras
 
     from tf_transformer.run import Run
+    from tf_transformer.tasks.classification.labelled import write_labels
     from tf_transformer.training.interruption import Budget, Interrupted, Stopper
     from tf_transformer.training.trainer import Trainer
 
@@ -94,7 +95,7 @@ def train_two_steps(name: str, batch: str, settings: dict) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create_or_resume(Path(folder) / "run", config)
         if config.task == "classification":
-            run.write_labels([str(number) for number in range(CLASSES)])
+            write_labels(run, [str(number) for number in range(CLASSES)])
         trainer = Trainer(run, RandomTask(run, shape), stopper=Stopper(Budget(steps=2)))
         try:
             trainer.train()
@@ -146,8 +147,11 @@ class RandomTask:
     dev_set = ""
 
     def __init__(self, run, shape: tuple[int, int]) -> None:
+        from tf_transformer.tasks.registry import encoder_outputs
+
         self.run = run
         self.shapes = [shape]
+        self.encoder_outputs = encoder_outputs(run)
 
     def build_model(self):
         from tf_transformer.tasks.classification.task import build_classifier

@@ -1,9 +1,9 @@
-"""Which evaluation is best, when patience ends, and what the console says of one."""
+"""Which evaluation is best, and what the console says of one."""
 
 import pytest
 import tensorflow as tf
 
-from tf_transformer.run.evaluations import line, patience_used_up, score_of, write_tensorboard
+from tf_transformer.run.evaluations import line, score_of, write_tensorboard
 
 RECORD = {
     "step": 12_000,
@@ -21,26 +21,6 @@ RECORD = {
 )
 def test_a_higher_score_is_better_and_so_is_a_lower_perplexity(best_by, score):
     assert score_of(RECORD, best_by) == score
-
-
-@pytest.mark.parametrize(
-    ("scores", "patience", "used_up"),
-    [
-        ([], 1, False),
-        ([10], 1, False),
-        ([10, 20], 1, False),
-        ([20, 10], 1, True),
-        ([10, 10], 1, True),  # equal is not better
-        ([30, 10, 20], 2, True),
-        ([30, 10, 20], 3, False),
-        ([10, 30, 20], 2, False),
-        ([30, 10, 20, 31], 2, False),
-        ([30, 20, 10, 0], 0, False),  # 0 is off
-        ([-9.0, -7.0, -8.0], 1, True),  # perplexities
-    ],
-)
-def test_patience_counts_evaluations_without_a_better_score(scores, patience, used_up):
-    assert patience_used_up(scores, patience) is used_up
 
 
 def test_an_evaluation_is_one_line():

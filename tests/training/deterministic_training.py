@@ -5,12 +5,14 @@ it should, and both give the same weights.
 """
 
 import sys
+from pathlib import Path
 
 import tensorflow as tf
 
 CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from replicas import batches, dataset, distance, metrics, strategy_of, transformer  # noqa: E402
 from tensorflow.python.framework import config  # noqa: E402
 

@@ -14,7 +14,8 @@ from tf_transformer.models.token_model import TokenModel
 from tf_transformer.training.callbacks import MOST_SKIPPED, ProgressBar, StepWatch, duration
 from tf_transformer.training.interruption import Budget, Stopper
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.trainer import compile_model
+from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.workers import Workers
 
 
 def compiled(task: FakeTask | None = None) -> TokenModel:
@@ -45,7 +46,7 @@ class Watched:
             self.progress,
             TrainingConfig(**{"steps": 1_000} | training),
             self.stopper,
-            lambda stop, save: (stop, save),
+            Workers().vote,
             lambda: self.saved.append(step_of(self.model.optimizer)),
         )
 

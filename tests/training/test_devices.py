@@ -109,11 +109,3 @@ def test_every_row_of_a_batch_goes_to_exactly_one_replica(replicas):
             wanted = [100 * batch + row for row in range(replica, rows, replicas)]
             assert part.tolist() == wanted
         assert sorted(np.concatenate(parts)) == [100 * batch + row for row in range(rows)]
-
-
-def test_one_worker_sums_what_it_gives_itself():
-    assert devices.sum_over_workers(strategy_of(2), 3.5) == [3.5]
-    ran = False
-    with devices.chief_first(strategy_of(2)):
-        ran = True
-    assert ran

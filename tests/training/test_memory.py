@@ -30,7 +30,7 @@ STEPS = f"""
 import numpy as np, tensorflow as tf
 from tf_transformer.config import Config, ModelConfig
 from tf_transformer.tasks.sequences import build_model
-from tf_transformer.training.trainer import compile_model
+from tf_transformer.training.recipe import compile_model
 
 config = Config(model={MEASURED!r})
 model = build_model(config)
@@ -100,7 +100,7 @@ def test_parameters_of_a_classifier_are_counted_as_it_has_them(changes):
 
 
 def test_a_classifier_needs_less_than_a_transformer():
-    whole, encoder = (estimate_memory(MEASURED, *SHAPE, num_classes=n) for n in (0, 50))
+    whole, encoder = (estimate_memory(MEASURED, *SHAPE, encoder_outputs=n) for n in (0, 50))
     assert encoder.layers < whole.layers / 2
     assert encoder.parameters < whole.parameters
     assert encoder.logits < whole.logits / 1_000

@@ -3,13 +3,13 @@
 import dataclasses
 
 import pytest
-import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.doctor.diagnosis import longest_shape
 from tf_transformer.errors import UserError
 from tf_transformer.training.parts import SHARE, Parts, Workload, choose_size
+from tf_transformer.training.workers import Workers
 
 GIB = 2**30
 
@@ -34,7 +34,7 @@ def test_a_batch_that_fits_is_computed_whole(name):
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("gigabytes", [12, 24, 64])
 def test_every_preset_fits_with_room_for_the_error_of_the_estimate(name, gigabytes):
-    work = workload(PRESETS[name], num_classes=5 * (PRESETS[name].task == "classification"))
+    work = workload(PRESETS[name], encoder_outputs=5 * (PRESETS[name].task == "classification"))
     size = choose_size(work, ("RAM", gigabytes * GIB))
     assert work.needed(size, "RAM") <= SHARE * gigabytes * GIB
     assert SHARE * 1.15 < 1
@@ -102,5 +102,5 @@ def test_several_workers_are_told_what_to_give():
 def test_memory_that_other_programs_hold_is_a_warning(monkeypatch, caplog):
     monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("RAM", 2**60))
     parts = Parts(workload(Config().replace({"training.batch_tokens": 10**9})))
-    assert parts.choose(None, tf.distribute.get_strategy()) == 0
+    assert parts.choose(None, Workers()) == 0
     assert [m for m in caplog.messages if m.startswith("warning  memory: other programs")]

@@ -7,7 +7,7 @@ from fake_task import FakeTask
 
 from tf_transformer.config import Config
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.trainer import compile_model
+from tf_transformer.training.recipe import compile_model
 
 
 def test_steps_move_the_position_and_a_new_period_keeps_it():

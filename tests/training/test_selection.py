@@ -119,3 +119,27 @@ def test_weights_of_an_earlier_version_are_of_the_only_dev_set(folder):
     assert not one.offer(folder.step_path(30), evaluation(30, 0.5), unmarked)
     assert not one.offer(folder.step_path(30), evaluation(30, 0.5), HISTORY)
     assert two.offer(folder.step_path(30), evaluation(30, 0.5), HISTORY)
+
+
+@pytest.mark.parametrize(
+    ("scores", "patience", "used_up"),
+    [
+        ([], 1, False),
+        ([10], 1, False),
+        ([10, 20], 1, False),
+        ([20, 10], 1, True),
+        ([10, 10], 1, True),  # equal is not better
+        ([30, 10, 20], 2, True),
+        ([30, 10, 20], 3, False),
+        ([10, 30, 20], 2, False),
+        ([30, 10, 20, 31], 2, False),
+        ([30, 20, 10, 0], 0, False),  # 0 is off
+        ([-9.0, -7.0, -8.0], 1, True),
+    ],
+)
+def test_patience_counts_evaluations_without_a_better_score(folder, scores, patience, used_up):
+    records = [evaluation(step, score) for step, score in enumerate(scores)]
+    best = BestWeights(folder, "bleu", "one")
+    assert best.patience_used_up(records, patience) is used_up
+    foreign = evaluation(99, 99.0, dev_set="another")
+    assert best.patience_used_up([*records, foreign], patience) is used_up

@@ -1,7 +1,6 @@
 """Training as a whole, on a task as small as can be: what it writes, and that it resumes."""
 
 import itertools
-import json
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,15 +10,17 @@ import keras
 import numpy as np
 import pytest
 from fake_task import FakeTask
+from replicas import strategy_of
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, load_weights, save_state
-from tf_transformer.training import devices
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.trainer import Trainer, compile_model, make_optimizer
+from tf_transformer.training.recipe import compile_model, make_optimizer
+from tf_transformer.training.trainer import Trainer
+from tf_transformer.training.workers import Workers
 
 RECIPE = {
     "steps": 6,
@@ -155,24 +156,24 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     assert "checkpoint of step 6 is damaged" in caplog.text
 
 
-class LateSignal(Trainer):
-    """A signal comes when the workers have just agreed to go on after a period."""
+class LateSignal(Workers):
+    """Two workers that vote alike; a signal comes right after the vote that ends a period."""
 
-    def _agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
-        agreed = super()._agree(stop, save)
-        if self.folder.state_path(2).exists() and not self.stopper.reason:
+    def __init__(self, run: Run) -> None:
+        super().__init__(strategy_of(2), number=2)
+        self.state = run.checkpoints.state_path(2)
+
+    def vote(self, stopper: Stopper, save: bool = False) -> tuple[bool, bool]:
+        decision = super().vote(stopper, save)
+        if self.state.exists() and not stopper.reason:
             signal.raise_signal(signal.SIGTERM)
-        return agreed
+        return decision
 
 
-def test_no_worker_leaves_before_all_have_agreed(tmp_path, monkeypatch):
-    cluster = {"worker": ["localhost:1", "localhost:2"]}
-    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    monkeypatch.setattr(devices, "sum_over_workers", lambda _, *values: list(values))
-    monkeypatch.setattr(devices, "part", lambda _: None)
+def test_no_worker_leaves_before_all_have_agreed(tmp_path):
+    run = open_run(tmp_path)
     with Stopper() as stopper, pytest.raises(Interrupted, match="at step 3 by SIGTERM"):
-        LateSignal(open_run(tmp_path), rising(), stopper=stopper).train()
+        Trainer(run, rising(), LateSignal(run), stopper).train()
 
 
 def test_training_stops_at_an_exact_step(tmp_path):

@@ -14,7 +14,8 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
-from tf_transformer.training.trainer import Trainer, compile_model
+from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import Trainer
 
 DECAY = 0.8
 

@@ -33,9 +33,7 @@ def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True)
     findings = [
         *text_findings(surveys, task.data.max_length, prose=prose),
         *task_findings(task, surveys),
-        memory_finding(
-            task.run.config, task.plan.shapes, replicas, num_classes=len(task.run.labels())
-        ),
+        memory_finding(task.run.config, task.shapes, replicas, task.encoder_outputs),
     ]
     return [f"{finding.check}: {finding.text}" for finding in findings if finding.warning]
 
@@ -131,7 +129,7 @@ def memory_finding(
     config: Config,
     shapes: Sequence[tuple[int, int]],
     replicas: int = 1,
-    num_classes: int = 0,
+    encoder_outputs: int = 0,
 ) -> Finding:
     """The memory of the largest of some batch shapes, against what each device has.
 
@@ -139,10 +137,10 @@ def memory_finding(
         config: of the run.
         shapes: (rows, length) of batches.
         replicas: devices that share a batch.
-        num_classes: of a model that classifies; 0 of one that writes.
+        encoder_outputs: see `training.task.Task`.
     """
     device, available = memory = device_memory()
-    work = Workload(config, shapes, replicas, num_classes=num_classes)
+    work = Workload(config, shapes, replicas, encoder_outputs=encoder_outputs)
     size = choose_size(work, memory)
     parts = f"in parts of {size:,} " if work.has_parts(size) else ""
     process = f" and {gigabytes(PROCESS_BYTES)} the process itself" if device == "RAM" else ""

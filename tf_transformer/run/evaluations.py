@@ -27,11 +27,6 @@ def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Re
     return [record for record in history if record.get("dev_set", dev_set) == dev_set]
 
 
-def patience_used_up(scores: list[float], patience: int) -> bool:
-    """Whether the last `patience` evaluations brought no better score; never at 0."""
-    return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
-
-
 def line(record: Record, headline: str, is_best: bool, unit: str = "tokens") -> str:
     """An evaluation for the console; `unit` is what has a label of its own."""
     mark = "  best" if is_best else ""

@@ -56,8 +56,6 @@ class Run:
         self.path = path
         self.config = config
         self.tokenizer = path / "tokenizer.model"
-        self.label_file = path / "labels.json"
-        self.lexicon = path / "lexicon.json"
         self.lengths = path / "lengths.json"
         self.shortlist = path / "shortlist.npz"
         self.data = path / "data"
@@ -174,7 +172,7 @@ class Run:
 
     def own_files(self) -> tuple[Path, ...]:
         """The files that commands read as they were made, which have checksums."""
-        return (*self.tokenizer_files(), self.label_file, self.lexicon, self.shortlist)
+        return (*self.tokenizer_files(), self.shortlist)
 
     def require_tokenizer(self) -> Path:
         """The tokenizer's file; UserError if there is none, or it is damaged."""
@@ -183,45 +181,6 @@ class Run:
         for file in self.tokenizer_files():
             self.checksums.require(file)
         return self.tokenizer
-
-    def labels(self) -> list[str]:
-        """What its classes are called, in order; none of a run whose output is a sequence."""
-        self.checksums.require(self.label_file)
-        try:
-            text = self.label_file.read_text(encoding="utf-8")
-            return [str(label) for label in parse_json(text)]
-        except FileNotFoundError:
-            return []
-        except (ValueError, TypeError) as error:
-            raise UserError(
-                f"{self.label_file} is damaged: {error}. Expected a JSON list of labels."
-            ) from None
-
-    def require_labels(self) -> list[str]:
-        """What its classes are called; UserError if it has none."""
-        labels = self.labels()
-        if not labels:
-            raise UserError(f"{self.path} has no labels in {self.label_file.name}.")
-        return labels
-
-    def write_labels(self, labels: list[str]) -> None:
-        """Keeps the names of the classes: of a run with weights they may not change.
-
-        Raises:
-            UserError: if there are others and training has begun.
-        """
-        before = self.labels()
-        if before == labels:
-            return
-        if before and self.checkpoints.state_steps():
-            gone, new = sorted({*before} - {*labels}), sorted({*labels} - {*before})
-            raise UserError(
-                f"The training files have other labels than {self.path} has learned. New: "
-                f"{', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}. Give the same "
-                "files to go on, or another --output."
-            )
-        write_text(self.label_file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
-        self.checksums.keep(self.label_file, new=not self.checkpoints.state_steps())
 
     def trained_lengths(self) -> tuple[int, int]:
         """The most tokens of a source and of a target in training, with EOS.

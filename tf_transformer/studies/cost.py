@@ -35,7 +35,7 @@ class Lengths:
         return cls(int(s.sum()), int(t.sum()), int(s @ s), int(t @ t), int(s @ t))
 
 
-def training_flops(model: ModelConfig, lengths: Lengths, num_classes: int = 0) -> int:
+def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 0) -> int:
     """FLOPs of training on sentence pairs once, without their padding.
 
     The products of matrices are counted, forward and backward, in the paper's notation
@@ -54,15 +54,15 @@ def training_flops(model: ModelConfig, lengths: Lengths, num_classes: int = 0) -
     Embeddings, norms, biases, softmax, loss and Adam are left out: they are no products.
     The decoder's attention is counted whole, as it is computed, though half of it is masked.
 
-    With `num_classes`, C of a classifier, the encoder alone is counted, and D C for a label.
+    With `encoder_outputs`, C, the encoder alone is counted, and D C for each sentence.
     """
     head = model.d_model // model.num_heads
     heads = model.num_heads * ((model.key_dim or head) + (model.value_dim or head))
     feed_forward = 2 * model.d_model * model.d_ff
-    if num_classes:
+    if encoder_outputs:
         position = 2 * model.d_model * heads + feed_forward
         layer = position * lengths.source + heads * lengths.source_squared
-        output = model.d_model * num_classes * lengths.target
+        output = model.d_model * encoder_outputs * lengths.target
         return _PER_PRODUCT * (model.num_layers * layer + output)
     position = 3 * model.d_model * heads + feed_forward
     attended = lengths.source_squared + lengths.target_squared + lengths.both
@@ -105,7 +105,7 @@ def costs(
     lengths: Lengths | None,
     devices: int = 1,
     sustained_tflops: float | None = None,
-    num_classes: int = 0,
+    encoder_outputs: int = 0,
 ) -> list[Cost]:
     """What was used up to each evaluation.
 
@@ -115,7 +115,7 @@ def costs(
         lengths: of an epoch of the training data; None if they are lost.
         devices: that computed.
         sustained_tflops: of one device.
-        num_classes: of a classifier.
+        encoder_outputs: see `training.task.Task`.
     """
     tokens = seconds = 0.0
     found = []
@@ -123,7 +123,7 @@ def costs(
         seconds += record["train_seconds"]
         tokens += record["tokens_per_second"] * record["train_seconds"]
         flops = None if lengths is None else (
-            training_flops(model, lengths, num_classes) * tokens / lengths.target
+            training_flops(model, lengths, encoder_outputs) * tokens / lengths.target
         )  # fmt: skip
         used = (record["step"], round(tokens), seconds, devices, flops, sustained_tflops)
         found.append(Cost(*used))

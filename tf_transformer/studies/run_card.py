@@ -19,6 +19,7 @@ from tf_transformer.run.evaluations import comparable
 from tf_transformer.run.facts import best_record, data_files
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.paper import SUSTAINED_TFLOPS
+from tf_transformer.tasks.registry import encoder_outputs
 from tf_transformer.training.memory import parameter_count
 
 CARD_FILE = "card.md"
@@ -100,9 +101,9 @@ def _written(value: Any) -> str:
 
 
 def _model(run: Run) -> list[str]:
-    config, labels = run.config, run.labels()
+    config, outputs = run.config, encoder_outputs(run)
     model, training = config.model, config.training
-    kind = f"an encoder and a classifier of {len(labels)} labels" if labels else "a Transformer"
+    kind = f"an encoder and a classifier of {outputs} labels" if outputs else "a Transformer"
     begun = f" It began with the encoder of {training.encoder_from}." * bool(
         training.encoder_from
     )
@@ -110,7 +111,7 @@ def _model(run: Run) -> list[str]:
     return [
         f"Preset {config.preset or 'none'}: {kind}, of {model.num_layers} layers, "
         f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
-        f"{model.vocab_size:,} word pieces, {parameter_count(model, len(labels)):,} "
+        f"{model.vocab_size:,} word pieces, {parameter_count(model, outputs):,} "
         f"parameters; {model.positions} positions, norms {norm}, dropout {model.dropout:g}.",
         "",
         f"Trained for {training.steps:,} updates of {training.batch_tokens:,} positions with "
@@ -165,11 +166,11 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
     history = run.history()
     try:
         lengths, devices = _lengths(run), _devices(run)
-        rate, classes = sustained_tflops, len(run.labels())
-        found = costs(history, run.config.model, lengths, devices, rate, classes)
+        rate, outputs = sustained_tflops, encoder_outputs(run)
+        found = costs(history, run.config.model, lengths, devices, rate, outputs)
     except KeyError as missing:
         return [f"- unknown: the records of this run tell no {missing.args[0]}"]
-    unit = "labels" if classes else "target tokens"
+    unit = "labels" if outputs else "target tokens"
     table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
     table += [
         f"| {each.step:,} | {each.target_tokens:,} | {each.seconds:,.0f} | "

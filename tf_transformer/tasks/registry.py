@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
+from tf_transformer.tasks.classification.labelled import LABELS_FILE, read_labels
+from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE
 from tf_transformer.tasks.record import TaskRecord
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a task before TensorFlow is imported.
+    """A task as far as it is known before TensorFlow is imported.
 
     Attributes:
-        scores: what of the dev score `training.best_by` may name, with its label for the
-            reader; the first is the main one.
-        command: of `tf-transformer`, to use a trained run with.
+        scores: names for `training.best_by`, with their labels for the reader; the first is
+            the main one.
+        command: command of `tf-transformer` that uses a trained run.
         record: imports the task and returns its record.
         takes_encoder: whether its training may begin with the encoder of another run.
         languages: whether its text is in two languages, else in files of its own kind.
         own_file: a file in the run directory that only this task writes.
+        encoder_outputs: counts the outputs of a run's model if it is an encoder alone; 0 with
+            a decoder.
     """
 
     scores: dict[str, str]
@@ -29,9 +33,11 @@ class Entry:
     takes_encoder: bool = False
     languages: bool = False
     own_file: str = ""
+    encoder_outputs: Callable[[Run], int] = lambda run: 0
 
     @property
     def main_score(self) -> str:
+        """Name of the score that chooses the best weights by default."""
         return next(iter(self.scores))
 
 
@@ -57,19 +63,20 @@ TASKS = {
     "translation": Entry(
         {"bleu": "BLEU", "chrf": "chrF"}, "translate", _translation, languages=True
     ),
-    "parsing": Entry({"f1": "F1"}, "parse", _parsing, own_file="lexicon.json"),
+    "parsing": Entry({"f1": "F1"}, "parse", _parsing, own_file=LEXICON_FILE),
     "classification": Entry(
         {"accuracy": "accuracy", "f1": "macro F1"},
         "classify",
         _classification,
         takes_encoder=True,
-        own_file="labels.json",
+        own_file=LABELS_FILE,
+        encoder_outputs=lambda run: len(read_labels(run)),
     ),
 }
 
 
 def task_named(name: str) -> Entry:
-    """The task of a configuration; UserError if there is no such task."""
+    """Returns the task of a configuration; UserError if there is no such task."""
     if name not in TASKS:
         raise UserError(f"There is no task {quoted(name)}. There are: {', '.join(TASKS)}.")
     return TASKS[name]
@@ -79,8 +86,8 @@ def check_config(config: Config) -> None:
     """Refuses what the task of a configuration cannot work with, before anything else.
 
     Raises:
-        UserError: if there is no such task, it does not measure `training.best_by`, it does not
-            take the encoder of another run and one is given, or its own check finds a mistake.
+        UserError: if there is no such task, it does not measure `training.best_by` or take an
+            encoder that is given, or its own check finds a mistake.
     """
     task = task_named(config.task)
     _check_score(config)
@@ -94,18 +101,23 @@ def check_run(run: Run) -> None:
     """Refuses a run whose config.json names another task than the run was trained for.
 
     Raises:
-        UserError: if there is no such task, or settings or files of the run are of another.
+        UserError: if there is no such task, or the run has settings or files of another.
     """
     task, data = task_named(run.config.task), run.config.data
     _check_score(run.config)
-    others = [one.own_file for one in TASKS.values() if one is not task and one.own_file]
-    strange = [name for name in others if (run.path / name).exists()]
-    if strange or bool(data.source) != (task.languages and bool(data.train)):
-        reason = f"it has {strange[0]}" if strange else "its `data` is of another task"
+    files = [other.own_file for other in TASKS.values() if other is not task and other.own_file]
+    foreign = [name for name in files if (run.path / name).exists()]
+    if foreign or bool(data.source) != (task.languages and bool(data.train)):
+        reason = f"it has {foreign[0]}" if foreign else "its `data` is of another task"
         raise UserError(
             f"{run.path}/config.json has task {run.config.task!r}, but {reason}. Restore "
             "config.json."
         )
+
+
+def encoder_outputs(run: Run) -> int:
+    """Counts the outputs of a run's model that is an encoder alone; 0 with a decoder."""
+    return task_named(run.config.task).encoder_outputs(run)
 
 
 def _check_score(config: Config) -> None:

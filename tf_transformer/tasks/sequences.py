@@ -46,6 +46,7 @@ class SequenceTask:
     """
 
     corpus_class = EncodedCorpus
+    encoder_outputs = 0  # the model has a decoder
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The training recipe: schedule, loss, metrics, checkpoints, trainer."""
+"""Training as a program: the trainer, its states and best weights, workers, memory."""

@@ -1,4 +1,4 @@
-"""What happens at each step of `fit`: a progress bar, and everything that may end it."""
+"""Callbacks of `fit`: a progress bar, and a watch that saves states and may end training."""
 
 import logging
 import math
@@ -16,20 +16,20 @@ from tf_transformer.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-# In a row under loss scaling, which halves the scale each time: what still overflows then
-# does so at any scale.
+# Consecutive skipped updates before giving up; each halves the loss scale, so 200 means that
+# no scale works.
 MOST_SKIPPED = 200
-# Of what is left: after so many steps, or after so many seconds of steps but the first.
+# The remaining time is announced after so many steps, or seconds without the first step.
 STEPS_BEFORE_ESTIMATE, SECONDS_BEFORE_ESTIMATE = 50, 120
 
 
 class ProgressBar(keras.callbacks.Callback):
-    """One bar from evaluation to evaluation; it makes room for the evaluation's line.
+    """A bar from one evaluation to the next; it vanishes before the evaluation's line.
 
     Keras's own bar is wider than most terminals and would fill the screen.
 
     Args:
-        done: steps of this period that an earlier session made.
+        done: steps of this period in earlier sessions.
         verbose: 1 for a moving bar, 0 for none (output that is not a terminal).
     """
 
@@ -60,7 +60,7 @@ class ProgressBar(keras.callbacks.Callback):
 
     def _rate(self, logs) -> str:
         """Tokens (or labels) per second since the end of the first step, which compiles."""
-        # Of the steps' logs, Keras shows the mean over replicas.
+        # Keras logs the mean over replicas.
         tokens = logs["tokens"] * self.model.distribute_strategy.num_replicas_in_sync
         now = time.perf_counter()
         if self.bar.n == self.done:
@@ -74,16 +74,16 @@ class ProgressBar(keras.callbacks.Callback):
 
 
 class StepWatch(keras.callbacks.Callback):
-    """Keeps `progress`, saves now and then, and ends `fit` when there is reason to.
+    """Updates the progress, saves now and then, and ends `fit` for a reason.
 
-    Reasons are the last step, `stopper`'s, a loss or gradient that is no number, and loss
+    Reasons are the last step, the stopper, a loss or gradient that is not finite, and loss
     scaling that skips every update.
 
     Args:
-        progress: of the run; it is brought up to date after every step.
-        training: its `steps` and `save_minutes` matter here.
-        stopper: told of every step, and that one may be under way.
-        agree: of whether to stop and whether to save now, makes what all workers do.
+        progress: the run's; updated after every step.
+        training: settings, of which `steps` and `save_minutes` matter.
+        stopper: counts the steps and holds a reason to stop.
+        vote: combines this worker's votes into one decision (stop, save) for all workers.
         save: writes a state.
     """
 
@@ -92,14 +92,14 @@ class StepWatch(keras.callbacks.Callback):
         progress: Progress,
         training: TrainingConfig,
         stopper: Stopper,
-        agree: Callable[[bool, bool], tuple[bool, bool]],
+        vote: Callable[[Stopper, bool], tuple[bool, bool]],
         save: Callable[[], None],
     ) -> None:
         super().__init__()
         self.progress = progress
         self.training = training
         self.stopper = stopper
-        self.agree = agree
+        self.vote = vote
         self.save = save
         self.steps_now = 0
         self.seconds_now = 0.0
@@ -119,13 +119,14 @@ class StepWatch(keras.callbacks.Callback):
         self._estimate(step, now - self.last)
         self.last = now
         late = now - self.saved > 60 * self.training.save_minutes
-        stop, save = self.agree(self.stopper.after_step(), late)
+        self.stopper.after_step()
+        stop, save = self.vote(self.stopper, late)
         if stop or step >= self.training.steps:
             self.model.stop_training = True
         elif save:
             self.save()
             self.saved = time.perf_counter()
-        self.stopper.waiting = True  # from now on there is a step to be saved
+        self.stopper.waiting = True  # from now on there is a step to save
 
     def _require_numbers(self, loss: float, step: int) -> None:
         self.skipped = 0 if step > self.step else self.skipped + 1
@@ -144,12 +145,15 @@ class StepWatch(keras.callbacks.Callback):
             )
 
     def _estimate(self, step: int, seconds: float) -> None:
-        """Once a session: how long the rest will take, by all steps but the first."""
+        """Announces once a session how long the rest will take, by all steps but the first."""
         self.steps_now += 1
         if self.steps_now > 1:
             self.seconds_now += seconds
-        many = self.steps_now >= STEPS_BEFORE_ESTIMATE
-        if self.is_estimated or not (many or self.seconds_now >= SECONDS_BEFORE_ESTIMATE):
+        enough = (
+            self.steps_now >= STEPS_BEFORE_ESTIMATE
+            or self.seconds_now >= SECONDS_BEFORE_ESTIMATE
+        )
+        if self.is_estimated or not enough:
             return
         self.is_estimated = True
         left = self.training.steps - step
@@ -158,7 +162,7 @@ class StepWatch(keras.callbacks.Callback):
 
 
 def duration(seconds: float) -> str:
-    """Such as "120 days", "3 h 20 min", "12 min" or "40 s"."""
+    """Formats a time as "120 days", "3 h 20 min", "12 min" or "40 s"."""
     minutes = round(seconds / 60)
     if minutes >= 100 * 60:
         return f"{round(minutes / (24 * 60)):,} days"

@@ -1,39 +1,23 @@
-"""Which devices train together: `tf.distribute` strategies, and what belongs to each worker."""
+"""Devices that train together: `tf.distribute` strategies, and the workers of TF_CONFIG."""
 
-import functools
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tf_transformer.errors import UserError, quoted
 
-_SECONDS_TO_FETCH = 5
-
-# What TensorFlow raises in the workers that are left.
-_LOST = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.InternalError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.UnknownError,
-)
-
-# Makes the batches of some replicas: replica 0, 1 ... of each step in turn.
+# Makes the batches of the given replicas: replica 0, 1 ... of each step in turn.
 ShareOfData = Callable[[Sequence[int], int], tf.data.Dataset]
 
 
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
-    """The strategy for this process; call it before TensorFlow computes anything.
+    """Returns the strategy of this process; call it before TensorFlow computes anything.
 
-    With TF_CONFIG naming several workers, `MultiWorkerMirroredStrategy`; else
-    `MirroredStrategy` over all visible GPUs, or `devices` of them. Without a GPU, `devices`
-    above 1 splits the CPU, which is no faster: it is there to try things out.
+    `MultiWorkerMirroredStrategy` if TF_CONFIG names several workers, else `MirroredStrategy`
+    over all visible GPUs, or `devices` of them. Without a GPU, `devices` above 1 splits the
+    CPU, which is no faster but lets one try things out.
 
     Raises:
         UserError: if there are fewer GPUs than `devices`, or TF_CONFIG cannot be read.
@@ -70,12 +54,12 @@ def _split_cpu(number: int) -> None:
 
 
 def num_workers() -> int:
-    """The workers that TF_CONFIG names; 1 without it."""
+    """Returns the number of workers in TF_CONFIG; 1 without it."""
     return len(_tf_config().get("cluster", {}).get("worker", [])) or 1
 
 
 def is_chief() -> bool:
-    """Whether this process writes the files: worker 0, or the only one."""
+    """Tells whether this process writes the files: worker 0, or the only one."""
     task = _tf_config().get("task", {})
     return num_workers() == 1 or (task.get("type"), task.get("index")) == ("worker", 0)
 
@@ -99,81 +83,21 @@ def _tf_config() -> dict:
 
 
 def distribute(strategy: tf.distribute.Strategy, make: ShareOfData):
-    """The dataset for `fit`: every replica gets its own rows of the same global batch."""
+    """Returns the dataset for `fit`: each replica gets its rows of the same global batch."""
     if strategy.num_replicas_in_sync == 1:
         return make([0], 1)
 
-    def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    def share_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         replicas = context.num_replicas_in_sync
         local = replicas // context.num_input_pipelines
         first = context.input_pipeline_id * local
         return make(range(first, first + local), replicas)
 
-    return strategy.distribute_datasets_from_function(of_worker)
-
-
-def sum_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
-    """The sums of what every worker gives; each waits here for the others."""
-    if num_workers() == 1:
-        return list(values)
-    copies = strategy.num_replicas_in_sync // num_workers()
-    sums = _summing(strategy)(tf.constant(values, "float32"))
-    return (strategy.experimental_local_results(sums)[0].numpy() / copies).tolist()
-
-
-@functools.cache
-def _summing(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Made once: it is called at every step."""
-
-    def of_replica(mine: tf.Tensor) -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(mine))
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False)
-    def summed(mine: tf.Tensor) -> tf.Tensor:
-        return strategy.run(of_replica, args=(mine,))
-
-    return summed
-
-
-@contextmanager
-def chief_first(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """A block that the chief runs before the other workers do."""
-    if not is_chief():
-        meet(strategy)
-    yield
-    if is_chief():
-        meet(strategy)
-
-
-def meet(strategy: tf.distribute.Strategy) -> None:
-    """Waits for all workers to come here."""
-    sum_over_workers(strategy, 0.0)
-
-
-def part(strategy: tf.distribute.Strategy) -> None:
-    """Meets for the last time: nobody may end while another still fetches its sum from him."""
-    if num_workers() > 1:
-        meet(strategy)
-        time.sleep(_SECONDS_TO_FETCH)
-
-
-@contextmanager
-def lost_workers_explained() -> Iterator[None]:
-    """Turns what TensorFlow raises when another worker is gone into a UserError."""
-    try:
-        yield
-    except _LOST as error:
-        if num_workers() == 1:
-            raise
-        raise UserError(
-            f"Another worker has ended or cannot be reached ({type(error).__name__}). Start "
-            "all again with the same command: training goes on from the last checkpoint."
-        ) from error
+    return strategy.distribute_datasets_from_function(share_of_worker)
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """Such as "2 GPUs (NVIDIA H200)"."""
+    """Returns a line such as "2 GPUs (NVIDIA H200)"."""
     number = strategy.num_replicas_in_sync
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:

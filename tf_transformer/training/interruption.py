@@ -1,4 +1,4 @@
-"""Ending training early and losing nothing: by a signal, or a budget of time or steps."""
+"""Early ends of a training that lose nothing: by a signal, or a budget of time or steps."""
 
 import logging
 import re
@@ -17,10 +17,10 @@ MAX_SECONDS, _MAX_STEPS = 10_000 * 86_400, 1_000_000_000
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training ended before its time; all of it up to there is on the disk.
+    """Training ended early; everything up to there is on the disk.
 
     Attributes:
-        status: for the process to exit with.
+        status: exit status for the process.
     """
 
     def __init__(self, reason: str, status: int) -> None:
@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Budget:
-    """What a session may use up; 0 is no limit."""
+    """Time and steps that a session may use up; 0 is no limit."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -38,12 +38,12 @@ class Budget:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads "2h", "90m", "45s", "1d" or "500 steps"; UserError for anything else."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?) *([smhd])", text.strip())
-        if found and 0 < (seconds := float(found[1]) * _SECONDS[found[2]]) <= MAX_SECONDS:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([smhd])", text.strip())
+        if match and 0 < (seconds := float(match[1]) * _SECONDS[match[2]]) <= MAX_SECONDS:
             return cls(seconds=seconds)
-        found = re.fullmatch(r"(\d+) *steps?", text.strip())
-        if found and 0 < float(found[1]) <= _MAX_STEPS:
-            return cls(steps=int(found[1]))
+        match = re.fullmatch(r"(\d+) *steps?", text.strip())
+        if match and 0 < float(match[1]) <= _MAX_STEPS:
+            return cls(steps=int(match[1]))
         raise UserError(
             f"--stop-after must be at most 10000d or {_MAX_STEPS} steps, such as "
             f"2h, 90m or 45s, or '500 steps'. Received: {quoted(text)}."
@@ -51,13 +51,14 @@ class Budget:
 
 
 class Stopper:
-    """Says when to stop: `with Stopper(budget) as stopper:` listens to signals in the block.
+    """Handler of signals in a block `with Stopper(budget) as stopper:`, and of its budget.
 
-    They are Ctrl-C, SIGTERM and, of a terminal that is closed, SIGHUP, but not under `nohup`.
+    Signals are Ctrl-C, SIGTERM and, when a terminal closes, SIGHUP, except under `nohup`.
 
     While `waiting` for a step to end, a signal only sets `reason`, for the trainer to see and
-    save; otherwise nothing is lost and it raises `Interrupted` at once. A second signal has
-    the system's effect: it ends the process on the spot. Files are never half written.
+    save; otherwise there is nothing to save and it raises `Interrupted` at once. A second
+    signal has the system's effect and ends the process on the spot. Files are never half
+    written.
     """
 
     def __init__(self, budget: Budget | None = None) -> None:
@@ -77,19 +78,19 @@ class Stopper:
         return self
 
     def listen(self) -> None:
-        """Takes the signals (again: TensorFlow's multi-worker strategy takes SIGTERM away)."""
+        """Installs the handlers (again: TensorFlow's multi-worker strategy takes SIGTERM)."""
         for number in self._before:
             signal.signal(number, self._on_signal)
 
     def __exit__(self, _, error: BaseException | None, __) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        # TensorFlow, in the middle of tracing, may have made another exception of it.
+        # While it traces, TensorFlow may have turned it into another exception.
         if self._raised and not isinstance(error, Interrupted | None):
             raise self._raised from None
 
     def after_step(self) -> bool:
-        """Counts a step; whether to stop now."""
+        """Counts a step, which may use up the budget; returns whether to stop now."""
         self._steps += 1
         used = time.monotonic() - self._started
         if not self.reason and 0 < self.budget.steps <= self._steps:
@@ -99,7 +100,7 @@ class Stopper:
         return bool(self.reason)
 
     def join(self, by_signal: bool) -> None:
-        """Stops because another worker does: the status tells whether a signal made it."""
+        """Stops because another worker does; the status tells whether a signal caused it."""
         if not self.reason:
             self.reason = "the stop of another worker"
             self.status = 128 + signal.SIGTERM if by_signal else 0
@@ -110,8 +111,8 @@ class Stopper:
             raise Interrupted(f"stopped{where} by {self.reason}", self.status)
 
     def _on_signal(self, number: int, _frame) -> None:
-        for each in self._before:
-            signal.signal(each, signal.SIG_DFL)  # Python's own handler would wait for the step
+        for other in self._before:
+            signal.signal(other, signal.SIG_DFL)  # Python's own handler would wait for the step
         self.reason, self.status = _NAMES[number], 128 + number
         if not self.waiting:
             self._raised = Interrupted(f"stopped by {self.reason}", self.status)

@@ -1,4 +1,4 @@
-"""How much memory a training step needs, estimated before it runs."""
+"""Memory of a training step, estimated before it runs, and of the device."""
 
 import os
 import re
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tf_transformer.config import ModelConfig
 
-BYTES = 4  # of a float32
+BYTES = 4  # per float32
 PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the first number
-# Of a container, by version 2 and version 1 of the kernel's control groups.
+# Limits of a container, by version 2 and version 1 of the kernel's control groups.
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -19,7 +19,7 @@ _CGROUP_LIMITS = (
 
 @dataclass(frozen=True)
 class _Coefficients:
-    """Float32 numbers held at the peak of a step, found by least squares.
+    """Float32 numbers held at the peak of a step, fitted by least squares.
 
     Attributes:
         parameter: per parameter: weight, gradient, Adam's two moments, and a half for casts
@@ -37,19 +37,18 @@ class _Coefficients:
     logit: float
 
 
-# Added to `inner`: swish keeps its input too. 2.4 and 3.0 were measured, in float32.
-_SWISH = 2.5
-
-# What an encoder alone holds, of encoder and decoder together: it has one attention of three.
-# Of three configurations (D 256 and 512, 4 layers, 64 x 32 and 32 x 128 positions, one of them
-# in mixed_bfloat16) the estimate was 1.03, 1.07 and 1.10 of the process's peak.
-_ENCODER_SHARE = 0.3
-
 # Mixed precision saves less than half: where the loss, the norms and the softmaxes compute in
 # float32, both kinds of numbers are held.
 _FLOAT32 = _Coefficients(parameter=4.5, width=36, inner=3.0, score=3.3, logit=2.3)
 _MIXED = _Coefficients(parameter=4.5, width=31, inner=2.0, score=4.7, logit=2.7)
 
+# Added to `inner`: swish keeps its input too. 2.4 and 3.0 were measured, in float32.
+_SWISH = 2.5
+
+# The share of an encoder alone in encoder and decoder together: it has one attention of three.
+# For three configurations (D 256 and 512, 4 layers, 64 x 32 and 32 x 128 positions, one of
+# them in mixed_bfloat16) the estimate was 1.03, 1.07 and 1.10 of the process's peak.
+_ENCODER_SHARE = 0.3
 
 # Added to `parameter` where gradients are summed over parts: the sums before and after a part,
 # and what the loop copies. In five measurements of small, base and big it was 3.4 to 6.
@@ -64,7 +63,7 @@ class MemoryEstimate:
         parameters: weights, gradients and Adam's moments.
         layers: what encoder and decoder keep for the backward pass.
         logits: output, loss and gradient of it, by far the largest tensors.
-        rows, length: the shape that was estimated, per device and micro-batch.
+        rows, length: shape of the batch, per device and part.
     """
 
     parameters: int
@@ -75,6 +74,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
+        """Sum of all components."""
         return self.parameters + self.layers + self.logits
 
     def __str__(self) -> str:
@@ -94,9 +94,9 @@ def estimate_memory(
     moving_average: bool = False,
     replicas: int = 1,
     positions: int | None = None,
-    num_classes: int = 0,
+    encoder_outputs: int = 0,
 ) -> MemoryEstimate:
-    """The peak of a training step with Adam, beside the process itself (`PROCESS_BYTES`).
+    """Estimates the peak of a training step with Adam, without the process (`PROCESS_BYTES`).
 
     The coefficients were fitted to the peak resident memory of 39 configurations (V 1,000 to
     37,000, D 128 to 768, 1 to 6 layers, batches of 512 to 4,096 positions, float32 and
@@ -106,12 +106,12 @@ def estimate_memory(
     Args:
         model: the architecture.
         rows, length: shape of the batch of a step, [rows, length] on both sides.
-        precision: a Keras dtype policy; every mixed one counts alike.
+        precision: a Keras dtype policy; all mixed ones count alike.
         moving_average: whether the optimizer keeps one of the weights.
         replicas: devices that share the rows.
         positions: `max_tokens_per_device`: a device computes more than that in equal parts
-            and adds up the gradients; None where it never does.
-        num_classes: C of a `Classifier`, which has an encoder alone; 0 of a `Transformer`.
+            and adds up the gradients; None if it never does.
+        encoder_outputs: outputs of an encoder alone, see `training.task.Task`.
 
     Raises:
         ValueError: if a number is below 1.
@@ -121,22 +121,16 @@ def estimate_memory(
             "`rows`, `length`, `replicas` and `positions` must be at least 1. Received: "
             f"{rows}, {length}, {replicas}, {positions}."
         )
-    rows = -(-rows // replicas)
-    count = parameter_count(model, num_classes)
     per = _FLOAT32 if precision == "float32" else _MIXED
-    parameters = (per.parameter + moving_average) * count
+    rows = -(-rows // replicas)
+    copies = per.parameter + moving_average
     if positions is not None:
-        parts = -(-rows // max(1, positions // length))
-        rows = -(-rows // parts)
-        parameters += _PARTS * count
-    inner = per.inner + _SWISH * (model.activation == "swish")
-    layer = per.width * _width(model) + inner * model.d_ff
-    layer += per.score * model.num_heads * length
-    if num_classes:
-        layer *= _ENCODER_SHARE
-    outputs = num_classes if num_classes else length * model.vocab_size
+        rows = -(-rows // -(-rows // max(1, positions // length)))  # equal parts
+        copies += _PARTS
+    layer = _layer_numbers(model, length, per) * (_ENCODER_SHARE if encoder_outputs else 1)
+    outputs = encoder_outputs or length * model.vocab_size
     return MemoryEstimate(
-        parameters=int(BYTES * parameters),
+        parameters=int(BYTES * copies * parameter_count(model, encoder_outputs)),
         layers=int(BYTES * model.num_layers * rows * length * layer),
         logits=int(BYTES * rows * per.logit * outputs),
         rows=rows,
@@ -144,10 +138,18 @@ def estimate_memory(
     )
 
 
-def parameter_count(model: ModelConfig, num_classes: int = 0) -> int:
-    """The model's number of parameters (paper 3.2.2, 3.3 and 3.4), without building it.
+def _layer_numbers(model: ModelConfig, length: int, per: _Coefficients) -> float:
+    """Numbers per position and layer of encoder and decoder together."""
+    # D, or the width of all heads together where that is more.
+    width = max(model.d_model, model.num_heads * max(_head_sizes(model)))
+    inner = per.inner + _SWISH * (model.activation == "swish")
+    return per.width * width + inner * model.d_ff + per.score * model.num_heads * length
 
-    That of a `Transformer`, or with classes that of a `Classifier`.
+
+def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
+    """Counts the parameters of a model (paper 3.2.2, 3.3 and 3.4) without building it.
+
+    It is a `Transformer`, or with `encoder_outputs` an encoder with so many outputs.
     """
     d_model, heads = model.d_model, model.num_heads
     key_dim, value_dim = _head_sizes(model)
@@ -156,45 +158,36 @@ def parameter_count(model: ModelConfig, num_classes: int = 0) -> int:
         attention += heads * (2 * key_dim + value_dim) + d_model
     feed_forward = 2 * d_model * model.d_ff + model.d_ff + d_model
     norm = 2 * d_model
-    if num_classes:
-        words = model.vocab_size * d_model + _learned_positions(model)
+    positions = model.max_length * d_model if model.positions == "learned" else 0
+    if encoder_outputs:
+        embedding = model.vocab_size * d_model + positions
         layers = model.num_layers * (attention + feed_forward + 2 * norm)
-        return words + layers + model.norm_first * norm + (d_model + 1) * num_classes
-    layer = 3 * attention + 2 * feed_forward + 5 * norm
-    last_norms = 2 * norm if model.norm_first else 0
-    tables = 1 if model.tie_embeddings else 3
-    position_tables = 1 if model.tie_embeddings else 2
-    words = (tables * d_model + model.output_bias) * model.vocab_size
-    positions = position_tables * _learned_positions(model)
-    return words + positions + model.num_layers * layer + last_norms
-
-
-def _learned_positions(model: ModelConfig) -> int:
-    return model.max_length * model.d_model if model.positions == "learned" else 0
+        return embedding + layers + model.norm_first * norm + (d_model + 1) * encoder_outputs
+    tables, position_tables = (1, 1) if model.tie_embeddings else (3, 2)
+    embeddings = (tables * d_model + model.output_bias) * model.vocab_size
+    layers = model.num_layers * (3 * attention + 2 * feed_forward + 5 * norm)
+    return embeddings + position_tables * positions + layers + 2 * model.norm_first * norm
 
 
 def _head_sizes(model: ModelConfig) -> tuple[int, int]:
+    """Sizes of a head's keys and values."""
     default = model.d_model // model.num_heads
     return model.key_dim or default, model.value_dim or default
 
 
-def _width(model: ModelConfig) -> int:
-    """D, or the width of all heads together where that is more."""
-    return max(model.d_model, model.num_heads * max(_head_sizes(model)))
-
-
 def gigabytes(count: int) -> str:
+    """Formats bytes as "0.65 GB" or "12 GB"."""
     return f"{count / 1e9:.2g} GB" if count < 1e10 else f"{count / 1e9:.0f} GB"
 
 
-# --- What there is -----------------------------------------------------------------------
+# --- Memory of this machine ---------------------------------------------------------------
 
 
 def device_memory() -> tuple[str, int]:
-    """The device that trains, and its memory in bytes: the smallest GPU, else the RAM.
+    """Returns the device that trains and its memory in bytes: the smallest GPU, else the RAM.
 
-    Of the RAM it is what the container may take. A GPU is asked through nvidia-smi, for
-    TensorFlow tells the total only of GPUs that it has taken.
+    RAM counts up to the container's limit. nvidia-smi tells the memory of GPUs: TensorFlow
+    knows the total only after it has allocated it.
     """
     import tensorflow as tf
 
@@ -204,7 +197,7 @@ def device_memory() -> tuple[str, int]:
 
 
 def _gpu_memory() -> list[int]:
-    """The memory of each GPU in bytes; empty where nvidia-smi does not tell."""
+    """Bytes of each GPU; empty where nvidia-smi does not tell."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
@@ -226,10 +219,10 @@ def _number(file: Path) -> int | None:
 
 
 def free_memory() -> int | None:
-    """The RAM in bytes that programs could take now, as Linux estimates it; None elsewhere."""
+    """Returns the RAM in bytes that programs could take now; None except on Linux."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:
         return None
-    found = re.search(r"^MemAvailable: +(\d+) kB$", text, re.MULTILINE)
-    return 1024 * int(found[1]) if found else None
+    match = re.search(r"^MemAvailable: +(\d+) kB$", text, re.MULTILINE)
+    return 1024 * int(match[1]) if match else None

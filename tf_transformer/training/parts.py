@@ -1,14 +1,11 @@
-"""How many positions of a batch a device computes at once, by the memory that it has."""
+"""Parts of a batch: how many positions a device computes at once, given its memory."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tensorflow as tf
-
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
-from tf_transformer.training import devices
 from tf_transformer.training.memory import (
     PROCESS_BYTES,
     MemoryEstimate,
@@ -17,37 +14,38 @@ from tf_transformer.training.memory import (
     free_memory,
     gigabytes,
 )
+from tf_transformer.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-# Of a device's memory, what the estimate may take: the rest is for the system, other programs
-# and the error of the estimate.
+# Share of a device's memory that an estimate may take: the rest is for the system, other
+# programs and the error of the estimate.
 SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The batches of a run, and the devices that share each of them.
+    """Batches of a run, and the devices that share each of them.
 
-    A size of parts is a number of positions, as of `training.max_tokens_per_device`; at 0 a
+    The size of parts is a number of positions, as in `training.max_tokens_per_device`; at 0 a
     device computes its whole share of a batch at once.
 
     Attributes:
         config: of the run.
         shapes: (rows, length) of all batches.
         replicas: devices that share a batch.
-        workers: processes that these devices belong to, each on a machine of its own.
-        num_classes: of a model that classifies; 0 of one that writes.
+        workers: processes with these devices, each on a machine of its own.
+        encoder_outputs: see `training.task.Task`.
     """
 
     config: Config
     shapes: Sequence[tuple[int, int]]
     replicas: int = 1
     workers: int = 1
-    num_classes: int = 0
+    encoder_outputs: int = 0
 
     def estimate(self, size: int) -> MemoryEstimate:
-        """The memory of one device for the largest batch, in parts of `size`."""
+        """Estimates the memory of one device for the largest batch, in parts of `size`."""
         estimates = [
             estimate_memory(
                 self.config.model,
@@ -57,33 +55,33 @@ class Workload:
                 moving_average=self.config.training.ema_decay > 0,
                 replicas=self.replicas,
                 positions=size or None,
-                num_classes=self.num_classes,
+                encoder_outputs=self.encoder_outputs,
             )
             for rows, length in self.shapes
         ]
         return max(estimates, key=lambda estimate: estimate.total)
 
     def needed(self, size: int, device: str) -> int:
-        """Bytes of one device; a CPU that is split into replicas has the RAM only once."""
+        """Returns the bytes for one device; a CPU split into replicas has its RAM only once."""
         total = self.estimate(size).total
         if device != "RAM":
             return total
         return total * self.replicas // self.workers + PROCESS_BYTES
 
     def sizes(self) -> list[int]:
-        """What may be chosen: the whole share, then powers of 2 down to the longest row."""
+        """Returns the choices: the whole share, then powers of 2 down to the longest row."""
         longest = max(length for _, length in self.shapes)
         sizes = [2**k for k in range(self._share().bit_length())]
         return [0, *(size for size in reversed(sizes) if longest <= size < self._share())]
 
     def has_parts(self, size: int) -> bool:
-        """Whether some batch is larger than `size` on each device."""
+        """Tells whether some batch is larger than `size` on each device."""
         return 0 < size < self._share()
 
     def half(self, size: int) -> int | None:
-        """The largest size that is at most half as much; None if that is below a row."""
+        """Returns the largest size up to half as much; None if that is below a row."""
         most = (size if self.has_parts(size) else self._share()) // 2
-        return next((each for each in self.sizes()[1:] if each <= most), None)
+        return next((smaller for smaller in self.sizes()[1:] if smaller <= most), None)
 
     def _share(self) -> int:
         """Positions of the largest batch on one device."""
@@ -91,16 +89,16 @@ class Workload:
 
 
 def choose_size(work: Workload, memory: tuple[str, int], recorded: int | None = None) -> int:
-    """The size of parts to train with; 0 for whole batches, which are left alone if they fit.
+    """Chooses the size of parts to train with; 0 for whole batches if they fit.
 
-    It depends on the memory that the machine has, and not on how much of it is free now: the
-    same machine always gives the same size, and so the same bits.
+    It depends on the memory that the machine has, not on how much of it is free now: the same
+    machine always gives the same size, and so the same bits.
 
     Args:
-        work: what is trained.
-        memory: name of the device and its bytes, as of `memory.device_memory`.
-        recorded: the size that the run was trained with so far. It stays for as long as it
-            fits, unless the configuration asks for another.
+        work: the workload.
+        memory: name of the device and its bytes, from `memory.device_memory`.
+        recorded: the run's size so far. It stays for as long as it fits, unless the
+            configuration asks for another.
 
     Returns:
         The configured size, the recorded one, or the largest that fits; if none fits, the
@@ -118,10 +116,10 @@ def choose_size(work: Workload, memory: tuple[str, int], recorded: int | None = 
 
 
 class Parts:
-    """The size of parts that a session trains with, and a smaller one after a failure.
+    """The size of parts in a session, and a smaller one after a failure.
 
     Args:
-        work: what is trained.
+        work: the workload.
 
     Attributes:
         size: the present one; 0 for whole batches.
@@ -132,27 +130,26 @@ class Parts:
         self.size = 0
         self._is_halved = False
 
-    def choose(self, recorded: int | None, strategy: tf.distribute.Strategy) -> int:
-        """Chooses the size, and says so if batches are computed in parts; see `choose_size`.
+    def choose(self, recorded: int | None, workers: Workers) -> int:
+        """Chooses the size, and announces it if batches are computed in parts.
 
-        The chief's memory decides for all workers, which come here together.
+        The chief's memory decides for all workers, which must all call this; see `choose_size`.
         """
         memory = device_memory()
         if not self._is_halved:
             size = choose_size(self.work, memory, recorded)
-            (size,) = devices.sum_over_workers(strategy, size if devices.is_chief() else 0)
-            self.size = int(size)
+            self.size = int(workers.from_chief(size))
         if self.work.has_parts(self.size):
             logger.info("%s", self._description(*memory))
         self._warn_if_memory_is_taken(*memory)
         return self.size
 
     def halve(self) -> None:
-        """Makes do with half as much memory, once, after an allocation that failed.
+        """Halves the size, once, after a failed allocation.
 
         Raises:
-            UserError: if it failed for the second time, if whole batches were asked for, or if
-                there is no smaller part.
+            UserError: after a second failure, if the configuration asks for whole batches, or
+                if there is no smaller part.
         """
         if self.work.config.training.max_tokens_per_device == 0:
             raise UserError(

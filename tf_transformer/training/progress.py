@@ -1,27 +1,30 @@
-"""How far a run has come: what a state holds beside weights, optimizer and dropout seeds."""
+"""Progress of a run: what a state holds beside weights, optimizer and dropout seeds."""
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import keras
 import numpy as np
 
+from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
+from tf_transformer.run.checkpoints import restore_state
 
 
 @dataclass
 class Progress:
-    """Position and running means of a run; all of it is in every state.
+    """Position in the data and running means; every state holds all of it.
 
     Attributes:
-        data_step: the batch that comes next; float16 may skip updates, so it is not the step.
+        data_step: number of the next batch; not the step, since float16 may skip updates.
         period_steps: batches since the last evaluation.
-        period_seconds: of training since then.
-        steps_per_epoch: of the data; another number tells of other batches.
-        replicas: that trained so far.
-        max_tokens_per_device: of the parts that batches were computed in; 0 if whole.
-        means: the state of the model's running means, to go on from in the middle of a period.
+        period_seconds: training time since then.
+        steps_per_epoch: batches of an epoch; another number means other batches.
+        replicas: number of devices so far.
+        max_tokens_per_device: size of the parts that batches were computed in; 0 if whole.
+        means: state of the model's running means, to resume within a period.
     """
 
     data_step: int = 0
@@ -32,24 +35,40 @@ class Progress:
     max_tokens_per_device: int = 0
     means: list[np.ndarray] = field(default_factory=list)
 
+    @classmethod
+    def restore(cls, path: Path, model: TokenModel) -> Self:
+        """Restores model, optimizer and running means from a state; returns its progress.
+
+        Raises:
+            UserError: if the state is damaged or of another model.
+        """
+        arrays = restore_state(path, model)
+        try:
+            progress = cls.from_arrays(arrays)
+            progress.resume_means(model)
+        except ValueError as error:
+            raise UserError(
+                f"The state {path} does not hold the progress of a training: {error}. Delete "
+                "it to go on from the one before."
+            ) from None
+        return progress
+
     def add_step(self, seconds: float) -> None:
+        """Counts a batch and the time it took."""
         self.data_step += 1
         self.period_steps += 1
         self.period_seconds += seconds
 
     def start_period(self) -> None:
+        """Begins to count anew, after an evaluation."""
         self.period_steps, self.period_seconds, self.means = 0, 0.0, []
 
     def keep_means(self, model: TokenModel) -> None:
-        """Copies the model's running means, which `fit` resets at its beginning."""
+        """Copies the model's running means, which `fit` resets when it begins."""
         self.means = [variable.numpy() for variable in _totals(model)]
 
     def resume_means(self, model: TokenModel) -> None:
-        """Assigns the means, if there are any, to the model.
-
-        Raises:
-            ValueError: if they are not such a model's.
-        """
+        """Assigns the stored means, if any, to the model; ValueError if they do not fit it."""
         if not self.means:
             return
         shapes = [tuple(variable.shape) for variable in _totals(model)]
@@ -61,16 +80,13 @@ class Progress:
             variable.assign(value)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
+        """Returns all of it as arrays, for a state."""
         numbers = {name: np.asarray(getattr(self, name)) for name in _NUMBERS}
         return numbers | {f"mean/{i:04d}": mean for i, mean in enumerate(self.means)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """The progress that `to_arrays` gave.
-
-        Raises:
-            ValueError: if a number is missing or cannot be of a training.
-        """
+        """Inverts `to_arrays`; ValueError if a number is missing or impossible."""
         least = {"steps_per_epoch": 1, "replicas": 1}
         for name in _NUMBERS:
             value = arrays.get(name, np.array(""))
@@ -81,10 +97,10 @@ class Progress:
         return cls(**numbers, means=means)
 
     def moved_to(self, now: Self) -> list[str]:
-        """Takes over the batches and devices of `now`, and finds the place in other batches.
+        """Adopts the batches and devices of `now`, and the same position in other batches.
 
         Returns:
-            What has changed, for a message.
+            The changes, for a message.
         """
         changes = []
         if self.replicas != now.replicas:
@@ -99,7 +115,7 @@ class Progress:
         return changes
 
 
-_NUMBERS = tuple(each.name for each in dataclasses.fields(Progress) if each.name != "means")
+_NUMBERS = tuple(f.name for f in dataclasses.fields(Progress) if f.name != "means")
 
 
 def _totals(model: TokenModel) -> list[keras.Variable]:

@@ -1,4 +1,4 @@
-"""The best weights of a run, best.npz: chosen by scores on one dev set, mended if damaged."""
+"""The best weights of a run, best.npz: chosen by scores on one dev set, restored if damaged."""
 
 import logging
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ logger = logging.getLogger(__name__)
 
 
 class BestWeights:
-    """Keeps best.npz.
+    """The file best.npz and the scores that decide what it holds.
 
     Args:
         folder: the checkpoints of the run.
-        best_by: the score that chooses; higher is better.
-        dev_set: names the present dev set; scores on another do not count.
+        best_by: name of the deciding score; higher is better.
+        dev_set: name of the present dev set; scores on another do not count.
     """
 
     def __init__(self, folder: CheckpointFolder, best_by: str, dev_set: str) -> None:
@@ -31,12 +31,12 @@ class BestWeights:
         self.dev_set = dev_set
 
     def offer(self, path: Path, record: Record, history: Sequence[Record]) -> bool:
-        """Keeps weights if they are better than the best so far; returns whether they are.
+        """Keeps weights if they are better than the best so far, and returns whether they are.
 
         Args:
-            path: of the weights.
-            record: of their evaluation.
-            history: the records of the evaluations before.
+            path: file of the weights.
+            record: their evaluation.
+            history: records of the evaluations before.
         """
         self.mend(history)
         best, score = self._score(history), score_of(record, self.best_by)
@@ -50,15 +50,15 @@ class BestWeights:
         records = comparable(history, self.dev_set)
         if not records:
             return
-        records = sorted(records, key=self._of, reverse=True)
+        records = sorted(records, key=self._score_of, reverse=True)
         best, problem = self._score(history), self._problem()
-        better = [each for each in records if best is None or self._of(each) > best]
-        path = next(
-            (path for path in map(self._path, better) if is_valid(path)), None
-        )  # fmt: skip
+        better = [record for record in records if best is None or self._score_of(record) > best]
+        kept = next((record for record in better if is_valid(self._path(record))), None)
+        path = self._path(kept) if kept else None
         if path:
-            score = next(self._of(each) for each in better if self._path(each) == path)
-            save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
+            save_best(
+                path, self.folder.best, {self.best_by: self._score_of(kept)}, self.dev_set
+            )
         if path and path == self._path(records[0]):
             logger.warning("%s %s: restored from %s", self.folder.best, problem, path.name)
         elif path or best is None:
@@ -69,14 +69,19 @@ class BestWeights:
                 "The next evaluation replaces it",
             )  # fmt: skip
 
+    def patience_used_up(self, history: Sequence[Record], patience: int) -> bool:
+        """Tells whether the last `patience` evaluations brought no better score; never at 0."""
+        scores = [self._score_of(record) for record in comparable(history, self.dev_set)]
+        return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
+
     def _path(self, record: Record) -> Path:
         return self.folder.step_path(record["step"])
 
-    def _of(self, record: Record) -> float:
+    def _score_of(self, record: Record) -> float:
         return score_of(record, self.best_by)
 
     def _score(self, history: Sequence[Record]) -> float | None:
-        """The score of best.npz on the present dev set; None without good weights of one."""
+        """The score of best.npz on the present dev set; None if it lacks one."""
         measured_on = best_dev_set(self.folder.best)
         if measured_on is None:  # of an earlier version
             one_dev_set = len(comparable(history, self.dev_set)) == len(history)

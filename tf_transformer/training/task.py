@@ -1,4 +1,4 @@
-"""What the trainer asks of a task: it never asks which one it runs."""
+"""Protocols between the trainer and a task; the trainer never asks which task it runs."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -9,46 +9,49 @@ from tf_transformer.models.token_model import TokenModel
 
 
 class Result(Protocol):
-    """What a task says of a model on the dev set."""
+    """Scores of a model on the dev set."""
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Everything measured, for metrics.jsonl; `training.best_by` is one of the names."""
+        """All scores, for metrics.jsonl; `training.best_by` is one of the names."""
 
     @property
     def headline(self) -> str:
-        """The main figure for the console, such as "BLEU 39.97"."""
+        """Main score for the console, such as "BLEU 39.97"."""
 
 
 class Task(Protocol):
-    """What the trainer asks of a task.
+    """Data, model and dev score of a run.
 
     Attributes:
-        steps_per_epoch: batches that see all of the training data once.
+        steps_per_epoch: batches of one pass over the training data.
         validation_steps: batches of the dev set.
-        dev_set: names the content of the dev set; scores on another do not compare.
+        dev_set: name of the dev set's content; scores on another do not compare.
         shapes: (rows, length) of all batches of the training data.
+        encoder_outputs: outputs of a model that is an encoder alone, one row of them for a
+            sentence; 0 with a decoder.
     """
 
     steps_per_epoch: int
     validation_steps: int
     dev_set: str
     shapes: Sequence[tuple[int, int]]
+    encoder_outputs: int
 
     def build_model(self) -> TokenModel:
-        """A model with float logits [B, T, V] or [B, V]; every layer has a fixed name."""
+        """Builds a model with float logits [B, T, V] or [B, V] and fixed names of layers."""
 
     def training_data(
         self, start_step: int, replicas: Sequence[int], num_replicas: int
     ) -> tf.data.Dataset:
-        """Batches (inputs, labels [B, T] or [B]) from a step on, without end, always the same.
+        """Returns endless batches (inputs, labels [B, T] or [B]) from a step on.
 
-        Each global batch is cut into `num_replicas` shares; those of `replicas` are elements
-        of their own, one after the other.
+        They are a pure function of the step. Each global batch is cut into `num_replicas`
+        shares, of which those of `replicas` come one after the other.
         """
 
     def validation_data(self, replicas: Sequence[int], num_replicas: int) -> tf.data.Dataset:
-        """The dev set once, in such batches."""
+        """Returns the dev set once, in such batches."""
 
     def evaluator(self, model: TokenModel) -> Callable[[], Result]:
-        """A function that scores the model's present weights."""
+        """Returns a function that scores the model's present weights."""

@@ -12,15 +12,15 @@ from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.classification.labelled import read_examples
+from tf_transformer.tasks.classification.labelled import LABELS_FILE, read_examples, read_labels
 from tf_transformer.tasks.classification.task import (
     ClassificationTask,
     check_config,
     effective_data,
     load_predictor,
 )
-from tf_transformer.tasks.transfer import take_over
-from tf_transformer.training.trainer import compile_model
+from tf_transformer.tasks.classification.transfer import take_over
+from tf_transformer.training.recipe import compile_model
 
 
 def ignore(text: str, done: int) -> None:
@@ -82,21 +82,30 @@ def test_labels_may_not_change_once_training_has_begun(task, tmp_path):
     changed = copy_with_labels(task.run, tmp_path, "plant\ttree\n")
     with pytest.raises(UserError, match="other labels than .* New: plant; gone: none"):
         effective_data(changed)
-    assert changed.labels() == task.labels
+    assert read_labels(changed) == task.labels
     for path in changed.checkpoints.path.glob("state-*"):
         path.unlink()
     effective_data(changed)
-    assert changed.labels() == ["animal", "colour", "number", "plant"]
+    assert read_labels(changed) == ["animal", "colour", "number", "plant"]
 
 
 def test_damaged_labels_are_a_clear_error(task, tmp_path):
     run = Run.open(shutil.copytree(task.run.path, tmp_path / "run"))
-    run.label_file.write_text('["animal"')
+    (run.path / LABELS_FILE).write_text('["animal"')
     with pytest.raises(UserError, match=r"labels.json is damaged: its SHA-256"):
         load_predictor(run, "best")
     run.checksums.path.unlink()  # as of a run of an earlier version
     with pytest.raises(UserError, match=r"labels.json is damaged: .*JSON list"):
         load_predictor(run, "best")
+
+
+def test_labels_of_an_earlier_version_get_a_checksum(task, tmp_path):
+    run = Run.open(shutil.copytree(task.run.path, tmp_path / "run"))
+    run.checksums.path.unlink()
+    effective_data(run)
+    (run.path / LABELS_FILE).write_text('["a", "b"]')
+    with pytest.raises(UserError, match=r"labels.json is damaged: its SHA-256"):
+        read_labels(run)
 
 
 # --- Dev score ---------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS, preset
 from tf_transformer.config.recipes import RECIPES, recipe
 from tf_transformer.files import locked
+from tf_transformer.tasks.classification.transfer import take_over
 from tf_transformer.tasks.record import Summary
 from tf_transformer.tasks.registry import TASKS, check_config, task_named
-from tf_transformer.tasks.transfer import take_over
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 
 logger = logging.getLogger(__name__)
@@ -160,13 +160,14 @@ def command(options: argparse.Namespace) -> int:
     import_tensorflow_quietly()
 
     from tf_transformer.training import devices
+    from tf_transformer.training.workers import lost_workers_explained
 
     check_config(config)
     if not devices.is_chief():
         logging.getLogger("tf_transformer").setLevel("ERROR")  # the chief speaks for all
     alone = locked(output) if devices.is_chief() else nullcontext()
     try:
-        with Stopper(budget) as stopper, alone, devices.lost_workers_explained():
+        with Stopper(budget) as stopper, alone, lost_workers_explained():
             allowed = Allowed(options.accept_new_data, _may_lower_vocabulary(config, options))
             run, result = train_run(config, output, options.devices, stopper, allowed)
             if result:
@@ -211,6 +212,7 @@ def train_run(
 
     from tf_transformer.training import devices
     from tf_transformer.training.trainer import Trainer
+    from tf_transformer.training.workers import Workers
 
     # First of all: it clears TensorFlow's caches, and with them a tokenizer made before.
     keras.utils.set_random_seed(config.training.seed)
@@ -218,12 +220,13 @@ def train_run(
         tf.config.experimental.enable_op_determinism()
     strategy = devices.make_strategy(num_devices)
     stopper.listen()
-    with devices.chief_first(strategy):
-        run, task = _prepare(config, output, devices.is_chief(), allowed)
-        if devices.is_chief():
+    workers = Workers(strategy)
+    with workers.chief_first():
+        run, task = _prepare(config, output, workers.is_chief, allowed)
+        if workers.is_chief:
             _warn(task, strategy.num_replicas_in_sync, config)
     logger.info("device: %s", devices.describe(strategy))
-    trainer = Trainer(run, task, strategy, stopper, verbose=int(sys.stderr.isatty()))
+    trainer = Trainer(run, task, workers, stopper, verbose=int(sys.stderr.isatty()))
     return run, trainer.train()
 
 

@@ -11,7 +11,12 @@ from tf_transformer.cli.parser import integer
 from tf_transformer.cli.progress import Progress
 from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.classification.labelled import Example, read_examples
+from tf_transformer.tasks.classification.labelled import (
+    Example,
+    read_examples,
+    read_labels,
+    require_labels,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     _check(options)
     run = open_run(options.run, "classification")
-    most = len(run.require_labels())
+    most = len(require_labels(run))
     if options.n_best is not None and not 1 <= options.n_best <= most:
         raise UserError(
             f"--n-best must be between 1 and {most}, the labels of {run.path}. "
@@ -53,7 +58,7 @@ def command(options: argparse.Namespace) -> None:
         )
     path = picture(options.output) if options.output else None
     if options.labelled:
-        examples = list(read_examples(Path(options.labelled), run.labels()))
+        examples = list(read_examples(Path(options.labelled), read_labels(run)))
         _score(_load(run, options.checkpoint), examples, path)
     else:
         chunks = stdin_chunks(options.line_buffered)

@@ -12,7 +12,7 @@ from tf_transformer.config import Config
 from tf_transformer.doctor.findings import Finding
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import check_config, task_named
+from tf_transformer.tasks.registry import check_config, encoder_outputs, task_named
 
 DESCRIPTION = (
     "Checks text, vocabulary and memory before a training; prints a line for each check, ok or "
@@ -71,8 +71,8 @@ def _examine(run: Run, options: argparse.Namespace) -> list[Finding]:
         findings += check_unknown(tokenizer, surveys, record.text_sides)
         findings += check_round_trip(tokenizer, surveys, record.text_sides)
     shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
-    replicas, classes = _replicas(options.devices), len(run.labels())
-    return [*findings, diagnosis.memory_finding(config, shapes, replicas, classes)]
+    replicas, outputs = _replicas(options.devices), encoder_outputs(run)
+    return [*findings, diagnosis.memory_finding(config, shapes, replicas, outputs)]
 
 
 def _replicas(devices: int | None) -> int:

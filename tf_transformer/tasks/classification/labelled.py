@@ -1,12 +1,19 @@
-"""Labelled text: a label, a TAB and a sentence on each line, UTF-8, plain or .gz."""
+"""Labelled text, a label, a TAB and a sentence on each line, and the labels of a run.
 
+The text is UTF-8, plain or .gz. No TensorFlow.
+"""
+
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError, quoted, shortened
+from tf_transformer.files import parse_json, write_text
+from tf_transformer.run import Run
 
+LABELS_FILE = "labels.json"  # in the run directory
 SHOWN = 5  # labels in a message
 
 
@@ -18,11 +25,11 @@ class Example(NamedTuple):
 
 
 def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[Example]:
-    """The examples of a file, one a line.
+    """Reads the examples of a file, one a line.
 
     Args:
-        path: of the file.
-        labels: those that may occur; None for any.
+        path: the file.
+        labels: the known labels; None for any.
 
     Raises:
         UserError: if the file cannot be read or has no line, or a line has no TAB, no label, no
@@ -59,7 +66,7 @@ def _example(line: str, place: str) -> Example:
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
-    """The labels of training files, in the order of their code points.
+    """Collects the labels of training files, in the order of their code points.
 
     Raises:
         UserError: if there is only one, or as `read_examples` has it.
@@ -71,6 +78,49 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
             f"has {quoted(labels[0])}."
         )
     return labels
+
+
+def read_labels(run: Run) -> list[str]:
+    """Reads the names of a run's classes, in order; none if the run does not classify."""
+    file = run.path / LABELS_FILE
+    run.checksums.require(file)
+    try:
+        return [str(label) for label in parse_json(file.read_text(encoding="utf-8"))]
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{file} is damaged: {error}. Expected a JSON list of labels."
+        ) from None
+
+
+def require_labels(run: Run) -> list[str]:
+    """Reads the names of a run's classes; UserError if it has none."""
+    labels = read_labels(run)
+    if not labels:
+        raise UserError(f"{run.path} has no labels in {LABELS_FILE}.")
+    return labels
+
+
+def write_labels(run: Run, labels: list[str]) -> None:
+    """Writes the names of the classes, which may not change once there are states.
+
+    Raises:
+        UserError: if there are others and training has begun.
+    """
+    file, before = run.path / LABELS_FILE, read_labels(run)
+    begun = bool(run.checkpoints.state_steps())
+    if before and before != labels and begun:
+        gone, new = sorted({*before} - {*labels}), sorted({*labels} - {*before})
+        raise UserError(
+            f"The training files have other labels than {run.path} has learned. New: "
+            f"{', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}. Give the same "
+            "files to go on, or another --output."
+        )
+    if before != labels:
+        write_text(file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
+    if before != labels or not run.checksums.knows(file):
+        run.checksums.keep(file, new=not begun)
 
 
 def _some(labels: Sequence[str]) -> str:

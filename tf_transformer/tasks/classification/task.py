@@ -15,7 +15,13 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_layers, load_weights
-from tf_transformer.tasks.classification.labelled import labels_of, read_examples
+from tf_transformer.tasks.classification.labelled import (
+    labels_of,
+    read_examples,
+    read_labels,
+    require_labels,
+    write_labels,
+)
 from tf_transformer.tasks.classification.labelled_corpus import (
     LabelledCorpus,
     encode_labelled,
@@ -23,11 +29,11 @@ from tf_transformer.tasks.classification.labelled_corpus import (
 )
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
 from tf_transformer.tasks.classification.predictor import Predictor
+from tf_transformer.tasks.classification.transfer import check_encoder, encoder_layers
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.positions import check_positions, position_limits
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import Files, SequenceTask, resolve_files
-from tf_transformer.tasks.transfer import check_encoder, encoder_layers
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +93,7 @@ def _labels(data: DataConfig) -> list[str]:
 def effective_data(run: Run) -> DataConfig:
     """The run's sentences and labels as parallel text, written into the run, and its labels."""
     data = run.config.data
-    run.write_labels(_labels(data))
+    write_labels(run, _labels(data))
     return write_parallel_text(data, run.data / "text", (SENTENCES, LABELS), read_examples)
 
 
@@ -98,7 +104,8 @@ class ClassificationTask(SequenceTask):
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         data = effective_data(run)
-        self.labels = run.labels()
+        self.labels = read_labels(run)
+        self.encoder_outputs = len(self.labels)
         super().__init__(run, data, progress, may_encode=may_encode)
         self._dev = list(read_pairs(*resolve_files(self.data.valid, self.data)))
 
@@ -169,7 +176,7 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     settings = {name: value for name, value in settings.items() if name not in _OF_DECODER}
     return Classifier(
         **settings,
-        num_classes=len(run.require_labels()),
+        num_classes=len(require_labels(run)),
         dtype=precision or config.training.precision,
         name="classifier",
     )
@@ -194,7 +201,7 @@ def _predictor(run: Run, model: Classifier, tokenizer: Tokenizer) -> Predictor:
     return Predictor(
         model,
         tokenizer,
-        run.labels(),
+        read_labels(run),
         max_length=(position_limits(run) or [run.config.data.max_length])[0],
         batch_tokens=run.config.decoding.batch_tokens,
     )

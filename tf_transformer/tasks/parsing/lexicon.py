@@ -11,6 +11,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.tasks.parsing.linearisation import is_bracket, leaf_tag
 
+LEXICON_FILE = "lexicon.json"  # in the run directory
 MIN_COUNT = 5  # a word seen less often may have tags that were not seen
 
 

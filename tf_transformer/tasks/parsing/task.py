@@ -13,7 +13,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.parallel_text import require_files
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
-from tf_transformer.tasks.parsing.lexicon import Lexicon
+from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import normalise
 from tf_transformer.tasks.parsing.parser import Parser, Parses, check_rules
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
@@ -98,8 +98,8 @@ class ParsingTask(SequenceTask):
         lexicon = self._lexicon()
         self._grammar = TreeGrammar(self.tokenizer, lexicon)
         if may_encode:
-            lexicon.save(run.lexicon)
-            run.checksums.keep(run.lexicon)
+            lexicon.save(run.path / LEXICON_FILE)
+            run.checksums.keep(run.path / LEXICON_FILE)
 
     def _vocabulary_text(self) -> Iterator[str]:
         """The sentences alone: brackets and tags are pieces of their own."""

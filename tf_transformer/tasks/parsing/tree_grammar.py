@@ -9,7 +9,7 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.parsing.lexicon import Lexicon
+from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 
 LONGEST_CHAIN = 8  # brackets that open in a row: the most in the trees of GUM and CRAFT
 _OPEN, _CLOSE, _TAG = 1, 2, 3
@@ -104,8 +104,9 @@ def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
     Raises:
         UserError: if its lexicon is missing, damaged, or not of this tokenizer.
     """
-    run.checksums.require(run.lexicon)
-    return TreeGrammar(tokenizer, Lexicon.load(run.lexicon))
+    file = run.path / LEXICON_FILE
+    run.checksums.require(file)
+    return TreeGrammar(tokenizer, Lexicon.load(file))
 
 
 def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:

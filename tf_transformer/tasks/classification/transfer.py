@@ -1,34 +1,34 @@
-"""Beginning a training with the embeddings and the encoder of another run; no TensorFlow."""
+"""Classifiers that begin with the embeddings and the encoder of another run; no TensorFlow."""
 
 import dataclasses
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.tasks.classification.labelled import read_labels
 
-# What of `model` may differ from the run that the encoder is from: it shapes no weight of it.
-_OWN = ("dropout", "tie_embeddings", "output_bias")
+# Settings of `model` that shape no weight of the encoder: they may differ from its run's.
+_FREE = ("dropout", "tie_embeddings", "output_bias")
 
 
 def take_over(config: Config, path: str) -> Config:
-    """The configuration with the model and the tokenizer of a run, and its own dropout.
+    """Returns the configuration with model and tokenizer of a run, except for the dropout.
 
     Raises:
-        UserError: if `path` is no run.
+        UserError: if `path` is not a run.
     """
     run = Run.open(path)
     model = dataclasses.replace(run.config.model, dropout=config.model.dropout)
     config = dataclasses.replace(config, model=model)
-    own = {"training.encoder_from": path, "data.tokenizer": str(run.tokenizer)}
-    return config.replace(own)
+    return config.replace({"training.encoder_from": path, "data.tokenizer": str(run.tokenizer)})
 
 
 def check_encoder(config: Config) -> None:
-    """Refuses an encoder that is not there, or does not fit the configuration.
+    """Refuses an encoder that is missing or does not fit the configuration.
 
     Raises:
-        UserError: if `training.encoder_from` is no run, has no best weights or no tokenizer,
-            or if model or tokenizer are others than its.
+        UserError: if `training.encoder_from` is not a run, lacks best weights or a tokenizer,
+            or has another model or tokenizer.
     """
     path = config.training.encoder_from
     run = Run.open(path)
@@ -37,7 +37,7 @@ def check_encoder(config: Config) -> None:
     wanted = dataclasses.asdict(run.config.model)
     received = dataclasses.asdict(config.model)
     for name in wanted:
-        if name not in _OWN and wanted[name] != received[name]:
+        if name not in _FREE and wanted[name] != received[name]:
             raise UserError(
                 f"`model.{name}` must be {wanted[name]!r}, as in {path}, which the encoder is "
                 f"from. Received: {received[name]!r}."
@@ -50,6 +50,6 @@ def check_encoder(config: Config) -> None:
 
 
 def encoder_layers(run: Run) -> dict[str, str]:
-    """What a classifier's embedding and encoder are called in the checkpoints of a run."""
-    shared = run.config.model.tie_embeddings or bool(run.labels())
+    """Names of a classifier's embedding and encoder in the checkpoints of a run."""
+    shared = run.config.model.tie_embeddings or bool(read_labels(run))
     return {"embedding": "embedding" if shared else "source_embedding", "encoder": "encoder"}
