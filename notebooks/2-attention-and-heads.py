@@ -32,7 +32,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.data import builtin
 from tf_transformer.run import Run
 from tf_transformer.studies.heads.masks import HeadMasks
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 os.chdir(tempfile.mkdtemp())  # leaves no files in your working directory
 plt.rcParams["figure.dpi"] = 80

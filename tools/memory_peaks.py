@@ -155,7 +155,7 @@ class RandomTask:
 
     def build_model(self):
         from tf_transformer.tasks.classification.task import build_classifier
-        from tf_transformer.tasks.sequences import build_model
+        from tf_transformer.tasks.models import build_model
 
         if self.run.config.task == "classification":
             return build_classifier(self.run)

@@ -34,7 +34,7 @@ from tf_transformer.layers.embedding import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_weights
-from tf_transformer.tasks.sequences import build_model
+from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.translation.shortlist import Pairs, learn, own_pairs
 
 _NEVER = -1e4  # the logit of pad and BOS, which the package's search never chooses

@@ -14,7 +14,7 @@ from tf_transformer.decoding.forced import IDS
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 Requests = Sequence[Sequence[str]]
 

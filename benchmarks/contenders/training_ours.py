@@ -6,7 +6,7 @@ from harness.arrays import load_batches, real_tokens
 from harness.child import serve, versions
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.tasks.sequences import build_model
+from tf_transformer.tasks.models import build_model
 from tf_transformer.training.recipe import compile_model
 
 

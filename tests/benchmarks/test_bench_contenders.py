@@ -24,7 +24,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 MODEL = {
     "vocab_size": 1000, "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2,

@@ -21,7 +21,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 from tools.storm.lab import stdin_of
 
 

@@ -9,7 +9,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 
 @pytest.fixture(scope="module")

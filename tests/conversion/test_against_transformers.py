@@ -10,7 +10,7 @@ from marian_folder import config_of, write_vocabulary
 from tf_transformer.config import BOS_ID, PAD_ID
 from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.decoding.translator import Translator
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 pytest.importorskip("safetensors")
 torch = pytest.importorskip("torch")

@@ -19,7 +19,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import export
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 TEXTS = [
     "The old man sees a red house.",

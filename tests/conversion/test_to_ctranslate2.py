@@ -13,7 +13,7 @@ from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 pytest.importorskip("ctranslate2")
 

@@ -5,7 +5,7 @@ from trained import DECODING
 
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 
 @pytest.fixture(scope="session")

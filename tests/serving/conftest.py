@@ -14,7 +14,7 @@ from tf_transformer.serving.cost import Meter, token_limits
 from tf_transformer.serving.lanes import Lanes
 from tf_transformer.serving.publish import export
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)
 

@@ -14,7 +14,7 @@ from tf_transformer.run import Run
 from tf_transformer.serving import publish
 from tf_transformer.serving.publish import CARD, export
 from tf_transformer.serving.warmup import FILE
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 # --- The files ---------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
 from tf_transformer.serving.module import Signatures
-from tf_transformer.tasks.positions import position_limits
-from tf_transformer.tasks.sequences import build_model, load_translator
+from tf_transformer.tasks.models import build_model, load_translator, position_limits
 from tf_transformer.tasks.translation.task import TranslationTask
 
 DECODING = DecodingConfig(beam_size=2, max_extra_length=50)

@@ -10,7 +10,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, Config, DecodingConfig
-from tf_transformer.data.fingerprints import old_fingerprint
+from tf_transformer.data.corpus_info import old_fingerprint
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.errors import UserError

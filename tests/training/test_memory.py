@@ -29,7 +29,7 @@ TENSORFLOW_BYTES = 600_000_000
 STEPS = f"""
 import numpy as np, tensorflow as tf
 from tf_transformer.config import Config, ModelConfig
-from tf_transformer.tasks.sequences import build_model
+from tf_transformer.tasks.models import build_model
 from tf_transformer.training.recipe import compile_model
 
 config = Config(model={MEASURED!r})

@@ -153,7 +153,7 @@ def load_translator(
         )
     import_tensorflow_quietly()
 
-    from tf_transformer.tasks.sequences import load_translator
+    from tf_transformer.tasks.models import load_translator
 
     return load_translator(
         run,

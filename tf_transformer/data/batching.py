@@ -1,4 +1,15 @@
-"""Token-counted batches on a small fixed set of shapes (paper 5.1)."""
+"""Token-counted batches on a small fixed set of shapes (paper 5.1).
+
+With batch_tokens=32 and max_length=16 the buckets are 8, 12 and 16, and batches of the first
+have 32 // 8 = 4 rows. Of seven pairs up to 8 tokens long, three are left for the second batch,
+and a row of PAD fills it up. Two replicas get every other row, as shares of one shape:
+
+    source [4, 8]                             replica 0, [2, 8]   replica 1, [2, 8]
+    pair 5:  w  w  w  w  w  w  w  EOS         pair 5              pair 2
+    pair 2:  w  w  w  w  w  EOS .  .          pair 9              . . . . . . . .
+    pair 9:  w  w  w  EOS .  .  .  .
+    no pair: .  .  .  .  .  .  .  .           w token, . PAD
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +26,9 @@ _BATCHES_AHEAD = 2  # made while the one before is trained on
 
 
 def bucket_boundaries(max_length: int) -> list[int]:
-    """Lengths to pad to: multiples of 4 from 8 on, the last is `max_length` rounded up.
+    """Returns the lengths to pad to: multiples of 4 from 8 to `max_length` rounded up.
 
-    Steps of 4, and of an eighth of the length or more from 36 on: a bounded number of
-    shapes, with little padding in each.
+    Steps are 4, from 36 on at least an eighth of the length: few shapes, little padding.
     """
     last = _round_up(max_length)
     boundaries, length = [], 8
@@ -34,10 +44,9 @@ def _round_up(length: float) -> int:
 
 @dataclass(frozen=True)
 class Batch:
-    """The pairs of a batch of shape [num_rows, length].
+    """Pairs of a batch of shape [num_rows, length].
 
-    `rows` are indices into the corpus; where they are fewer than `num_rows`, the other rows
-    of the batch are all PAD.
+    `rows` are indices into the corpus; if they are fewer than `num_rows`, the rest is PAD.
     """
 
     rows: np.ndarray
@@ -45,14 +54,14 @@ class Batch:
     length: int
 
     def share(self, replica: int, num_replicas: int) -> "Batch":
-        """Every `num_replicas`-th pair from `replica` on; all shares have the same shape."""
+        """Returns every `num_replicas`-th pair from `replica` on; all shares have one shape."""
         num_rows = -(-self.num_rows // num_replicas)
         return Batch(self.rows[replica::num_replicas], num_rows, self.length)
 
 
 @dataclass(frozen=True)
 class _Bucket:
-    """The pairs to be padded to `length`, `num_rows` of them a batch."""
+    """Pairs to pad to `length`, `num_rows` of them a batch."""
 
     pairs: np.ndarray
     num_rows: int
@@ -60,7 +69,7 @@ class _Bucket:
 
 
 def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> list[_Bucket]:
-    """The buckets that occur, shortest first; raises UserError where a pair does not fit."""
+    """Sorts pairs into buckets, shortest first; UserError if one does not fit."""
     if lengths.max() > max_length:
         raise UserError(
             f"Sentences must have at most max_length={max_length} tokens. "
@@ -85,19 +94,19 @@ def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> li
 
 
 class BatchPlan:
-    """Which pairs make up the batch of each step: a pure function of `seed` and step.
+    """Pairs of the batch of each step: a pure function of seed and step.
 
     A pair belongs to the bucket of its longer side. A batch of the bucket of length b has
-    shape [batch_tokens // b, b] on both sides: at most `batch_tokens` source and
-    `batch_tokens` target positions. What is left over in a bucket opens the next longer one,
-    so that in an epoch, which sees each pair once, only one batch is not full.
+    shape [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs
+    left over in a bucket open the next longer one, so that in an epoch, which sees each pair
+    once, only one batch is not full.
 
     Args:
         source_lengths, target_lengths: int [pairs], in tokens with EOS; without the second,
             there is a source side only.
-        batch_tokens: bound on the positions of either side of a batch.
-        max_length: bound on the lengths.
-        seed: of the order of pairs and batches, which is another one in each epoch.
+        batch_tokens: limit of the positions of either side of a batch.
+        max_length: limit of the lengths.
+        seed: determines the order of pairs and batches, which differs from epoch to epoch.
 
     Attributes:
         steps_per_epoch: the same in every epoch.
@@ -132,7 +141,7 @@ class BatchPlan:
         self._positions = sum(batch.num_rows * batch.length for batch in batches)
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Returns the batch of a step, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         # Read and replaced as one: the input thread and others may ask for different epochs.
         current = self._current
@@ -157,11 +166,11 @@ class BatchPlan:
         return [batches[index] for index in rng.permutation(len(batches))]
 
     def padding_waste(self) -> float:
-        """The share of all positions, of both sides, that are PAD."""
+        """Returns the share of PAD in all positions of both sides."""
         return 1 - sum(self._tokens.values()) / (len(self._tokens) * self._positions)
 
     def summary(self) -> str:
-        """A few lines on shapes, steps and padding."""
+        """Describes shapes, steps and padding in a few lines."""
         means = " and ".join(
             f"{count / self.steps_per_epoch:,.0f} {name}"
             for name, count in self._tokens.items()
@@ -174,24 +183,13 @@ class BatchPlan:
         )
 
 
-def make_dataset(
-    corpus: EncodedCorpus,
-    plan: BatchPlan,
-    *,
-    start_step: int = 0,
-    num_steps: int | None = None,
-    replicas: Sequence[int] = (0,),
-    num_replicas: int = 1,
-) -> tf.data.Dataset:
-    """The batches of `plan` from `start_step` on, as Keras takes them.
+def make_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
+    """Returns the batches of `plan`, made for `corpus`, as Keras takes them.
 
     Args:
         corpus: the pairs.
-        plan: made for `corpus`.
-        start_step: counted from 0 over all epochs.
-        num_steps: None for no end.
-        replicas: whose shares to make; each is an element of its own, in this order.
-        num_replicas: into how many shares of equal shape each batch is cut.
+        plan: the batches.
+        **options: see `dataset_of`.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32 and padded with PAD.
@@ -199,15 +197,8 @@ def make_dataset(
         labels before their EOS.
     """
     ids = tf.TensorSpec([None, None], tf.int32)
-    return dataset_of(
-        plan,
-        lambda batch: _arrays(corpus, batch),
-        ({"source": ids, "target": ids}, ids),
-        start_step=start_step,
-        num_steps=num_steps,
-        replicas=replicas,
-        num_replicas=num_replicas,
-    )
+    signature = ({"source": ids, "target": ids}, ids)
+    return dataset_of(plan, lambda batch: _arrays(corpus, batch), signature, **options)
 
 
 def dataset_of(
@@ -220,13 +211,16 @@ def dataset_of(
     replicas: Sequence[int] = (0,),
     num_replicas: int = 1,
 ) -> tf.data.Dataset:
-    """What `arrays` makes of the batches of `plan`; the rest is as in `make_dataset`.
+    """Maps the batches of `plan` through `arrays`.
 
     Args:
-        plan: of the batches.
-        arrays: from a batch, or a share of one, to an element of the dataset.
+        plan: the batches.
+        arrays: maps a batch, or a share of one, to an element of the dataset.
         signature: the element's tensors, as `tf.TensorSpec`.
-        start_step, num_steps, replicas, num_replicas: see `make_dataset`.
+        start_step: the first step, counted from 0 over all epochs.
+        num_steps: number of steps; None for no end.
+        replicas: whose shares to make; they are elements of their own, in this order.
+        num_replicas: number of shares of equal shape that a batch is cut into.
     """
 
     def generate() -> Iterator[Any]:
@@ -244,10 +238,10 @@ def dataset_of(
 
 
 def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without TensorFlow's tuner, to which AUTOTUNE leaves buffers and threads.
+    """Returns the dataset without the tuner that AUTOTUNE leaves buffers and threads to.
 
-    The tuner sleeps for times that double, up to a minute, and at the end of an iterator
-    TensorFlow often waits until it wakes: a period of training could take twice its time.
+    The tuner sleeps for up to a minute, and at the end of an iterator TensorFlow often waits
+    until it wakes: a period of training could take twice its time.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -260,8 +254,7 @@ def _arrays(corpus: EncodedCorpus, batch: Batch) -> tuple[dict[str, np.ndarray],
         np.pad(corpus.padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
         for side in ("source", "target")
     )
-    target = np.empty_like(labels)
+    target = np.roll(labels, 1, axis=1)
     target[:, 0] = BOS_ID
-    target[:, 1:] = labels[:, :-1]
     target[labels == PAD_ID] = PAD_ID
     return {"source": source, "target": target}, labels

@@ -1,10 +1,12 @@
-"""The description of an encoded corpus on disk, with checksums of its files."""
+"""Description of an encoded corpus: checksums of its files, and a name of its origin."""
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.data.texts import Text, identity
 from tf_transformer.files import parse_json, sha256
 
 INFO_FILE = "corpus.json"
@@ -42,3 +44,20 @@ def _checksum(info: dict[str, Any]) -> str:
     """Hashes all that INFO_FILE says but this checksum itself."""
     content = {name: value for name, value in info.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(texts: Sequence[Text], models: Iterable[bytes], settings: str) -> str:
+    """Names the content of the text, the tokenizer's models and the filters."""
+    digest = hashlib.sha256(b"".join(models))
+    digest.update(f"{identity(texts)} {settings}".encode())
+    return digest.hexdigest()
+
+
+def old_fingerprint(files: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
+    """The same as runs without checksums have it, by path, size and time of the text files."""
+    digest = hashlib.sha256(b"".join(models))
+    for file in files:
+        state = file.stat()
+        digest.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest.update(settings.encode())
+    return digest.hexdigest()

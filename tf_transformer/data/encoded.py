@@ -25,9 +25,9 @@ COUNTS = ("read", "kept", "empty", "too_long", "ratio")
 
 @dataclass(frozen=True)
 class FilterReport:
-    """How many pairs were read, kept, and dropped for which reason (the first that applies).
+    """Numbers of pairs read, kept, and dropped by reason (the first that applies).
 
-    `cut` counts those of which the end was cut off, where that is done in place of dropping.
+    `cut` counts those whose end was cut off, if that is done in place of dropping.
     """
 
     read: int
@@ -40,7 +40,7 @@ class FilterReport:
     cut: int = 0
 
     def summary(self) -> str:
-        """One line, such as "9 pairs read, 8 kept; dropped: 1 empty"."""
+        """Formats a line such as "9 pairs read, 8 kept; dropped: 1 empty"."""
         reasons = {
             f"{self.empty:,} empty": self.empty,
             f"{self.too_long:,} longer than {self.max_length} tokens": self.too_long,
@@ -53,7 +53,7 @@ class FilterReport:
 
 
 class Side:
-    """The sentences of one language: flat ids, of which each sentence is a slice."""
+    """Sentences of one language: flat ids, each sentence a slice of them."""
 
     def __init__(self, directory: Path, name: str, dtype: str):
         self.lengths = np.load(directory / f"{name}_lengths.npy")
@@ -64,12 +64,13 @@ class Side:
             raise ValueError(f"{name}: {len(self.ids)} ids instead of {self.offsets[-1]}")
 
     def sentence(self, index: int) -> np.ndarray:
+        """Returns the int32 ids of a sentence."""
         start = self.offsets[index]
         return self.ids[start : start + self.lengths[index]].astype(np.int32)
 
     def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
-        if np.any(self.lengths[rows] > length):
-            longest = self.lengths[rows].max()
+        """Returns sentences as int32 [len(rows), length], padded with PAD."""
+        if (longest := self.lengths[rows].max(initial=0)) > length:
             raise ValueError(f"`length` must be at least {longest}. Received: {length}.")
         columns = np.arange(length)
         real = columns < self.lengths[rows, np.newaxis]  # [rows, length]
@@ -85,8 +86,8 @@ class EncodedCorpus:
     Attributes:
         source_lengths, target_lengths: int32 [pairs], in tokens with EOS.
         report: what the filters kept and dropped.
-        fingerprint: what the maker gave, to tell whether the corpus is still the right one.
-        text_sides: those that are text.
+        fingerprint: name of what it was made from.
+        text_sides: the sides that are text.
     """
 
     text_sides = SIDES
@@ -100,12 +101,10 @@ class EncodedCorpus:
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """Maps the corpus in `directory` after it has read all of it once for its checksums.
-
-        A corpus of an earlier version has no checksums and is taken as it is.
+        """Maps the corpus in `directory`, after checking its checksums; see `read_info`.
 
         Raises:
-            UserError: if there is none, or it is damaged.
+            UserError: if it is missing or damaged.
         """
         try:
             info = read_info(directory)
@@ -120,17 +119,17 @@ class EncodedCorpus:
         return len(self.source_lengths)
 
     def source(self, index: int) -> np.ndarray:
-        """int32 ids of source sentence `index`, with EOS."""
+        """Returns the int32 ids of source sentence `index`, with EOS."""
         return self._sides["source"].sentence(index)
 
     def target(self, index: int) -> np.ndarray:
-        """int32 ids of target sentence `index`, with EOS."""
+        """Returns the int32 ids of target sentence `index`, with EOS."""
         return self._sides["target"].sentence(index)
 
     def padded(
         self, side: Literal["source", "target"], rows: np.ndarray, length: int
     ) -> np.ndarray:
-        """The sentences `rows` of a side as int32 [len(rows), length], padded with PAD.
+        """Returns sentences of a side as int32 [len(rows), length], padded with PAD.
 
         Raises:
             ValueError: if one of them is longer than `length`.
@@ -138,7 +137,7 @@ class EncodedCorpus:
         return self._sides[side].padded(rows, length)
 
     def piece_counts(self, vocab_size: int) -> np.ndarray:
-        """How often each id occurs, on all sides of text together: int64 [V]."""
+        """Counts each id on all sides of text together: int64 [V]."""
         counts = np.zeros(vocab_size, np.int64)
         for side in map(self._sides.get, self.text_sides):
             for start in range(0, len(side.ids), COUNTED_IDS):
@@ -148,7 +147,7 @@ class EncodedCorpus:
 
 
 def id_dtype(size: int) -> str:
-    """The type on disk of ids below `size`."""
+    """Returns the type on disk of ids below `size`."""
     return "<u2" if size <= 2**16 else "<i4"
 
 
@@ -186,15 +185,15 @@ def encode_corpus(
 
     Args:
         pairs: source and target sentences.
-        tokenizer: for both sides; if the target language has a model of its own, with that.
-        directory: to write; an older corpus there is replaced.
-        max_length: in tokens with EOS; pairs with a longer side are dropped.
-        max_ratio: of the longer to the shorter side, in tokens with EOS.
+        tokenizer: for both sides.
+        directory: the folder to write; an older corpus there is replaced.
+        max_length: limit of either side, in tokens with EOS.
+        max_ratio: limit of the longer to the shorter side, in tokens with EOS.
         fingerprint: kept with the corpus, for the caller to compare.
         progress: called with the number of pairs done so far.
 
     Raises:
-        UserError: if no pair is left, the disk is full, or as `pairs` raises it.
+        UserError: if no pair is left or the disk is full.
     """
     if directory.exists() and not (directory / INFO_FILE).is_file():
         raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
@@ -207,11 +206,8 @@ def encode_corpus(
             counts.update(_append(sides, tokenizer, chunk, max_length, max_ratio))
             if progress is not None:
                 progress(counts["read"])
-        report = FilterReport(
-            **{name: counts[name] for name in COUNTS},
-            max_length=max_length,
-            max_ratio=max_ratio,
-        )
+        numbers = {name: counts[name] for name in COUNTS}
+        report = FilterReport(**numbers, max_length=max_length, max_ratio=max_ratio)
         if not report.kept:
             raise UserError(f"The corpus has no usable pair: {report.summary()}.")
         for side in sides:
@@ -228,10 +224,11 @@ def _append(
     max_ratio: float,
 ) -> dict[str, int]:
     """Writes the usable ones of `pairs`; returns the counts of a `FilterReport`."""
-    columns = zip(
-        (tokenizer.tokenize, tokenizer.tokenize_target), zip(*pairs, strict=True), strict=True
-    )
-    encoded = [token_ids(tokenize, texts) for tokenize, texts in columns]
+    sources, targets = zip(*pairs, strict=True)
+    encoded = [
+        token_ids(tokenizer.tokenize, sources),
+        token_ids(tokenizer.tokenize_target, targets),
+    ]
     (_, source_lengths), (_, target_lengths) = encoded
     chosen = _drop(source_lengths, target_lengths, max_length, max_ratio)
     chosen["kept"] = ~np.any(list(chosen.values()), axis=0)
@@ -241,14 +238,14 @@ def _append(
 
 
 def describe(dtype: str, fingerprint: str, report: FilterReport) -> dict[str, Any]:
-    """An encoded corpus, as `corpus_info` keeps it."""
+    """Describes an encoded corpus for `corpus_info`."""
     return {"dtype": dtype, "fingerprint": fingerprint, "report": dataclasses.asdict(report)}
 
 
 def token_ids(
     tokenize: Callable[[tf.Tensor], tf.RaggedTensor], texts: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of `texts` one after the other, EOS after each, and their lengths [B]."""
+    """Returns the ids of `texts` in a row, EOS after each, and their lengths [B]."""
     ends = tf.fill([len(texts), 1], EOS_ID)
     ids = tf.concat([tokenize(tf.constant(texts)), ends], axis=1)
     return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)
@@ -257,10 +254,7 @@ def token_ids(
 def _drop(
     source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
 ) -> dict[str, np.ndarray]:
-    """For each reason the pairs it drops: boolean [B] from the lengths with EOS [B].
-
-    A pair is counted under one reason only.
-    """
+    """Pairs dropped for each reason, one reason a pair: boolean [B] from lengths [B]."""
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     empty = shorter == 1  # EOS alone
     too_long = ~empty & (longer > max_length)

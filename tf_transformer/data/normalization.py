@@ -1,4 +1,4 @@
-"""How a SentencePiece model rewrites text before it cuts it; no TensorFlow.
+"""Normalization: how a SentencePiece model rewrites text before cutting it; no TensorFlow.
 
 The rule is compiled into the model file, so training, translation, exports and converted
 models all apply the same one.
@@ -23,7 +23,7 @@ _OWN_RULES = ("nfkc", "nmt_nfkc")  # those that SentencePiece brings along
 
 @contextmanager
 def rule_arguments(name: str) -> Iterator[dict[str, str]]:
-    """The arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`.
+    """Yields the arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`.
 
     Raises:
         UserError: if there is no room for a temporary file, which the trainer reads.
@@ -49,7 +49,7 @@ def rule_arguments(name: str) -> Iterator[dict[str, str]]:
 
 
 def with_rule_name(model: bytes, name: str) -> bytes:
-    """A trained model that tells the rule's name, and no path of a temporary file."""
+    """Returns a trained model with the rule's name in place of a temporary file's path."""
     proto = sentencepiece_proto.ModelProto.FromString(model)
     proto.normalizer_spec.name = name
     proto.normalizer_spec.ClearField("normalization_rule_tsv")
@@ -57,7 +57,7 @@ def with_rule_name(model: bytes, name: str) -> bytes:
 
 
 def settings_of(path: Path) -> dict[str, str | float]:
-    """The settings of `config.DataConfig` that a SentencePiece model holds.
+    """Reads the settings of `config.DataConfig` that a SentencePiece model holds.
 
     There are none in a run that has no tokenizer yet.
 
@@ -102,7 +102,7 @@ def _nfc_rules() -> dict[str, str]:
 
 
 def _spellings(character: str) -> Iterator[str]:
-    """Its base with its marks in any order, the first of them composed or not."""
+    """Spellings by base and marks in any order, the first marks composed or not."""
     base, *marks = normalize("NFD", character)
     for order in itertools.permutations(marks):
         for first in range(len(order)):

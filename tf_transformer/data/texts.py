@@ -1,4 +1,4 @@
-"""The text files of a run and the hashes of their content, which tell when they changed."""
+"""Text files of a run with the hashes of their content, which tell when they changed."""
 
 import gzip
 import hashlib
@@ -58,7 +58,7 @@ class Text:
 
 
 def text_files(data: DataConfig, role: Role) -> list[Path]:
-    """The files that a configuration names, source before target; none for the built-in corpus.
+    """Lists the files that a configuration names, source before target; none if built-in.
 
     Data without languages are files themselves, not prefixes of two.
 
@@ -73,7 +73,7 @@ def text_files(data: DataConfig, role: Role) -> list[Path]:
 
 
 def identity(texts: Sequence[Text]) -> str:
-    """A short name for the content of files in their order; "" if there are none."""
+    """Names the content of files in their order; "" if there are none."""
     if not texts:
         return ""
     return hashlib.sha256("\n".join(text.sha256 for text in texts).encode()).hexdigest()[:16]

@@ -4,7 +4,7 @@ import io
 import logging
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -67,26 +67,34 @@ def train_tokenizer(
             "There is no text to train a tokenizer on: every line is empty or longer than "
             f"{LINE_BYTES:,} bytes."
         )
-    model = io.BytesIO()
     try:
         with rule_arguments(normalization) as rule:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sample),
-                model_writer=model,
+            model = _train_model(
+                sample,
                 vocab_size=vocab_size,
                 model_type=kind,
-                byte_fallback=True,
                 character_coverage=character_coverage,
-                minloglevel=2,
                 # A piece that begins a word has this in the place of the blank before it.
                 user_defined_symbols=sorted({f"{SPACE_PIECE}{symbol}" for symbol in symbols}),
                 **rule,
-                **SPECIAL_IDS,
             )
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
     with replacing(path) as temporary:
-        temporary.write_bytes(with_rule_name(model.getvalue(), normalization))
+        temporary.write_bytes(with_rule_name(model, normalization))
+
+
+def _train_model(lines: Sequence[str], **options: object) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        byte_fallback=True,
+        minloglevel=2,
+        **options,
+        **SPECIAL_IDS,
+    )
+    return model.getvalue()
 
 
 def _usable(lines: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What `tf-transformer doctor` and the start of a training look for, put together."""
+"""All checks together, for `tf-transformer doctor` and for the start of a training."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Progress = Callable[[str, int], None]
 
 
 def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True) -> list[str]:
-    """The warnings for the start of a training, a line each; none where all seems well.
+    """Returns the warnings for the start of a training, a line each.
 
     It looks at the whole dev set and at `QUICK_PAIRS` training pairs, evenly spread: 1 s on
     Multi30k. Of a larger corpus the rest is read past, about 1 s for a million pairs.
@@ -45,7 +45,7 @@ def survey_text(
     every: int = 1,
     progress: Progress = lambda text, done: None,
 ) -> list[Survey]:
-    """Surveys of train, dev and, if there are prefixes of it, test.
+    """Surveys train, dev and, if it has prefixes, test.
 
     Args:
         data: whose prefixes and languages are read.
@@ -72,7 +72,7 @@ def survey_text(
 def text_findings(
     surveys: Sequence[Survey], max_length: int, *, prose: bool = True
 ) -> list[Finding]:
-    """All checks that need nothing but the text.
+    """Runs all checks that need only the text.
 
     Args:
         surveys: those of train first.
@@ -108,7 +108,7 @@ def _language_findings(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding]:
-    """The checks that need the tokenizer and the tokenised corpora as well."""
+    """Runs the checks that need the tokenizer and the tokenised corpora as well."""
     sides = task.train.text_sides
     return [
         *vocabulary_checks.check_size(task.tokenizer, task.run.config.model.vocab_size),
@@ -120,7 +120,7 @@ def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding
 
 
 def longest_shape(config: Config) -> tuple[int, int]:
-    """The shape [rows, length] of a batch of the longest sentences that are allowed."""
+    """Returns the shape (rows, length) of a batch of the longest sentences allowed."""
     length = bucket_boundaries(config.data.max_length)[-1]
     return max(1, config.training.batch_tokens // length), length
 
@@ -131,7 +131,7 @@ def memory_finding(
     replicas: int = 1,
     encoder_outputs: int = 0,
 ) -> Finding:
-    """The memory of the largest of some batch shapes, against what each device has.
+    """Compares the memory for the largest of some batch shapes with that of a device.
 
     Args:
         config: of the run.

@@ -18,7 +18,7 @@ EVIDENCE = 10.0  # nats that each side of a pair must have against it
 
 
 def learn_direction(sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
-    """The weight of each n-gram, log p(n-gram | source side) / p(n-gram | target side).
+    """Learns the weight of each n-gram, log p(n-gram | source side) / p(n-gram | target side).
 
     Returns:
         float64 [BUCKETS]; n-grams share a bucket by their hash.
@@ -33,7 +33,7 @@ def learn_direction(sources: Sequence[str], targets: Sequence[str]) -> np.ndarra
 def swapped_pairs(
     weights: np.ndarray, sources: Sequence[str], targets: Sequence[str]
 ) -> np.ndarray:
-    """Which pairs have a source that looks like a target and a target that looks like a source.
+    """Finds pairs whose source looks like a target and whose target looks like a source.
 
     Both must, by `EVIDENCE`: a name, a number or a quotation on one side is no swap.
 

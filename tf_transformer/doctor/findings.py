@@ -1,4 +1,4 @@
-"""What a check says: one line, with counts, shares and the first place to look at."""
+"""Findings of checks: lines with counts, shares and the first defective line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: which check, what it found, and whether that is a warning."""
+    """A line of the report, perhaps a warning."""
 
     check: str
     text: str
@@ -18,7 +18,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Count:
-    """How many of `total` things (`unit` names them) have a defect, and the first that has."""
+    """Number of defective units among `total`, and the first of them."""
 
     number: int
     total: int
@@ -30,16 +30,17 @@ class Count:
 
     @property
     def share(self) -> float:
+        """Share of defective units."""
         return self.number / max(1, self.total)
 
 
 def percent(share: float) -> str:
-    """Two digits of a small share, so that it does not read as none."""
+    """Formats a share; a small one with two digits, so that it does not read as none."""
     return f"{share:.0%}" if share >= 0.1 or not share else f"{100 * share:.2g}%"
 
 
 def judge(check: str, counts: Sequence[Count], limit: float, what: str) -> list[Finding]:
-    """A warning for each count whose share is above `limit`, or one line with the worst.
+    """Returns a warning for each count whose share exceeds `limit`, or one line with the worst.
 
     `counts` must not be empty. `what` goes on after "12 of 100 lines of train (12%)": the
     defect, and what to do.

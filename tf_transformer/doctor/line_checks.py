@@ -1,4 +1,4 @@
-"""What is often wrong with the lines of parallel text: characters, tokenisation, case.
+"""Common defects of the lines of parallel text: characters, tokenisation, case.
 
 Every check takes surveys, that of the training text first, and returns its warnings, or one
 finding that says that all is well. The limits are shares from which a defect is worth a
@@ -34,7 +34,7 @@ Side = tuple[str, str]  # a survey's name, and "source" or "target"
 
 
 def check_characters(surveys: Sequence[Survey]) -> list[Finding]:
-    """Broken encodings, control characters and HTML entities."""
+    """Checks for broken encodings, control characters and HTML entities."""
     defects = {
         "encoding": (
             _BROKEN,
@@ -59,7 +59,7 @@ def check_characters(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def check_empty(surveys: Sequence[Survey]) -> list[Finding]:
-    """Lines without text."""
+    """Checks for lines without text."""
     what = (
         "are empty. Such pairs are dropped in training and cost BLEU in a dev set: see "
         "whether the files still belong together."
@@ -70,7 +70,7 @@ def check_empty(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
-    """Lines that are too long for training whatever the tokenizer: a word is a token or more.
+    """Checks for lines too long for any tokenizer: a word is at least a token.
 
     `max_length` is `data.max_length`, in tokens with EOS.
     """
@@ -83,7 +83,7 @@ def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
 
 
 def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
-    """Text that went through Moses's tokenizer, or did in one split and not in the other."""
+    """Checks for text tokenised by Moses, everywhere or in only one split."""
     shares = {side: _tokenised_share(lines) for side, lines in _texts(surveys)}
     found = [
         Finding(
@@ -105,7 +105,7 @@ def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def check_case(surveys: Sequence[Survey]) -> list[Finding]:
-    """A split in lower case, where the other is not."""
+    """Checks for a lower-cased split where another is cased."""
     shares = {side: _capital_share(lines) for side, lines in _texts(surveys)}
     found = [
         Finding(
@@ -147,14 +147,14 @@ def _of(side: Side) -> str:
 
 
 def _tokenised_share(lines: Sequence[str]) -> float | None:
-    """Of the lines that show whether they are tokenised; None if these are too few."""
+    """Share of tokenised lines among those that show it; None if these are too few."""
     tokenised = [line for line in lines if _TOKENISED.search(line)]
     raw = sum(1 for line in lines if _RAW.search(line) and not _TOKENISED.search(line))
     return _share(len(tokenised), len(tokenised) + raw)
 
 
 def _capital_share(lines: Sequence[str]) -> float | None:
-    """Of the lines in a script that has capitals; None if these are too few."""
+    """Share of lines with capitals among those of a cased script; None if too few."""
     cased = [line for line in lines if line.lower() != line.upper()]
     return _share(sum(1 for line in cased if line != line.lower()), len(cased))
 

@@ -1,4 +1,4 @@
-"""What is often wrong with sentence pairs: copies, shifted lines, swapped sides, repetitions.
+"""Common defects of sentence pairs: copies, shifted lines, swapped sides, repetitions.
 
 Checks take and return what those of `doctor.line_checks` do.
 """
@@ -25,7 +25,7 @@ SKEW_FROM = 20  # characters; in shorter pairs a word more makes a large ratio
 
 
 def check_copies(surveys: Sequence[Survey]) -> list[Finding]:
-    """Targets that are their source, untranslated."""
+    """Checks for untranslated targets, equal to their source."""
     what = (
         "have the same text on both sides. A model learns from few of them to copy (Khayrallah "
         "and Koehn 2018): remove them, and see that no file was given twice."
@@ -39,7 +39,7 @@ def _is_copy(pair: Pair) -> bool:
 
 
 def check_ratio(surveys: Sequence[Survey]) -> list[Finding]:
-    """Pairs one side of which is far longer than usual, as where lines have shifted."""
+    """Checks for pairs with an unusual length ratio, as after lines have shifted."""
     ratios = [_log_ratio(pair) for pair in surveys[0].sample]
     usual = median([ratio for ratio in ratios if ratio is not None] or [0.0])
 
@@ -75,7 +75,7 @@ def _count(survey: Survey, bad: Sequence[int]) -> Count:
 
 
 def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
-    """Pairs, or whole files, whose languages are the other way round than most of train's."""
+    """Checks for pairs, or whole files, with swapped languages."""
     train = surveys[0].sample
     weights = learn_direction([pair.source for pair in train], [pair.target for pair in train])
     found: list[Finding] = []
@@ -119,7 +119,7 @@ def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
 
 
 def check_repetitions(train: Survey) -> list[Finding]:
-    """Pairs that the training text has before."""
+    """Checks for repeated pairs in the training text."""
     hashes, numbers = train.both.kept(train.both.every)
     _, firsts = np.unique(hashes, return_index=True)
     again = np.delete(numbers, firsts)
@@ -133,7 +133,7 @@ def check_repetitions(train: Survey) -> list[Finding]:
 
 
 def check_overlap(train: Survey, others: Sequence[Survey]) -> list[Finding]:
-    """Pairs, and source sentences, of dev and test that are in the training text."""
+    """Checks for pairs and source sentences of dev and test in the training text."""
     where = "train" if train.every == 1 else f"each {train.every}th pair of train"
     what = (
         f"are in {where} as well. The score would be of sentences learned by heart: remove "

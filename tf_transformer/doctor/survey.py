@@ -1,4 +1,4 @@
-"""One pass over parallel text of any size: what the checks beside it look at."""
+"""Survey of parallel text of any size in one pass, for the checks."""
 
 import hashlib
 import random
@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 class Hashes:
-    """The 64-bit hashes of at most `limit` of the sentences added, and their numbers.
+    """64-bit hashes of at most `limit` sentences, and the numbers of these.
 
     Beyond the limit it keeps those hashes that `every` divides, a power of two. So it knows
     all copies of a sentence or none, and two of these objects can be compared.
@@ -40,6 +40,7 @@ class Hashes:
         self._hashes, self._numbers = array("Q"), array("Q")
 
     def add(self, text: str, number: int) -> None:
+        """Adds a sentence and its number."""
         self.added += 1
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         value = int.from_bytes(digest, "little")
@@ -52,7 +53,7 @@ class Hashes:
             self._hashes, self._numbers = array("Q", hashes), array("Q", numbers)
 
     def kept(self, every: int) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes that `every` divides and their sentences' numbers, uint64 [N] each."""
+        """Returns the hashes that `every` divides, and their numbers: uint64 [N] each."""
         hashes = np.frombuffer(self._hashes.tobytes(), np.uint64)
         chosen = hashes % np.uint64(every) == 0
         return hashes[chosen], np.frombuffer(self._numbers.tobytes(), np.uint64)[chosen]
@@ -60,7 +61,7 @@ class Hashes:
 
 @dataclass
 class Survey:
-    """What was seen of a split.
+    """Sample and hashes of a split.
 
     Attributes:
         name: "train", "dev" or "test".
@@ -80,15 +81,15 @@ class Survey:
     _starts: list[int] = field(default_factory=list)
 
     def file_of(self, index: int) -> int:
-        """Which pair of files holds pair `index`, from 0."""
+        """Returns the number, from 0, of the files that hold pair `index`."""
         return bisect_right(self._starts, index) - 1
 
     def files(self, number: int) -> tuple[Path, Path]:
-        """The source and the target file of a number that `file_of` gave."""
+        """Returns the source and the target file of a number from `file_of`."""
         return self._files[number]
 
     def place(self, index: int, side: Literal["source", "target"] = "source") -> str:
-        """FILE:LINE of a pair, for a message."""
+        """Formats FILE:LINE of a pair, for a message."""
         number = self.file_of(index)
         file = self._files[number][side == "target"]
         return f"{file}:{index - self._starts[number] + 1}"

@@ -1,4 +1,4 @@
-"""The tokenizer against the model and the text, and what tokenising left of the text.
+"""Checks of the tokenizer against model and text, and of the tokenised text.
 
 Checks return what those of `doctor.line_checks` do.
 """
@@ -29,7 +29,7 @@ EXAMPLES, COMPARED = 3, 100  # rewritings in a message; lines of a side that the
 
 
 def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
-    """The tokenizer's pieces against `model.vocab_size`."""
+    """Checks the number of pieces against `model.vocab_size`."""
     check, pieces = "vocabulary", tokenizer.vocab_size
     if pieces > vocab_size:
         text = (
@@ -49,7 +49,7 @@ def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
 def check_unknown(
     tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
 ) -> list[Finding]:
-    """Lines with characters that the tokenizer spells as <unk>, or byte by byte.
+    """Checks for lines with characters that the tokenizer spells as <unk> or in bytes.
 
     Args:
         tokenizer: of the run.
@@ -77,7 +77,7 @@ def check_unknown(
 def check_round_trip(
     tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
 ) -> list[Finding]:
-    """Lines that change when they are tokenised and put together again.
+    """Checks for lines that change when they are tokenised and detokenised.
 
     The arguments are those of `check_unknown`. Blanks at the ends and runs of them do not
     count: every rule reduces a run to one.
@@ -105,7 +105,7 @@ def check_round_trip(
 
 
 def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
-    """Pieces that the training text never uses: their embeddings stay as they were drawn."""
+    """Checks for pieces that the training text never uses, whose embeddings stay random."""
     counts = train.piece_counts(tokenizer.vocab_size)
     counts[_spelling_ids(tokenizer)] = 1  # there for what the text lacks
     counts[: EOS_ID + 1] = 1
@@ -122,7 +122,7 @@ def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
 
 
 def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
-    """What tokenising dropped, and the lengths that it left."""
+    """Checks the share of pairs that tokenising dropped, and tells the lengths of the rest."""
     found, kept = [], []
     for name, corpus in corpora.items():
         report = corpus.report
@@ -190,7 +190,7 @@ def _spelling_ids(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _has_unknown(tokenizer: Tokenizer, lines: Sequence[str], unknown: np.ndarray) -> np.ndarray:
-    """Which lines have a piece of `unknown`: boolean [lines]."""
+    """Marks the lines with a piece of `unknown`: boolean [lines]."""
     ids = tokenizer.tokenize(tf.constant(lines, tf.string))
     hits = np.isin(ids.values.numpy(), unknown).astype(np.int64)
     ends = np.cumsum(np.append(0, hits))[ids.row_splits.numpy()]

@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 
 @dataclass(frozen=True)
 class Score:
-    """A corpus score and how it was computed; never compare scores of other signatures."""
+    """A corpus score with its signature; only scores of one signature compare."""
 
     name: str
     value: float
@@ -25,7 +25,7 @@ def bleu(
     tokenize: str = "13a",
     smooth: str = "exp",
 ) -> Score:
-    """Corpus BLEU (Papineni et al. 2002).
+    """Computes corpus BLEU (Papineni et al. 2002).
 
     Args:
         hypotheses: one translation a sentence, detokenised.
@@ -46,7 +46,7 @@ def bleu(
 
 @dataclass(frozen=True)
 class Interval:
-    """BLEU of a sample of sentences, and how far it may be from that of all such sentences.
+    """BLEU of a sample of sentences with its confidence interval.
 
     Attributes:
         value: corpus BLEU of the sample.
@@ -65,7 +65,7 @@ class Interval:
 def bleu_interval(
     hypotheses: Sequence[str], references: Sequence[str], samples: int = 1_000
 ) -> Interval:
-    """BLEU with an interval by bootstrap resampling of the sentences (Koehn 2004).
+    """Computes BLEU with an interval by bootstrap resampling of sentences (Koehn 2004).
 
     Args:
         hypotheses: one translation a sentence, detokenised.
@@ -91,7 +91,7 @@ def bleu_interval(
 
 
 def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
-    """Corpus chrF2 of detokenised text (Popović 2015)."""
+    """Computes corpus chrF2 of detokenised text (Popović 2015)."""
     _check_lengths(hypotheses, references)
     metric = CHRF()
     value = metric.corpus_score(list(hypotheses), list(map(list, references))).score

@@ -12,7 +12,7 @@ _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
-    """The lines as Moses' tokenizer.perl -l LANGUAGE writes them: tokens joined by spaces.
+    """Tokenises lines like Moses' tokenizer.perl -l LANGUAGE: tokens joined by spaces.
 
     By sacremoses, but for the last full stop of a line. Letters of Chinese, Japanese and
     Korean, which have no words between spaces, are parted from others; the script keeps them.
@@ -38,7 +38,7 @@ def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
 
 
 def split_compounds(line: str) -> str:
-    """A tokenised line with compounds split: rich-text is rich ##AT##-##AT## text.
+    """Splits the compounds of a tokenised line: rich-text becomes rich ##AT##-##AT## text.
 
     As tensor2tensor's get_ende_bleu.sh does after Luong et al. (2015), and with it the paper's
     English-German figures. Of two hyphens around a single letter only the first is split.

@@ -1,4 +1,4 @@
-"""Every kind of BLEU that papers print, of one set of translations, each with its name."""
+"""Report of one set of translations: the kinds of BLEU that papers print, and chrF."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ CAUTION = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A score and the kind of figure that it is."""
+    """A score and its kind."""
 
     kind: str
     score: Score
 
 
 def report(hypotheses: Sequence[str], *references: Sequence[str], language: str) -> list[Entry]:
-    """All scores of the translations.
+    """Computes all scores of the translations.
 
     Args:
         hypotheses: one translation a sentence, detokenised and cased.
@@ -47,7 +47,7 @@ def report(hypotheses: Sequence[str], *references: Sequence[str], language: str)
 def moses_bleu(
     hypotheses: Sequence[str], *references: Sequence[str], language: str
 ) -> list[Entry]:
-    """BLEU as multi-bleu.perl computed it on Moses' tokens, plain and with compounds split.
+    """Computes BLEU like multi-bleu.perl on Moses' tokens, plain and with compounds split.
 
     The arguments and errors are those of `report`.
     """
@@ -66,7 +66,7 @@ def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
 
 
 def format_report(entries: Sequence[Entry]) -> str:
-    """A line for each score, and the caution.
+    """Formats a line for each score, and the caution.
 
     Values have four digits to be compared with published ones, of which some have four.
     """

@@ -1,9 +1,9 @@
-"""Checkpoints: .npz files, weights for decoding and states that training goes on from.
+"""Checkpoints: .npz files, weights for decoding and states to resume training from.
 
-A file of weights holds them under their Keras paths ("model/..."), beside the score that chose
-it ("best/..."). A state holds besides the optimizer's variables ("optimizer/..."), the dropout
-seeds ("seed/..."), which no Keras writer saves, and the trainer's own progress, such as the
-position in the data ("progress/..."). Zip's own checksums tell a damaged file from a good one.
+Weights are stored under their Keras paths ("model/..."), in best.npz beside the score that
+chose them ("best/..."). A state adds the optimizer's variables ("optimizer/..."), the dropout
+seeds ("seed/..."), which no Keras writer saves, and the trainer's progress ("progress/...").
+Zip's checksums reveal damaged files.
 """
 
 import logging
@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # commands look into a run directory before they wait for Ten
 
 logger = logging.getLogger(__name__)
 
-
 _DEV_SET = "dev_set"  # in a file of best weights
 
 
@@ -39,10 +38,10 @@ def save_weights(path: Path, model: "keras.Model") -> None:
 
 
 def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
-    """Writes all that a compiled model needs to go on training exactly, and `progress`.
+    """Writes all that a compiled model needs to resume training exactly, and `progress`.
 
     Raises:
-        UserError: if a weight is not finite, for there would be no going on from there.
+        UserError: if a weight is not finite.
     """
     weights = _values(_model_variables(model))
     for name, value in weights.items():
@@ -57,11 +56,7 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
 
 
 def restore_state(path: Path, model: "keras.Model") -> Arrays:
-    """Restores a state into a compiled model of the same configuration.
-
-    Returns:
-        What was given as `progress`.
-    """
+    """Restores a state into a compiled model; returns the `progress` that was saved."""
     if not model.optimizer.built:  # a second time would replace the state of a loss scale
         model.optimizer.build(model.trainable_variables)
     arrays = read_arrays(path)
@@ -71,7 +66,7 @@ def restore_state(path: Path, model: "keras.Model") -> Arrays:
 
 
 def read_progress(path: Path) -> Arrays:
-    """What was given to `save_state` as `progress`."""
+    """Reads the `progress` of a state."""
     arrays = read_arrays(path, prefix="progress/")
     return {name.removeprefix("progress/"): value for name, value in arrays.items()}
 
@@ -82,22 +77,19 @@ def load_weights(path: Path, model: "keras.Model") -> None:
 
 
 def load_layers(path: Path, model: "keras.Model", layers: Mapping[str, str]) -> None:
-    """Loads the weights of some of the model's layers only.
+    """Loads the weights of some layers only, perhaps from a checkpoint of another model.
 
     Args:
-        path: of a checkpoint, perhaps of another model.
-        model: which has the layers.
-        layers: what each of them is called in the checkpoint, by its name in the model.
+        path: the checkpoint.
+        model: the model with the layers.
+        layers: names of the layers in the model, each with its name in the checkpoint.
 
     Raises:
         UserError: if the checkpoint lacks one of the weights, or has it in another shape.
     """
     stored, arrays = read_arrays(path, prefix="model/"), {}
-    variables = {
-        name: variable
-        for name, variable in _model_variables(model).items()
-        if name.split("/")[1] in layers
-    }
+    variables = _model_variables(model)
+    variables = {name: v for name, v in variables.items() if name.split("/")[1] in layers}
     for name in variables:
         _, layer, rest = name.split("/", maxsplit=2)
         if (there := f"model/{layers[layer]}/{rest}") in stored:
@@ -109,10 +101,10 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
     """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
 
     Returns:
-        How many there were: a damaged one is named and left out.
+        The number of checkpoints; damaged ones are named and left out.
 
     Raises:
-        UserError: if none is good.
+        UserError: if all are damaged.
     """
     good = [path for path in paths if is_valid(path)]
     for path in paths:
@@ -132,36 +124,34 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
 
 
 def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
-    """Copies weights to be the best, with the scores that made them so and on which dev set."""
+    """Copies weights to best.npz, with the scores that chose them and their dev set."""
     marks: Arrays = {f"best/{name}": np.float64(score) for name, score in scores.items()}
-    write_arrays(
-        best, read_arrays(source, prefix="model/") | marks | {_DEV_SET: np.array(dev_set)}
-    )
+    marks[_DEV_SET] = np.array(dev_set)
+    write_arrays(best, read_arrays(source, prefix="model/") | marks)
 
 
 def best_scores(best: Path) -> dict[str, float]:
-    """The scores beside the best weights; none if there are no good ones."""
+    """Reads the scores beside the best weights; none if these are missing or damaged."""
     if not is_valid(best):
         return {}
-    marks = read_arrays(best, prefix="best/")
-    return {
-        name.removeprefix("best/"): float(value)
-        for name, value in marks.items()
-        if not value.shape and value.dtype.kind == "f"
+    marks = read_arrays(best, prefix="best/").items()
+    scores = {
+        name: value for name, value in marks if not value.shape and value.dtype.kind == "f"
     }
+    return {name.removeprefix("best/"): float(value) for name, value in scores.items()}
 
 
 def best_dev_set(best: Path) -> str | None:
-    """The dev set of these scores; None if the file does not tell."""
+    """Reads the dev set of these scores; None if the file does not tell."""
     mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
     return None if mark is None else str(mark)
 
 
 class CheckpointFolder:
-    """The checkpoints of one run.
+    """Checkpoints of one run.
 
-    step-00001500.npz and so on, best.npz and average.npz are weights; state-00001500.npz and
-    the one before it are what training goes on from.
+    Weights are in step-00001500.npz and so on, best.npz and average.npz; training resumes from
+    the newest of two states, state-00001500.npz.
     """
 
     def __init__(self, path: Path) -> None:
@@ -170,10 +160,11 @@ class CheckpointFolder:
         self.average = path / "average.npz"
 
     def step_path(self, step: int) -> Path:
+        """Returns the file of a step's weights."""
         return self.path / f"step-{step:08d}.npz"
 
     def find(self, which: str) -> Path:
-        """The file of "best", "average", "last" or a step; UserError if there is none."""
+        """Returns the file of "best", "average", "last" or a step; UserError if missing."""
         steps = self.steps()
         paths = {"best": self.best, "average": self.average}
         paths |= {str(step): self.step_path(step) for step in steps}
@@ -181,16 +172,16 @@ class CheckpointFolder:
             paths["last"] = self.step_path(steps[-1])
         there = [name for name, path in paths.items() if path.exists()]
         if which not in there:
-            found = f"There are: {', '.join(there)}" if there else "There is none yet"
-            raise UserError(f"{self.path} has no checkpoint {quoted(which)}. {found}.")
+            known = f"There are: {', '.join(there)}" if there else "There is none yet"
+            raise UserError(f"{self.path} has no checkpoint {quoted(which)}. {known}.")
         return paths[which]
 
     def steps(self) -> list[int]:
-        """Steps of which there are weights, in order."""
+        """Lists the steps with weights, in order."""
         return self._steps_of("step")
 
     def last(self, count: int) -> list[Path]:
-        """The newest `count` checkpoints, oldest first."""
+        """Returns the newest `count` checkpoints, oldest first."""
         return [self.step_path(step) for step in self.steps()[-count:]]
 
     def rotate(self, keep: int) -> None:
@@ -201,22 +192,23 @@ class CheckpointFolder:
             self.state_path(step).unlink()
 
     def clear(self, latest: Path | None) -> None:
-        """Deletes half-written files, and damaged states, which would pass for newer ones."""
+        """Deletes half-written files, and damaged states newer than `latest`."""
         for path in (*self.path.glob(".*.npz.*.tmp"), *self.path.glob("state-*.npz")):
             if path.suffix == ".tmp" or (latest and path.name > latest.name):
                 path.unlink()
 
     def state_path(self, step: int) -> Path:
+        """Returns the file of a step's state."""
         return self.path / f"state-{step:08d}.npz"
 
     def resume_step(self) -> int:
-        """The step that training goes on from, by the newest good state; 0 without a state."""
+        """Returns the step of the newest valid state; 0 without a state."""
         steps = self.state_steps()[::-1]
-        good = (step for step in steps if is_valid(self.state_path(step)))
-        return next(good, steps[0] if steps else 0)
+        valid = (step for step in steps if is_valid(self.state_path(step)))
+        return next(valid, steps[0] if steps else 0)
 
     def require_state_beside_best(self) -> None:
-        """UserError if there are weights that training would begin anew, and replace."""
+        """Raises UserError if training would begin anew and replace weights."""
         if self.best.exists() and not self.state_steps():
             raise UserError(
                 f"{self.best} has weights, but there is no state-*.npz to go on from: training "
@@ -224,17 +216,11 @@ class CheckpointFolder:
             )
 
     def state_steps(self) -> list[int]:
-        """Steps of which there is a state, in order."""
+        """Lists the steps with a state, in order."""
         return self._steps_of("state")
 
     def latest_state(self) -> Path | None:
-        """The newest state whose checksums hold; None if there is no state.
-
-        Names those that are damaged.
-
-        Raises:
-            UserError: if all are.
-        """
+        """Returns the newest valid state; None without any, UserError if all are damaged."""
         steps = self.state_steps()
         for step in reversed(steps):
             if is_valid(self.state_path(step)):
@@ -268,7 +254,7 @@ def _values(variables: dict[str, "keras.Variable"]) -> Arrays:
 
 
 def _assign(path: Path, arrays: Arrays, variables: dict[str, "keras.Variable"]) -> None:
-    """Assigns all or none; UserError unless names and shapes are the same."""
+    """Assigns all or none; UserError unless names and shapes agree."""
     require_shapes(path, arrays, {name: tuple(v.shape) for name, v in variables.items()})
     require_numbers(path, arrays)
     for name, variable in variables.items():

@@ -12,7 +12,7 @@ from tf_transformer.files import parse_json, sha256, write_text
 
 
 class Checksums:
-    """What was recorded of a run's files; a run of an earlier version has no record.
+    """Recorded checksums of a run's files; runs of earlier versions lack them.
 
     Args:
         path: the JSON file.
@@ -23,7 +23,7 @@ class Checksums:
         self._parsed: tuple[tuple[int, int, int], dict[str, dict[str, Any]]] | None = None
 
     def require(self, file: Path) -> None:
-        """UserError if `file` is there and is not as it was recorded."""
+        """Raises UserError if `file` exists and differs from its record."""
         recorded = self._read()["files"].get(file.name)
         if recorded and file.exists() and sha256(file) != recorded:
             raise UserError(
@@ -32,11 +32,11 @@ class Checksums:
             )
 
     def knows(self, file: Path) -> bool:
-        """Whether a checksum of `file` is recorded."""
+        """Tells whether a checksum of `file` is recorded."""
         return file.name in self._read()["files"]
 
     def keep(self, *files: Path, new: bool = True) -> None:
-        """Records the files that are there.
+        """Records the checksums of existing files.
 
         Args:
             *files: in the run directory.
@@ -57,7 +57,7 @@ class Checksums:
             self._write(record | {"files": record["files"] | found})
 
     def forget(self, *files: Path) -> None:
-        """Drops what is recorded of files that are to be made again."""
+        """Drops the records of files that will be made again."""
         record = self._read()
         names = {file.name for file in files}
         kept = {name: each for name, each in record["files"].items() if name not in names}
@@ -65,7 +65,7 @@ class Checksums:
             self._write(record | {"files": kept})
 
     def texts(self, role: Role) -> list[Text] | None:
-        """The recorded text files; None if there is no record of them."""
+        """Returns the recorded text files; None without a record."""
         return self._read()["texts"].get(role)
 
     def keep_texts(self, texts: Mapping[Role, Sequence[Text]]) -> None:

@@ -1,4 +1,4 @@
-"""Facts of a run that every card tells: its data files, its best score, contents by hash."""
+"""Facts of a run for its cards: data files with their hashes, and the best evaluation."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +9,13 @@ from tf_transformer.data.texts import ROLES, Role, Text
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import sha256
-from tf_transformer.run.evaluations import comparable, score_of
+from tf_transformer.run.records import comparable, score_of
 from tf_transformer.run.run import Run
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of the run's text as it is now.
+    """A present file of the run's text.
 
     Attributes:
         role: what it is for.
@@ -30,12 +30,12 @@ class DataFile:
     changed: bool = False
 
     def lines(self) -> int | None:
-        """How many there are; None if the file is not there."""
+        """Counts its lines; None if it is missing."""
         return None if self.sha256 is None else count_lines(Path(self.path))
 
 
 def data_files(run: Run) -> list[DataFile]:
-    """The files of text that the run's configuration names; none for the built-in corpus.
+    """Lists the text files that the run's configuration names; none for the built-in corpus.
 
     Data without languages are files themselves, not prefixes of two.
     """
@@ -63,14 +63,14 @@ def _data_file(
 
 
 def with_signature(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of metrics with the signature of its BLEU, if it has one."""
+    """Adds the signature of its BLEU, if it has one, to a record."""
     if "valid_bleu" not in record:
         return record
     return record | {"bleu_signature": bleu(["a"], ["a"]).signature}
 
 
 def best_record(run: Run) -> dict[str, Any] | None:
-    """The run's evaluation with the best `training.best_by`; None without an evaluation.
+    """Returns the run's evaluation with the best `training.best_by`; None without evaluations.
 
     Only those on the dev set of the last one compare.
     """

@@ -33,7 +33,7 @@ _DAMAGE = (
 
 
 def is_valid(path: Path) -> bool:
-    """Whether every member that was written is there and has its checksum."""
+    """Tells whether every written member is there and matches its checksum."""
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:
@@ -75,7 +75,7 @@ def read_arrays(path: Path, prefix: str = "") -> Arrays:
 
 
 def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
-    """UserError unless names and shapes are as `expected`."""
+    """Raises UserError unless names and shapes are as `expected`."""
     for name in sorted(arrays.keys() | expected.keys()):
         stored = arrays[name].shape if name in arrays else "nothing"
         if stored != expected.get(name, "nothing"):
@@ -86,7 +86,7 @@ def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int,
 
 
 def require_numbers(path: Path, arrays: Arrays) -> None:
-    """UserError unless weights are floats, all else numbers, and all of them finite."""
+    """Raises UserError unless weights are floats, all else numbers, and all of them finite."""
     for name, array in arrays.items():
         kinds = "f" if name.startswith("model/") else "fiub"
         if array.dtype.kind not in kinds:

@@ -1,4 +1,4 @@
-"""Files of JSON objects, one a line: the evaluations of a run, and what changed in it."""
+"""Records of a run, one JSON object a line: evaluations, and changes between sessions."""
 
 import json
 import math
@@ -15,8 +15,60 @@ _LARGEST = 2**53  # whole numbers up to here are exact as floats
 _SHOWN = 60  # characters of a bad line in its error
 
 
+# --- Evaluations ---------------------------------------------------------------------------
+
+
+def score_of(record: Record, best_by: str) -> float:
+    """Returns the score that `training.best_by` compares; higher is better."""
+    value = record[f"valid_{best_by}"]
+    return -value if best_by == "perplexity" else value
+
+
+def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Record]:
+    """Selects the records of evaluations on one dev set.
+
+    Args:
+        history: of a run. A record that names no dev set is of an earlier version, and of the
+            present one: when the text changes, training names it in the records so far.
+        dev_set: which; by default that of the last record.
+    """
+    if dev_set is None:
+        dev_set = history[-1].get("dev_set", "") if history else ""
+    return [record for record in history if record.get("dev_set", dev_set) == dev_set]
+
+
+def line(record: Record, headline: str, is_best: bool, unit: str = "tokens") -> str:
+    """Formats an evaluation for the console; `unit` names the labelled things."""
+    mark = "  best" if is_best else ""
+    return (
+        f"step {record['step']:>6,}  loss {record['loss']:.3f}  "
+        f"perplexity {record['perplexity']:.2f}  dev perplexity "
+        f"{record['valid_perplexity']:.2f}  dev {headline}  "
+        f"{record['tokens_per_second']:,.0f} {unit}/s{mark}"
+    )
+
+
+def write_tensorboard(folder: str, record: Record) -> None:
+    """Appends to the TensorBoard logs in `folder`."""
+    import tensorflow as tf  # commands that only read records do not wait for it
+
+    try:
+        writer = tf.summary.create_file_writer(folder)
+        with writer.as_default(step=record["step"]):
+            for name, value in record.items():
+                if name != "dev_set":
+                    tf.summary.scalar(name, value)
+        writer.close()
+    except tf.errors.OpError as error:
+        reason = str(error.message).splitlines()[0]
+        raise UserError(f"Cannot write {folder}: {reason}. Free some space.") from error
+
+
+# --- Files -----------------------------------------------------------------------------------
+
+
 def read_history(path: Path, best_by: str, also: Sequence[str] = ()) -> list[Record]:
-    """The evaluations in a metrics.jsonl, oldest first; none if there is no file.
+    """Reads the evaluations of a metrics.jsonl, oldest first; none if the file is missing.
 
     Args:
         path: of the file.
@@ -44,7 +96,7 @@ def read_history(path: Path, best_by: str, also: Sequence[str] = ()) -> list[Rec
 
 
 def read_changes(path: Path) -> list[Record]:
-    """The changes in a changes.jsonl, oldest first; none if there is no file.
+    """Reads the changes of a changes.jsonl, oldest first; none if the file is missing.
 
     Raises:
         UserError: if a line is no JSON object with step, what, from and to.
@@ -71,7 +123,7 @@ def _is_number(value: object, infinite: bool = False) -> bool:
 
 
 def _read_lines(path: Path, check: Callable[[Record], str]) -> list[Record]:
-    """The objects of a file; `check` says what was expected of one that is wrong, else ""."""
+    """Reads the objects of a file; `check` tells what was expected of a wrong one, or ""."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:

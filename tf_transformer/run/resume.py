@@ -1,4 +1,4 @@
-"""The beginning of a training session: the text of a run is still what it was trained on."""
+"""Opening a run for training: its text must still be the text that it was trained on."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def _hashed(config: Config, role: Role, known: Sequence[Text]) -> list[Text]:
 
 
 def _remarks(known: Known, changed: Sequence[Role], accept_new_data: bool) -> dict[str, str]:
-    """Which settings of text may change, as `Run.create_or_resume` takes them."""
+    """Settings of text that may change, each with a remark, for `Run.create_or_resume`."""
     remarks = {}
     for role in ROLES:
         if known[role] is not None:
@@ -80,7 +80,7 @@ def _other_text(path: Path, known: Sequence[Text], texts: Sequence[Text]) -> Use
 def _take_over(
     run: Run, known: Known, texts: Texts, changed: Sequence[Role], begun: bool
 ) -> None:
-    """Announces and records the text that has changed, and what follows from that."""
+    """Announces and records changed text, and draws the consequences."""
     if not begun and "train" in changed:
         logger.warning("the training text has changed: a tokenizer is trained on it")
         run.discard_tokenizer()

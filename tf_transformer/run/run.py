@@ -12,30 +12,12 @@ from typing import Any, Self
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.files import LOCK_FILE, parse_json, write_text
+from tf_transformer.run.changes import forbidden_changes
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.checksums import Checksums
 from tf_transformer.run.records import read_changes, read_history, write_lines
 
 logger = logging.getLogger(__name__)
-
-# What may change between two sessions of one run: nothing that defines its model, its loss or
-# the state of its optimizer.
-_CHANGEABLE = (
-    "preset",
-    "decoding.",
-    "training.steps",
-    "training.batch_tokens",
-    "training.max_tokens_per_device",
-    "training.learning_rate_scale",
-    "training.warmup_steps",
-    "training.clip_norm",
-    "training.evaluate_every",
-    "training.keep_last",
-    "training.average_last",
-    "training.patience",
-    "training.save_minutes",
-    "training.deterministic",
-)
 
 _PACKAGES = (
     "tf-transformer",
@@ -50,7 +32,7 @@ _PACKAGES = (
 
 
 class Run:
-    """All that is needed to translate, export or go on training, in one folder."""
+    """A folder with everything that is needed to translate, export or resume training."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path = path
@@ -67,7 +49,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """A run that exists; UserError if the folder holds none."""
+        """Opens an existing run; UserError if the folder holds none."""
         file = Path(path) / "config.json"
         try:
             text = file.read_text(encoding="utf-8")
@@ -82,15 +64,14 @@ class Run:
     def create_or_resume(
         cls, path: Path | str, config: Config, may_change: Mapping[str, str] | None = None
     ) -> Self:
-        """A new run, or the one in `path` if its configuration agrees.
+        """Creates a run, or resumes the one in `path` if its configuration agrees.
 
-        A run without a checkpoint has nothing to lose: a corrected configuration replaces its.
-        A setting that may change between sessions and does is announced, and recorded in
-        changes.jsonl.
+        Before the first checkpoint a corrected configuration replaces the old one. Afterwards
+        changed settings, where allowed, are announced and recorded in changes.jsonl.
 
         Args:
-            path: of the run directory.
-            config: of this session.
+            path: the run directory.
+            config: the configuration of this session.
             may_change: settings that may change this time beside those that always may, each
                 with a remark for its announcement.
 
@@ -103,7 +84,8 @@ class Run:
             before = cls.open(path)
             before.checkpoints.require_state_beside_best()
             allowed = dict(may_change or {})
-            changes = _changes(before.config, before._with_own_tokenizer(config), allowed)
+            given = before._with_own_tokenizer(config)
+            changes = forbidden_changes(before.config, given, allowed)
             if changes and before.checkpoints.state_steps():
                 raise UserError(
                     f"{path} holds a run of another configuration: {'; '.join(changes)}. "
@@ -121,7 +103,7 @@ class Run:
         return cls(path, config)
 
     def _with_own_tokenizer(self, config: Config) -> Config:
-        """`config`, with this run's path of a tokenizer if its file is a copy of this run's.
+        """Replaces the tokenizer's path by the recorded one if both files are equal.
 
         A run has a copy of the tokenizer that it was given: the path of that is no matter.
         """
@@ -140,7 +122,7 @@ class Run:
         self.checksums.forget(*self.tokenizer_files())
 
     def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
-        """Records each setting of `config` that is another than before, if training began."""
+        """Records each changed setting, once training has begun."""
         before, now = self.config.flat(), config.flat()
         del now["training.max_tokens_per_device"]  # the trainer says which size it keeps
         for name in now:
@@ -156,26 +138,26 @@ class Run:
         )
         change = {"step": step, "what": what, "from": before, "to": now}
         recorded = self.changes()
-        latest = [each for each in recorded if each["what"] == what][-1:]
-        if any(parse_json(json.dumps(change)).items() <= each.items() for each in latest):
-            return  # by a session that ended before it wrote config.json
+        latest = [other for other in recorded if other["what"] == what][-1:]
+        if any(parse_json(json.dumps(change)).items() <= other.items() for other in latest):
+            return  # recorded by a session that ended before it wrote config.json
         change["time"] = datetime.now(UTC).isoformat(timespec="seconds")
         write_lines(self.change_log, [*recorded, change])
 
     def changes(self) -> list[dict[str, Any]]:
-        """What changed between sessions, oldest first: step, what, from, to and time."""
+        """Reads the changes between sessions, oldest first: step, what, from, to and time."""
         return read_changes(self.change_log)
 
     def tokenizer_files(self) -> tuple[Path, Path]:
-        """The tokenizer, and where it has one the model of the target language beside it."""
+        """Returns the files of the tokenizer and of its model for the target language."""
         return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
 
     def own_files(self) -> tuple[Path, ...]:
-        """The files that commands read as they were made, which have checksums."""
+        """Returns the files with checksums, beside those of a task."""
         return (*self.tokenizer_files(), self.shortlist)
 
     def require_tokenizer(self) -> Path:
-        """The tokenizer's file; UserError if there is none, or it is damaged."""
+        """Returns the tokenizer's file; UserError if it is missing or damaged."""
         if not self.tokenizer.exists():
             raise UserError(f"{self.path} has no tokenizer.model: its training never began.")
         for file in self.tokenizer_files():
@@ -183,9 +165,9 @@ class Run:
         return self.tokenizer
 
     def trained_lengths(self) -> tuple[int, int]:
-        """The most tokens of a source and of a target in training, with EOS.
+        """Returns the most tokens of a source and of a target in training, with EOS.
 
-        Only runs with learned positions keep a record; else what the filters let pass.
+        Only runs with learned positions record them; others return the limit of the filters.
         """
         if not self.lengths.exists():
             return self.config.data.max_length, self.config.data.max_length
@@ -199,7 +181,7 @@ class Run:
             ) from None
 
     def write_trained_lengths(self, source: int, target: int) -> None:
-        """Keeps the longest lengths in training: those before as well, once it has begun."""
+        """Records the longest lengths in training; once it has begun, they only grow."""
         if self.lengths.exists() and self.checkpoints.state_steps():
             before = self.trained_lengths()
             source, target = max(source, before[0]), max(target, before[1])
@@ -207,7 +189,7 @@ class Run:
         write_text(self.lengths, json.dumps(record) + "\n")
 
     def history(self, *also: str) -> list[dict[str, Any]]:
-        """The evaluations so far, oldest first, one record of metrics each.
+        """Reads the evaluations so far, oldest first, one record of metrics each.
 
         Args:
             *also: names that each must have, beside the step and the scores that choose.
@@ -223,17 +205,17 @@ class Run:
 
 
 def holds_other_files(path: Path) -> bool:
-    """Whether `path` is no folder to write into: a file, or a folder that is not empty.
+    """Tells whether `path` is a file, or a folder with files of others.
 
     Neither a lock nor what a process that was killed has left half written counts.
     """
     if not path.is_dir():
         return path.exists()
-    return any(not (each.match(".*.tmp") or each.name == LOCK_FILE) for each in path.iterdir())
+    return any(not (file.match(".*.tmp") or file.name == LOCK_FILE) for file in path.iterdir())
 
 
 def versions() -> dict[str, str]:
-    """Python's, the platform's and the packages' versions."""
+    """Returns the versions of Python, the platform and the packages."""
     installed = {name: _version(name) for name in _PACKAGES}
     return {"python": platform.python_version(), "platform": platform.platform()} | installed
 
@@ -243,13 +225,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _changes(stored: Config, given: Config, allowed: Mapping[str, str]) -> list[str]:
-    """What differs and may not, for a message."""
-    before, now = stored.flat(), given.flat()
-    return [
-        f"{name} was {before[name]!r}, now {now[name]!r}"
-        for name in now
-        if now[name] != before[name] and not name.startswith((*_CHANGEABLE, *allowed))
-    ]

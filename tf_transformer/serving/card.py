@@ -8,8 +8,8 @@ from typing import Any
 from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run, versions
 from tf_transformer.run.checkpoints import best_scores
-from tf_transformer.run.evaluations import score_of
 from tf_transformer.run.facts import best_record, data_files, sha256, with_signature
+from tf_transformer.run.records import score_of
 
 
 def model_card(

@@ -15,8 +15,8 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
-from tf_transformer.run.evaluations import comparable
 from tf_transformer.run.facts import best_record, data_files
+from tf_transformer.run.records import comparable
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.paper import SUSTAINED_TFLOPS
 from tf_transformer.tasks.registry import encoder_outputs

@@ -1,1 +1,1 @@
-"""What a run is for: records of functions that the trainer calls."""
+"""Tasks of a run, a room each, and what they share; `registry` knows them by name."""

@@ -1,4 +1,4 @@
-"""A task's own files as parallel text, in the run: what all that reads parallel text takes."""
+"""Files of a task written as parallel text into its run, for all that reads parallel text."""
 
 import dataclasses
 import logging
@@ -15,7 +15,7 @@ Pairs = Iterator[tuple[str, str]]
 
 
 def require_files(data: DataConfig, task: str, content: str) -> None:
-    """Refuses data that are not files of their own for --train and --valid; UserError.
+    """Raises UserError unless --train and --valid name files, without languages.
 
     Args:
         data: of the configuration.
@@ -38,7 +38,7 @@ def write_parallel_text(
     read_pairs: Callable[[Path], Pairs],
     version: str = "1",
 ) -> DataConfig:
-    """The data with its files as parallel text, written into `folder`.
+    """Writes the files of the data into `folder` as parallel text; returns the data with these.
 
     Line n is of the n-th pair of the file. What is there already of the same files is left as
     it is.
@@ -93,7 +93,7 @@ def _write_text(
 
 
 def _is_as_written(stamp: Path, digest: str, written: Sequence[Path]) -> bool:
-    """Whether `written` is of the same file and undamaged, as far as the stamp tells.
+    """Tells whether `written` comes from the same file and is undamaged, by its stamp.
 
     Stamps of earlier versions hold the hash of the file alone.
     """

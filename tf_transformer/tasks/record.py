@@ -1,4 +1,4 @@
-"""What the command line asks of a task: a record of functions."""
+"""Record of a task's functions, for the command line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Progress = Callable[[str, int], None]
 
 
 class Summary(Protocol):
-    """What a `training.task.Result` of a task also has, for the end of a training."""
+    """Lines about a result at the end of a training, beside `training.task.Result`."""
 
     example: str  # an input to try the command with; "" if there is none
 

@@ -1,6 +1,5 @@
-"""What tasks that learn from text share: tokenizer, encoded corpora, batches, model."""
+"""Base of the tasks that learn from text: tokenizer, encoded corpora, batches, model."""
 
-import dataclasses
 import functools
 import logging
 import shutil
@@ -9,23 +8,17 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.config import NORMALIZATIONS, Config, DataConfig, DecodingConfig
+from tf_transformer.config import NORMALIZATIONS, DataConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
-from tf_transformer.data.corpus_info import INFO_FILE
+from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
 from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
-from tf_transformer.data.fingerprints import fingerprint, old_fingerprint
 from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
-from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.shortlist import Shortlist
-from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
-from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.positions import position_limits, record_positions
+from tf_transformer.tasks.models import build_model, position_limits, record_positions
 from tf_transformer.tasks.record import Progress
 
 logger = logging.getLogger(__name__)
@@ -34,7 +27,7 @@ Files = tuple[list[Path], list[Path]]
 
 
 def resolve_files(prefixes: tuple[str, ...], data: DataConfig) -> Files:
-    """The source and target files of some prefixes; UserError if one is missing."""
+    """Finds the source and target files of prefixes; UserError if one is missing."""
     return resolve_prefixes(prefixes, data.source), resolve_prefixes(prefixes, data.target)
 
 
@@ -80,7 +73,7 @@ class SequenceTask:
             record_positions(run, self.train)
 
     def _vocabulary_text(self) -> Iterator[str]:
-        """What a tokenizer is trained on: both sides of the training text."""
+        """Text to train a tokenizer on: both sides of the training text."""
         for files in resolve_files(self.data.train, self.data):
             for file in files:
                 yield from read_lines(file)
@@ -124,11 +117,11 @@ class SequenceTask:
 
     @property
     def dev_set(self) -> str:
-        """Names the content of the dev text."""
+        """Name of the dev text's content."""
         return identity(self.texts["valid"])
 
     def _settings(self) -> str:
-        """On what, beside text and tokenizer, the encoded corpora depend."""
+        """Settings that the encoded corpora depend on, beside text and tokenizer."""
         return f"{self.data.max_length} {self.data.max_ratio}"
 
     def _encode(
@@ -155,7 +148,7 @@ class SequenceTask:
         )
 
     def describe(self) -> str:
-        """What was read, dropped and how it is batched, for the console."""
+        """Describes the corpora and their batches, for the console."""
         return "\n".join(
             [
                 f"train: {self.train.report.summary()}",
@@ -168,26 +161,30 @@ class SequenceTask:
         return make_dataset(corpus, plan, **options)
 
     def build_model(self) -> TokenModel:
+        """Builds the model, with the limits of its positions."""
         model = build_model(self.run.config)
         model.position_limits = position_limits(self.run)
         return model
 
     @property
     def steps_per_epoch(self) -> int:
+        """Batches of one pass over the training data."""
         return self.plan.steps_per_epoch
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
+        """Shapes (rows, length) of all training batches."""
         return self.plan.shapes
 
     @property
     def validation_steps(self) -> int:
+        """Batches of the dev set."""
         return self.valid_plan.steps_per_epoch
 
     def training_data(
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
-        """Batches from `start_step` on, without end."""
+        """Returns endless batches from `start_step` on."""
         return self._dataset(
             self.train,
             self.plan,
@@ -199,7 +196,7 @@ class SequenceTask:
     def validation_data(
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
-        """The dev set once."""
+        """Returns the dev set once."""
         return self._dataset(
             self.valid,
             self.valid_plan,
@@ -209,16 +206,10 @@ class SequenceTask:
         )
 
 
-def build_model(config: Config, precision: str | None = None) -> Transformer:
-    """The model of a configuration, in the precision of its training unless one is given."""
-    dtype = precision or config.training.precision
-    return Transformer(**dataclasses.asdict(config.model), dtype=dtype, name="transformer")
-
-
 def load_tokenizer(
     run: Run, lines: Callable[[], Iterator[str]], symbols: Callable[[], Iterable[str]] = tuple
 ) -> Tokenizer:
-    """The run's tokenizer: its own, else the configured one, else one trained on `lines`."""
+    """Returns the run's tokenizer; else copies the configured one, or trains one on `lines`."""
     data, vocab_size = run.config.data, run.config.model.vocab_size
     if run.tokenizer.exists():
         return Tokenizer(run.require_tokenizer())
@@ -244,54 +235,3 @@ def load_tokenizer(
     # Checkpoints were trained with the tokenizer that was here, if they are there already.
     run.checksums.keep(*run.tokenizer_files(), new=not run.checkpoints.state_steps())
     return Tokenizer(run.tokenizer)
-
-
-def load_translator(
-    run: Run,
-    checkpoint: str | Path,
-    decoding: DecodingConfig,
-    num_hypotheses: int = 1,
-    others: Sequence[Run] = (),
-    precision: str = "float32",
-    shortlist: bool = False,
-) -> Translator:
-    """A translator with the weights of a checkpoint: best, average, last, a step or a file.
-
-    It computes in float32 unless told otherwise, whatever the precision of training was. In
-    bfloat16 it keeps the weights in bfloat16 too.
-
-    Args:
-        run: the run.
-        checkpoint: which of its checkpoints, or a file.
-        decoding: how to search.
-        num_hypotheses: translations to return for each sentence.
-        others: runs with the same tokenizer, to decode with as an ensemble.
-        precision: float32, or bfloat16.
-        shortlist: search with the run's shortlist only; see `decoding.shortlist`.
-
-    Raises:
-        UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
-            tokenizer.
-    """
-    models = [_load_model(one, checkpoint, precision) for one in (run, *others)]
-    tokenizer = Tokenizer(run.require_tokenizer())
-    for other in others:
-        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
-            raise UserError(
-                "The runs of an ensemble must have the same tokenizer. Received: another one "
-                f"in {other.path} than in {run.path}. Train it with "
-                f"--set data.tokenizer={run.tokenizer}."
-            )
-    model = Ensemble(models) if others else models[0]
-    run.checksums.require(run.shortlist)
-    own = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
-    return Translator(model, tokenizer, decoding, num_hypotheses, own)
-
-
-def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer:
-    path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
-    run.require_tokenizer()
-    model = build_model(run.config, precision)
-    model.position_limits = position_limits(run)
-    load_weights(path, model)
-    return model

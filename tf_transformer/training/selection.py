@@ -11,7 +11,7 @@ from tf_transformer.run.checkpoints import (
     is_valid,
     save_best,
 )
-from tf_transformer.run.evaluations import Record, comparable, score_of
+from tf_transformer.run.records import Record, comparable, score_of
 
 logger = logging.getLogger(__name__)
 

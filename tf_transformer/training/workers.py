@@ -1,4 +1,4 @@
-"""What the workers of a training do together: they vote, wait for each other and share sums."""
+"""Workers that train together: they vote, wait for each other and share sums."""
 
 import functools
 import time

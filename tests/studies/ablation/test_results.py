@@ -17,7 +17,7 @@ from tf_transformer.studies.ablation.results import (
     run_folder,
     write_result,
 )
-from tf_transformer.tasks.sequences import build_model
+from tf_transformer.tasks.models import build_model
 
 
 def put(output, row, seed, bleu):

@@ -6,7 +6,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
 from tf_transformer.studies.heads.masks import HeadMasks
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 
 @pytest.fixture(scope="module")

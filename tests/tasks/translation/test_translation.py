@@ -14,7 +14,8 @@ from tf_transformer.data.tokenizer import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.sequences import build_model, load_translator, resolve_files
+from tf_transformer.tasks.models import build_model, load_translator
+from tf_transformer.tasks.sequences import resolve_files
 from tf_transformer.tasks.translation.task import TranslationTask, check_config, effective_data
 
 

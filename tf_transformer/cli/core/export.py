@@ -81,7 +81,7 @@ def export_run(
 
         from tf_transformer.serving.card import model_card
         from tf_transformer.serving.publish import export
-        from tf_transformer.tasks.sequences import load_translator
+        from tf_transformer.tasks.models import load_translator
 
         precision, shortlist = options.precision, options.shortlist
         translator = load_translator(

@@ -8,7 +8,7 @@ from tf_transformer.cli.parser import integer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
-from tf_transformer.run.evaluations import comparable, score_of
+from tf_transformer.run.records import comparable, score_of
 
 logger = logging.getLogger(__name__)
 

@@ -45,6 +45,7 @@ class BagOfWords:
 
     @property
     def num_features(self) -> int:
+        """Number of words and pairs of words."""
         return len(self._features.vocabulary_)
 
     def fit(self, sentences: Sequence[str], labels: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ from tf_transformer.files import replacing_folder
 
 
 class LabelledCorpus(EncodedCorpus):
-    """Sentences as ids, ending in EOS, and the class of each; made by `encode_labelled`.
+    """Encoded sentences, each with EOS, and their classes; made by `encode_labelled`.
 
     It is an `EncodedCorpus` whose target side has one number a sentence and no text.
     """
@@ -32,7 +32,7 @@ class LabelledCorpus(EncodedCorpus):
 
     @property
     def classes(self) -> np.ndarray:
-        """The class of each sentence, from 1 on: [sentences]."""
+        """Classes of the sentences, counted from 1: [sentences]."""
         return self._sides["target"].ids
 
 
@@ -86,7 +86,7 @@ def encode_labelled(
 def sentence_ids(
     tokenizer: Tokenizer, sentences: Sequence[str], max_length: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """The ids of sentences one after the other, EOS after each, cut to `max_length` with EOS.
+    """Returns the ids of sentences in a row, each cut to `max_length` with its EOS.
 
     Returns:
         int32 ids, int32 lengths [sentences], and how many were cut.
@@ -99,7 +99,7 @@ def sentence_ids(
 
 
 def labelled_dataset(corpus: LabelledCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
-    """The batches of `plan` as Keras takes them.
+    """Returns the batches of `plan` as Keras takes them.
 
     Args:
         corpus: the sentences.

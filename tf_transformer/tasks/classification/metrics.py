@@ -1,4 +1,4 @@
-"""How well sentences are classified: accuracy, macro F1, and which classes are confused."""
+"""Scores of a classification: accuracy, macro F1, and confused classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """The scores of a set of sentences; shares, from 0 to 1.
+    """Scores of a set of sentences, as shares from 0 to 1.
 
     Attributes:
         labels: of all classes.
@@ -32,20 +32,22 @@ class ClassScores:
 
     @property
     def sentences(self) -> int:
+        """Number of sentences."""
         return int(self.counts.sum())
 
     @property
     def right(self) -> int:
+        """Number of sentences with the right class."""
         return int(np.trace(self.counts))
 
     @property
     def accuracy(self) -> float:
-        """The share of sentences given their own class."""
+        """Share of sentences with the right class."""
         return self.right / self.sentences
 
     @property
     def macro_f1(self) -> float:
-        """The unweighted mean of F1 over the classes that occur, as the right one or as given.
+        """Unweighted mean of F1 over the classes that occur, as labels or as predictions.
 
         F1 of a class is 2 tp / (2 tp + fp + fn): 0 where it is never given rightly.
         """
@@ -53,7 +55,7 @@ class ClassScores:
         return float(f1[occur].mean())
 
     def rows(self) -> list[ClassScore]:
-        """The scores of each class; 0 where nothing was given or found."""
+        """Returns the scores of each class; 0 where a class never occurs."""
         right, given, gold = np.diag(self.counts), self.counts.sum(0), self.counts.sum(1)
         columns = (right / np.maximum(given, 1), right / np.maximum(gold, 1), self._f1()[0])
         numbers = zip(self.labels, *(column.tolist() for column in columns), gold, strict=True)
@@ -81,7 +83,7 @@ class ClassScores:
 def score_classes(
     gold: Sequence[str], given: Sequence[str], labels: Sequence[str]
 ) -> ClassScores:
-    """The scores of `given` labels against the right ones.
+    """Scores `given` labels against the right ones.
 
     Args:
         gold, given: a label of each sentence, of `labels`.
@@ -103,7 +105,7 @@ def score_classes(
 
 
 def format_scores(scores: ClassScores) -> str:
-    """A table of the classes, and the two figures of all: in percent, lines ended."""
+    """Formats a table of the classes and the two overall scores, in percent."""
     width = max(len(label) for label in scores.labels)
     lines = [f"{'':{width}} {'precision':>10} {'recall':>7} {'F1':>7} {'sentences':>10}"]
     for row in scores.rows():
@@ -114,7 +116,7 @@ def format_scores(scores: ClassScores) -> str:
 
 
 def summary(scores: ClassScores) -> str:
-    """One line, such as "accuracy 90.00 (9 of 10)  macro F1 88.31"."""
+    """Formats a line such as "accuracy 90.00 (9 of 10)  macro F1 88.31"."""
     return (
         f"accuracy {100 * scores.accuracy:.2f} ({scores.right:,} of {scores.sentences:,})  "
         f"macro F1 {100 * scores.macro_f1:.2f}"

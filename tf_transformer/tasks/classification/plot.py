@@ -1,4 +1,4 @@
-"""Which classes are taken for which: a matrix of few classes, the worst pairs of many."""
+"""Picture of confused classes: a matrix of few, the worst pairs of many."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Sentences in, classes out."""
+"""Predictor: classes of sentences by a trained model."""
 
 from collections.abc import Callable, Sequence
 
@@ -52,7 +52,7 @@ class Predictor:
     def probabilities(
         self, sentences: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """The probability of each class for each sentence: float32 [sentences, C].
+        """Returns the probability of each class for each sentence: float32 [sentences, C].
 
         Args:
             sentences: any number of them.
@@ -74,6 +74,6 @@ class Predictor:
     def classify(
         self, sentences: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> list[str]:
-        """The most probable label of each sentence."""
+        """Returns the most probable label of each sentence."""
         best = self.probabilities(sentences, progress).argmax(axis=1)
         return [self.labels[index] for index in best]

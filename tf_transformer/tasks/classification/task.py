@@ -30,8 +30,8 @@ from tf_transformer.tasks.classification.labelled_corpus import (
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
 from tf_transformer.tasks.classification.predictor import Predictor
 from tf_transformer.tasks.classification.transfer import check_encoder, encoder_layers
+from tf_transformer.tasks.models import check_positions, position_limits
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
-from tf_transformer.tasks.positions import check_positions, position_limits
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import Files, SequenceTask, resolve_files
 
@@ -53,10 +53,12 @@ class DevResult:
 
     @property
     def metrics(self) -> dict[str, float]:
+        """Scores for metrics.jsonl."""
         return {"accuracy": self.scores.accuracy, "f1": self.scores.macro_f1}
 
     @property
     def headline(self) -> str:
+        """Main scores for the console."""
         scores = self.scores
         return f"accuracy {100 * scores.accuracy:.2f} F1 {100 * scores.macro_f1:.2f}"
 
@@ -143,10 +145,11 @@ class ClassificationTask(SequenceTask):
         return labelled_dataset(corpus, plan, **options)
 
     def describe(self) -> str:
+        """Describes labels, corpora and batches, for the console."""
         return f"{len(self.labels)} labels\n{super().describe()}"
 
     def build_model(self) -> Classifier:
-        """With the encoder of another run, if one is given and training has not begun."""
+        """Builds the model; a new run may take the encoder of another one."""
         model = build_classifier(self.run)
         path = self.run.config.training.encoder_from
         if path and not self.run.checkpoints.state_steps():

@@ -1,4 +1,4 @@
-"""What counts when trees are compared: Collins's rules, and the parameter files of evalb."""
+"""Rules for comparing trees: Collins's, and the parameter files of evalb."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ from tf_transformer.errors import UserError, shortened
 
 @dataclass(frozen=True)
 class Rules:
-    """Which words and brackets are compared, and which labels and words count as the same.
+    """Words and brackets to compare, and labels and words that count as equal.
 
     Attributes:
         labelled: whether brackets must agree in their label.
@@ -32,13 +32,15 @@ class Rules:
     equal_words: frozenset[frozenset[str]] = frozenset()
 
     def same_label(self, one: str, other: str) -> bool:
+        """Tells whether two labels count as equal."""
         return one == other or frozenset((one, other)) in self.equal_labels
 
     def same_word(self, one: str, other: str) -> bool:
+        """Tells whether two words count as equal."""
         return one == other or frozenset((one, other)) in self.equal_words
 
     def counts(self, label: str) -> bool:
-        """Whether brackets with this label are counted."""
+        """Tells whether brackets with this label are counted."""
         return not any(self.same_label(label, deleted) for deleted in self.delete)
 
 
@@ -61,7 +63,7 @@ _IGNORED = ("DEBUG", "MAX_ERROR")
 
 
 def read_rules(lines: Iterable[str], name: str = "parameters") -> Rules:
-    """The rules of a parameter file of evalb, such as COLLINS.prm.
+    """Reads a parameter file of evalb, such as COLLINS.prm.
 
     A line is a name and its values; lines that begin with # are comments. DEBUG and MAX_ERROR
     are passed over.

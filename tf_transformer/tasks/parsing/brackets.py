@@ -11,7 +11,7 @@ from tf_transformer.tasks.parsing.trees import Tree, read_line
 
 
 class Status(IntEnum):
-    """What became of a sentence, with evalb's numbers; only valid ones count in the scores."""
+    """Status of a sentence, with evalb's numbers; only valid ones count in the scores."""
 
     VALID = 0
     ERROR = 1  # the words differ, or the output is no tree
@@ -20,7 +20,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True)
 class SentenceScore:
-    """The counts of one sentence.
+    """Counts of one sentence.
 
     Attributes:
         length: words of the gold tree, by the rules for the length.
@@ -47,7 +47,7 @@ class SentenceScore:
 
 @dataclass(frozen=True)
 class Bracketing:
-    """The scores of a corpus; all but the counts in percent, over valid sentences.
+    """Scores of a corpus; all but the counts in percent, over valid sentences.
 
     Precision and recall are those of all brackets together, not means over sentences.
     """
@@ -66,6 +66,7 @@ class Bracketing:
 
     @property
     def valid(self) -> int:
+        """Number of sentences that count in the scores."""
         return self.sentences - self.errors - self.skipped
 
 
@@ -120,7 +121,7 @@ def score_sentence(gold: Sequence[Tree], output: Sequence[Tree], rules: Rules) -
 
 
 def summarise(scores: Iterable[SentenceScore]) -> Bracketing:
-    """The scores of a corpus from those of its sentences."""
+    """Combines the scores of sentences into those of a corpus."""
     scores = list(scores)
     valid = [score for score in scores if score.status == Status.VALID]
 
@@ -151,7 +152,7 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _difference(gold: list[str], output: list[str], rules: Rules) -> str:
-    """How the words differ; "" if they do not."""
+    """Describes how the words differ; "" if they do not."""
     if len(gold) != len(output):
         return f"{len(gold)} words in the gold tree, {len(output)} in the output"
     for one, other in zip(gold, output, strict=True):

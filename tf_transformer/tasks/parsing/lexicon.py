@@ -1,4 +1,4 @@
-"""Which parts of speech each word has in the training trees: lexicon.json of a parsing run."""
+"""Lexicon: the parts of speech of each word in the training trees, in lexicon.json of a run."""
 
 import collections
 import json
@@ -29,7 +29,7 @@ class Lexicon:
 
     @classmethod
     def of_sequences(cls, pairs: Iterable[tuple[str, str]]) -> Self:
-        """That of sentences and their linearised trees, words and tokens divided by blanks.
+        """Learns from sentences and their linearised trees, split at blanks.
 
         Raises:
             ValueError: if a sequence has not as many tags as its sentence has words.

@@ -19,12 +19,12 @@ _TAG_OF = {word: tag for tag, words in _WORDS_OF.items() for word in words.split
 
 
 def strip_label(label: str) -> str:
-    """The category alone: NP-SBJ-1 and NP=2 are NP. A first - or = belongs to it."""
+    """Returns the category alone: NP-SBJ-1 and NP=2 are NP. A first - or = belongs to it."""
     return label[:1] + re.split("[-=]", label[1:], maxsplit=1)[0]
 
 
 def leaf_tag(word: str, tag: str) -> str:
-    """The tag that stands for a word: its part of speech, but for punctuation.
+    """Returns the tag that stands for a word: its part of speech, except for punctuation.
 
     Words are not copied. Vinyals et al. write XX for them all, since tags do not count in the
     F1 score. Here the tag is written: it ties each leaf to its word, so that the search can
@@ -44,7 +44,7 @@ def leaf_tag(word: str, tag: str) -> str:
 
 
 def normalise(tree: Tree) -> Tree:
-    """The part of a tree that a sequence can say.
+    """Returns the part of a tree that a sequence can express.
 
     Traces go, and constituents that held nothing else; function tags and indices go; tags are
     those of `leaf_tag`; the root is TOP, whatever its name, and is added where there is none.
@@ -59,7 +59,7 @@ def normalise(tree: Tree) -> Tree:
 
 
 def _parts(tree: Tree) -> list[Tree]:
-    """What is left of a tree: nothing, itself without traces, or a root's children."""
+    """Rest of a tree: nothing, itself without traces, or a root's children."""
     if tree.word is not None:
         tag = leaf_tag(tree.word, tree.label)
         return [] if tree.label == TRACE else [Tree(tag, word=tree.word)]
@@ -69,12 +69,12 @@ def _parts(tree: Tree) -> list[Tree]:
 
 
 def is_bracket(token: str) -> bool:
-    """Whether a token of a sequence opens or closes a constituent; else it is a word's tag."""
+    """Tells whether a token opens or closes a constituent; else it is a word's tag."""
     return token[:1] in ("(", ")")
 
 
 def linearise(tree: Tree) -> list[str]:
-    """The tokens of a normalised tree: (NP and )NP for brackets, a tag for each word.
+    """Returns the tokens of a normalised tree: (NP and )NP for brackets, a tag for each word.
 
     (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) is (S (NP PRP )NP (VP VBD )VP . )S.
 
@@ -93,14 +93,14 @@ def _tokens(tree: Tree) -> list[str]:
 
 @dataclass(frozen=True)
 class Parse:
-    """A tree, and how many changes it took to read one from the tokens: 0 if well-formed."""
+    """A tree, and the number of repairs to its tokens: 0 if well-formed."""
 
     tree: Tree
     repairs: int
 
 
 def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
-    """The tree over exactly `words` that the tokens say, or come closest to.
+    """Returns the tree over exactly `words` that the tokens express, or come closest to.
 
     Of tokens that are no tree, these are mended, each counting as one repair: a closing bracket
     closes what was opened inside its own constituent, or the innermost one if its label is
@@ -143,6 +143,7 @@ class _Builder:
         self._stack = [_Node(ROOT)]
 
     def add(self, token: str) -> None:
+        """Adds a token, repaired if need be."""
         if token in ("", "(", ")") or {"(", ")"} & {*token[1:]}:
             self._repairs += 1
         elif token[0] == "(":
@@ -153,6 +154,7 @@ class _Builder:
             self._word(token)
 
     def finish(self) -> Parse:
+        """Closes what is open and returns the tree."""
         open_ = len(self._stack) - 1
         missing = len(self._words) - self._next
         self._repairs += open_ + missing

@@ -1,4 +1,4 @@
-"""Sentences in, trees out: always a well-formed tree over exactly the words of the sentence."""
+"""Parser: well-formed trees over exactly the words of each sentence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
@@ -14,7 +14,7 @@ from tf_transformer.tasks.parsing.trees import Tree
 
 @dataclass(frozen=True)
 class Counts:
-    """What the model wrote, before any repair.
+    """Counts of what the model wrote, before any repair.
 
     Attributes:
         sentences: parsed; blank ones are not.
@@ -33,11 +33,11 @@ class Counts:
 
     @property
     def well_formed(self) -> float:
-        """The share of sentences that needed no repair; 1 if there are none."""
+        """Share of sentences without a repair; 1 if there are none."""
         return 1 - self.repaired / self.sentences if self.sentences else 1.0
 
     def summary(self) -> str:
-        """One line, such as "9 sentences; repaired: 1 (11.1%), by 2 changes; ..."."""
+        """Formats a line such as "9 sentences; repaired: 1 (11.1%), by 2 changes; ..."."""
         return (
             f"{self.sentences:,} sentences; well-formed: {self.well_formed:.1%}; repaired: "
             f"{self.repaired:,}, by {self.repairs:,} changes; cut at the length limit: "
@@ -47,7 +47,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Parses:
-    """The tree of each sentence, None of a blank one, and how they came about."""
+    """Trees of sentences, None for a blank one, and counts of their repairs."""
 
     trees: list[Tree | None]
     counts: Counts
@@ -83,7 +83,7 @@ class Parser:
     def parse(
         self, sentences: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> Parses:
-        """The best tree of each sentence by beam search.
+        """Returns the best tree of each sentence by beam search.
 
         Words are what blanks divide; brackets in them become -LRB- and -RRB-. A sequence that
         is no tree over the words is mended, see `linearisation.delinearise`.

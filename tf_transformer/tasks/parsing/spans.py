@@ -1,4 +1,4 @@
-"""Brackets as labels over spans of words, and which of two trees' are the same to evalb."""
+"""Brackets as labels over spans of words, and their matches between two trees, as by evalb."""
 
 import itertools
 from collections.abc import Sequence
@@ -47,15 +47,15 @@ class Line:
         self._brackets[place] = Bracket(label, start, len(self.leaves), place)
 
     def words(self) -> list[str]:
-        """Those that are kept."""
+        """Returns the words that are kept."""
         return [leaf.word for leaf in itertools.compress(self.leaves, self.kept)]
 
     def tags(self) -> list[str]:
-        """Those of the words that are kept."""
+        """Returns the tags of the words that are kept."""
         return [leaf.label for leaf in itertools.compress(self.leaves, self.kept)]
 
     def brackets(self) -> list[Bracket]:
-        """Those that count, over the words that are kept."""
+        """Returns the brackets that count, over the words that are kept."""
         position = [0, *itertools.accumulate(self.kept)]
         brackets = (
             replace(bracket, start=position[bracket.start], end=position[bracket.end])
@@ -68,7 +68,7 @@ class Line:
         ]
 
     def quotes(self) -> list[int]:
-        """Which leaves are quotation marks under one of the tags that they may be given."""
+        """Returns the leaves that are quotation marks under one of the rules' tags."""
         return [
             index
             for index, leaf in enumerate(self.leaves)
@@ -88,7 +88,7 @@ def keep_quotes_of_both(gold: Line, output: Line) -> None:
 
 
 def matches(gold: Line, output: Line, rules: Rules) -> list[tuple[Bracket, Bracket]]:
-    """Brackets of the gold tree, each with one of the output that is the same."""
+    """Pairs brackets of the gold tree with equal ones of the output."""
     pairs, left = [], output.brackets()
     for bracket in gold.brackets():
         for index, other in enumerate(left):
@@ -101,12 +101,12 @@ def matches(gold: Line, output: Line, rules: Rules) -> list[tuple[Bracket, Brack
 
 
 def crossings(gold: Sequence[Bracket], output: Sequence[Bracket]) -> int:
-    """How many brackets of the output cross one or more of the gold tree's."""
+    """Counts the brackets of the output that cross one or more of the gold tree's."""
     return sum(any(_cross(one, other) for other in gold) for one in output)
 
 
 def _cross(one: Bracket, other: Bracket) -> bool:
-    """Whether they share words and each has words that the other has not."""
+    """Tells whether they share words and each has words that the other lacks."""
     return (
         one.start < other.start < one.end < other.end
         or other.start < one.start < other.end < one.end

@@ -10,6 +10,7 @@ from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpus import read_lines, read_pairs
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
+from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
@@ -23,7 +24,6 @@ from tf_transformer.tasks.parsing.treebank import (
     read_treebank,
 )
 from tf_transformer.tasks.parsing.trees import Tree
-from tf_transformer.tasks.positions import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask, resolve_files
 
@@ -40,6 +40,7 @@ class DevResult:
 
     @property
     def metrics(self) -> dict[str, float]:
+        """Scores for metrics.jsonl."""
         names = ("f1", "precision", "recall", "complete_match", "errors")
         scores = {name: float(getattr(self.bracketing, name)) for name in names}
         shares = {"well_formed": self.parses.counts.well_formed, "cut": self.parses.counts.cut}
@@ -47,6 +48,7 @@ class DevResult:
 
     @property
     def headline(self) -> str:
+        """Main score for the console."""
         return f"F1 {self.bracketing.f1:.2f}"
 
     @property
@@ -112,7 +114,7 @@ class ParsingTask(SequenceTask):
         return {token for file in files for line in read_lines(file) for token in line.split()}
 
     def _lexicon(self) -> Lexicon:
-        """That of the training trees, each file counted once."""
+        """Learns from the training trees, each file counted once."""
         prefixes = dict(zip(self.run.config.data.train, self.data.train, strict=True))
         files = resolve_files(tuple(prefixes.values()), self.data)
         return Lexicon.of_sequences(read_pairs(*files))

@@ -1,4 +1,4 @@
-"""What may follow the beginning of a linearised tree, so that it becomes one over its words."""
+"""Grammar of linearised trees: the tokens that may follow a prefix over given words."""
 
 from collections.abc import Sequence
 
@@ -50,7 +50,7 @@ class TreeGrammar:
         self._tag_columns = tf.constant(tag_columns)  # int32 [V], 0 for what is no tag
 
     def context(self, sentences: Sequence[str]) -> np.ndarray:
-        """Which tags each word may have: bool [B, N, G], none of them after the last word.
+        """Returns the tags that each word may have: bool [B, N, G], none after the last word.
 
         A word that no tag fits may have any.
         """
@@ -99,7 +99,7 @@ class TreeGrammar:
 
 
 def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
-    """The grammar of a parsing run.
+    """Loads the grammar of a parsing run.
 
     Raises:
         UserError: if its lexicon is missing, damaged, or not of this tokenizer.
@@ -139,5 +139,5 @@ def _last(where: tf.Tensor) -> tf.Tensor:
 
 
 def _run_length(where: tf.Tensor) -> tf.Tensor:
-    """How many are true at the end: [B, W, t] -> [B, W]."""
+    """Length of the run of true values at the end: [B, W, t] -> [B, W]."""
     return tf.shape(where)[-1] - _last(~where)

@@ -19,12 +19,12 @@ _FORMAT = "2"  # another number makes the text of older runs again
 
 
 def words_of(sentence: str) -> list[str]:
-    """The words of a sentence, as blanks divide them; brackets as treebanks write them."""
+    """Splits a sentence at blanks; brackets become those of treebanks."""
     return sentence.translate(_BRACKETS).split()
 
 
 def read_treebank(path: Path) -> Iterator[Tree]:
-    """The trees of a file, plain or .gz, under the root TOP, whatever its name was.
+    """Reads the trees of a file, plain or .gz, under the root TOP, whatever its name was.
 
     Raises:
         UserError: if it cannot be read, has no tree or one that is not well-formed: with its
@@ -46,7 +46,7 @@ def check_treebank(path: Path) -> None:
 
 
 def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """The words and the sequence of each tree of a file; both are "" of one without words.
+    """Reads the words and the sequence of each tree; both are "" if it has no words.
 
     Raises:
         UserError: as `read_treebank` has it.
@@ -55,7 +55,7 @@ def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
-    """The data with its files of trees as parallel text, written into `folder`.
+    """Writes the trees of the data into `folder` as parallel text; returns the data with it.
 
     Line n is of the n-th tree of the file; a tree without words gives two blank lines. What is
     there already of the same trees is left as it is.

@@ -35,24 +35,24 @@ class Tree:
             )
 
     def __str__(self) -> str:
-        """On one line: (S (NP (PRP We)) (VP (VBD saw)))."""
+        """Formats the tree on one line: (S (NP (PRP We)) (VP (VBD saw)))."""
         parts = [str(child) for child in self.children] if self.word is None else [self.word]
         return f"({' '.join([self.label, *parts])})"
 
     def leaves(self) -> Iterator["Tree"]:
-        """The words with their tags, from left to right."""
+        """Yields the words with their tags, from left to right."""
         if self.word is not None:
             yield self
         for child in self.children:
             yield from child.leaves()
 
     def words(self) -> list[str]:
-        """The words, from left to right."""
+        """Returns the words, from left to right."""
         return [leaf.word for leaf in self.leaves()]
 
 
 def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:
-    """All trees of a file, one a line or spread over several lines as the treebank has them.
+    """Reads all trees of a file, one a line or spread over lines as in the treebank.
 
     Args:
         lines: the file's lines; blank ones count in the line numbers and are otherwise ignored.
@@ -68,7 +68,7 @@ def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:
 
 
 def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...]:
-    """The trees of one line, which must be complete: usually one, none in a blank line.
+    """Reads the complete trees of one line: usually one, none in a blank line.
 
     Raises:
         UserError: at the line and column where the brackets go wrong.
@@ -99,6 +99,7 @@ class _Reader:
         self._line = self._column = 0
 
     def read(self, line: str, number: int) -> Iterator[Tree]:
+        """Reads a line and yields the trees that it completes."""
         self._line = number
         for match in _TOKEN.finditer(line):
             self._column = match.start() + 1

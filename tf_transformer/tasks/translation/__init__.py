@@ -1,1 +1,1 @@
-"""Translation (paper 5 and 6.1)."""
+"""Translation: `task` trains; `shortlist` learns candidates by `translation_table`."""

@@ -1,4 +1,4 @@
-"""A run's shortlist: learned from its parallel text, and how much of other text it covers."""
+"""Shortlist of a run: learned from parallel text, and its coverage of other text."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ _POSITIONS = 1024  # of sources at once
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the shortlists of some sources have of their targets."""
+    """Coverage of targets by the shortlists of their sources."""
 
     covered: int  # target tokens, EOS not counted
     tokens: int
@@ -45,10 +45,12 @@ class Coverage:
 
     @property
     def share(self) -> float:
+        """Share of covered target tokens."""
         return self.covered / max(self.tokens, 1)
 
     @property
     def mean_candidates(self) -> float:
+        """Mean size of a sentence's shortlist."""
         return self.candidates / max(self.sentences, 1)
 
 
@@ -61,14 +63,14 @@ class Pairs:
 
     @property
     def num_links(self) -> int:
-        """How many pairs of a source and a target token they have."""
+        """Number of pairs of a source and a target token."""
         return num_links(self.corpus, self.rows)
 
 
 def learn(
     pairs: Pairs, vocab_size: int, translations: int, frequent: int, progress: Progress
 ) -> Shortlist:
-    """A shortlist of `translations` of each source token and the `frequent` target tokens."""
+    """Learns `translations` of each source token and the `frequent` target tokens."""
     links = model1(pairs.corpus, pairs.rows, vocab_size, progress)
     table = most_probable(links, vocab_size, min(translations, vocab_size))
     counts = target_counts(pairs.corpus, pairs.rows, vocab_size)
@@ -78,7 +80,7 @@ def learn(
 
 
 def coverage(shortlist: Shortlist, pairs: Pairs) -> Coverage:
-    """How much of the targets the shortlists of their sources have."""
+    """Measures how much of the targets the shortlists of their sources cover."""
     members_of = tf.function(
         shortlist.members, [tf.TensorSpec([None, None], tf.int32)], autograph=False
     )
@@ -96,7 +98,7 @@ def coverage(shortlist: Shortlist, pairs: Pairs) -> Coverage:
 
 
 def own_pairs(run: Run, number: int) -> tuple[Pairs, Pairs]:
-    """At most `number` of the pairs that a run was trained on, and its dev set.
+    """Opens at most `number` of a run's training pairs, and its dev set.
 
     Raises:
         UserError: if the run has them no more.
@@ -116,7 +118,7 @@ def own_pairs(run: Run, number: int) -> tuple[Pairs, Pairs]:
 def pairs_of_files(
     run: Run, prefixes: Sequence[str], number: int, progress: Progress
 ) -> Iterator[tuple[Pairs, Pairs]]:
-    """At most `number` pairs of text files, in the run's languages, and some held out of them.
+    """Encodes at most `number` pairs of text files, some of which are held out.
 
     Raises:
         UserError: if a file is missing, files differ in length, or have fewer than two pairs.

@@ -12,7 +12,7 @@ from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
 from tf_transformer.run import Run
-from tf_transformer.tasks.positions import check_positions
+from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask, resolve_files
 
@@ -37,10 +37,12 @@ class DevResult:
 
     @property
     def metrics(self) -> dict[str, float]:
+        """Scores for metrics.jsonl."""
         return {"bleu": self.score.value, "chrf": self.chrf.value, "exact": self.exact}
 
     @property
     def headline(self) -> str:
+        """Main score for the console."""
         return f"{self.score.name} {self.score.value:.2f}"
 
     @property

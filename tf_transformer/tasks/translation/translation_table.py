@@ -1,4 +1,4 @@
-"""Which tokens translate which: IBM Model 1 (Brown et al. 1993), by expectation maximisation.
+"""Translation table of tokens: IBM Model 1 (Brown et al. 1993), by expectation maximisation.
 
 V vocabulary, P pairs of a chunk, S and T their longest source and target, K translations of a
 token. A link is a target token with a source token of its pair. EOS, which ends every source,
@@ -17,7 +17,7 @@ CHUNK_LINKS = 2**22  # at once, which bounds the memory beside that of the disti
 
 
 class Corpus(Protocol):
-    """What is read of a tokenised corpus, such as `data.encoded.EncodedCorpus`."""
+    """Protocol of a tokenised corpus, such as `data.encoded.EncodedCorpus`."""
 
     source_lengths: np.ndarray  # int32 [pairs], EOS counted
     target_lengths: np.ndarray
@@ -42,7 +42,7 @@ def model1(
     vocab_size: int,
     progress: Callable[[str, int], None] | None = None,
 ) -> Links:
-    """p(target token | source token) of the pairs `rows`, after `ITERATIONS` of EM.
+    """Estimates p(target token | source token) from the pairs `rows` by `ITERATIONS` of EM.
 
     Args:
         corpus: source and target ids.
@@ -75,7 +75,7 @@ def model1(
 
 
 def most_probable(links: Links, vocab_size: int, number: int) -> np.ndarray:
-    """The K = `number` most probable translations of each token, best first: int32 [V, K].
+    """Returns the K = `number` best translations of each token, in order: int32 [V, K].
 
     Ties go to the lower id; PAD stands where there are fewer.
     """
@@ -89,13 +89,13 @@ def most_probable(links: Links, vocab_size: int, number: int) -> np.ndarray:
 
 
 def num_links(corpus: Corpus, rows: np.ndarray) -> int:
-    """How many links the pairs have, the empty word's among them."""
+    """Counts the links of the pairs, including those of the empty word."""
     targets = corpus.target_lengths[rows].astype(np.int64) - 1
     return int(np.sum(corpus.source_lengths[rows] * targets))
 
 
 def target_counts(corpus: Corpus, rows: np.ndarray, vocab_size: int) -> np.ndarray:
-    """How often each token stands in the targets of the pairs, int64 [V]."""
+    """Counts each token in the targets of the pairs: int64 [V]."""
     counts = np.zeros(vocab_size, np.int64)
     for chunk in _chunks(corpus.source_lengths, corpus.target_lengths, rows):
         target = corpus.padded("target", chunk, corpus.target_lengths[chunk].max())

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tf_transformer.run.evaluations import line, score_of, write_tensorboard
+from tf_transformer.run.records import line, score_of, write_tensorboard
 
 RECORD = {
     "step": 12_000,

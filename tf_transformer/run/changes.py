@@ -1,0 +1,33 @@
+"""Settings that may change between two sessions of one run."""
+
+from collections.abc import Iterable
+
+from tf_transformer.config import Config
+
+# None of them defines the model, its loss or the state of its optimizer.
+_CHANGEABLE = (
+    "preset",
+    "decoding.",
+    "training.steps",
+    "training.batch_tokens",
+    "training.max_tokens_per_device",
+    "training.learning_rate_scale",
+    "training.warmup_steps",
+    "training.clip_norm",
+    "training.evaluate_every",
+    "training.keep_last",
+    "training.average_last",
+    "training.patience",
+    "training.save_minutes",
+    "training.deterministic",
+)
+
+
+def forbidden_changes(stored: Config, given: Config, allowed: Iterable[str]) -> list[str]:
+    """Lists the differences that are not allowed, for a message."""
+    before, now = stored.flat(), given.flat()
+    return [
+        f"{name} was {before[name]!r}, now {now[name]!r}"
+        for name in now
+        if now[name] != before[name] and not name.startswith((*_CHANGEABLE, *allowed))
+    ]

@@ -1,0 +1,104 @@
+"""Models of runs: built, loaded for decoding, and the reach of learned positions."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.data.batching import bucket_boundaries
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.shortlist import Shortlist
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights
+
+
+def build_model(config: Config, precision: str | None = None) -> Transformer:
+    """Builds the model of a configuration, by default in the precision of its training."""
+    dtype = precision or config.training.precision
+    return Transformer(**dataclasses.asdict(config.model), dtype=dtype, name="transformer")
+
+
+def load_translator(
+    run: Run,
+    checkpoint: str | Path,
+    decoding: DecodingConfig,
+    num_hypotheses: int = 1,
+    others: Sequence[Run] = (),
+    precision: str = "float32",
+    shortlist: bool = False,
+) -> Translator:
+    """Loads a translator with a checkpoint's weights: best, average, last, a step or a file.
+
+    Args:
+        run: the run.
+        checkpoint: one of its checkpoints, or a file.
+        decoding: how to search.
+        num_hypotheses: translations to return for each sentence.
+        others: runs with the same tokenizer, to decode with as an ensemble.
+        precision: float32 or bfloat16, in which the weights are kept too, whatever the
+            precision of training was.
+        shortlist: whether to search the run's shortlist only; see `decoding.shortlist`.
+
+    Raises:
+        UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
+            tokenizer.
+    """
+    models = [_load_model(member, checkpoint, precision) for member in (run, *others)]
+    tokenizer = Tokenizer(run.require_tokenizer())
+    for other in others:
+        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
+            raise UserError(
+                "The runs of an ensemble must have the same tokenizer. Received: another one "
+                f"in {other.path} than in {run.path}. Train it with "
+                f"--set data.tokenizer={run.tokenizer}."
+            )
+    model = Ensemble(models) if others else models[0]
+    run.checksums.require(run.shortlist)
+    candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
+    return Translator(model, tokenizer, decoding, num_hypotheses, candidates)
+
+
+def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer:
+    path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
+    run.require_tokenizer()
+    model = build_model(run.config, precision)
+    model.position_limits = position_limits(run)
+    load_weights(path, model)
+    return model
+
+
+# --- Learned positions (paper Table 3, row E), which reach as far as in training ----------
+
+
+def check_positions(config: Config) -> None:
+    """Refuses learned positions that are fewer than those of the longest sentence."""
+    longest = bucket_boundaries(config.data.max_length)[-1]
+    if config.model.positions == "learned" and config.model.max_length < longest:
+        raise UserError(
+            "`model.max_length` must be at least `data.max_length`, a multiple of 4, where "
+            "positions are learned. "
+            f"Received: {config.model.max_length} and {config.data.max_length}."
+        )
+
+
+def record_positions(run: Run, corpus: EncodedCorpus) -> None:
+    """Records the lengths of the longest training sentences in the run."""
+    if run.config.model.positions == "learned":
+        lengths = corpus.source_lengths, corpus.target_lengths
+        run.write_trained_lengths(*(int(side.max()) for side in lengths))
+
+
+def position_limits(run: Run) -> tuple[int, int] | None:
+    """Returns the most tokens of a source and of a target that a run's model takes.
+
+    Beyond the longest of training, learned positions have their random initial values.
+
+    Returns:
+        Both numbers, EOS counted; None if positions are sinusoids, which have no limit.
+    """
+    return run.trained_lengths() if run.config.model.positions == "learned" else None
