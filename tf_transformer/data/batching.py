@@ -186,10 +186,7 @@ class BatchPlan:
 def make_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
     """Returns the batches of `plan`, made for `corpus`, as Keras takes them.
 
-    Args:
-        corpus: the pairs.
-        plan: the batches.
-        **options: see `dataset_of`.
+    The options are those of `dataset_of`.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32 and padded with PAD.

@@ -129,11 +129,7 @@ class EncodedCorpus:
     def padded(
         self, side: Literal["source", "target"], rows: np.ndarray, length: int
     ) -> np.ndarray:
-        """Returns sentences of a side as int32 [len(rows), length], padded with PAD.
-
-        Raises:
-            ValueError: if one of them is longer than `length`.
-        """
+        """Returns sentences of a side as int32 [len(rows), length], padded with PAD."""
         return self._sides[side].padded(rows, length)
 
     def piece_counts(self, vocab_size: int) -> np.ndarray:

@@ -40,8 +40,7 @@ def save_weights(path: Path, model: "keras.Model") -> None:
 def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
     """Writes all that a compiled model needs to resume training exactly, and `progress`.
 
-    Raises:
-        UserError: if a weight is not finite.
+    It raises a UserError if a weight is not finite.
     """
     weights = _values(_model_variables(model))
     for name, value in weights.items():
@@ -62,13 +61,12 @@ def restore_state(path: Path, model: "keras.Model") -> Arrays:
     arrays = read_arrays(path)
     progress = {name: arrays.pop(name) for name in list(arrays) if name.startswith("progress/")}
     _assign(path, arrays, _model_variables(model) | _training_variables(model))
-    return {name.removeprefix("progress/"): value for name, value in progress.items()}
+    return _without("progress/", progress)
 
 
 def read_progress(path: Path) -> Arrays:
     """Reads the `progress` of a state."""
-    arrays = read_arrays(path, prefix="progress/")
-    return {name.removeprefix("progress/"): value for name, value in arrays.items()}
+    return _without("progress/", read_arrays(path, prefix="progress/"))
 
 
 def load_weights(path: Path, model: "keras.Model") -> None:
@@ -81,11 +79,11 @@ def load_layers(path: Path, model: "keras.Model", layers: Mapping[str, str]) -> 
 
     Args:
         path: the checkpoint.
-        model: the model with the layers.
-        layers: names of the layers in the model, each with its name in the checkpoint.
+        model: the model.
+        layers: maps names of its layers to their names in the checkpoint.
 
     Raises:
-        UserError: if the checkpoint lacks one of the weights, or has it in another shape.
+        UserError: if the checkpoint lacks a weight, or has it in another shape.
     """
     stored, arrays = read_arrays(path, prefix="model/"), {}
     variables = _model_variables(model)
@@ -101,10 +99,7 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
     """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
 
     Returns:
-        The number of checkpoints; damaged ones are named and left out.
-
-    Raises:
-        UserError: if all are damaged.
+        The number of valid checkpoints; UserError if there is none.
     """
     good = [path for path in paths if is_valid(path)]
     for path in paths:
@@ -138,7 +133,7 @@ def best_scores(best: Path) -> dict[str, float]:
     scores = {
         name: value for name, value in marks if not value.shape and value.dtype.kind == "f"
     }
-    return {name.removeprefix("best/"): float(value) for name, value in scores.items()}
+    return {name: float(value) for name, value in _without("best/", scores).items()}
 
 
 def best_dev_set(best: Path) -> str | None:
@@ -247,6 +242,10 @@ def _training_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
     seeds = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
     # The paths of seeds carry a counter of the process: their order is what is stable.
     return variables | {f"seed/{i:04d}": seed for i, seed in enumerate(seeds)}
+
+
+def _without(prefix: str, arrays: Arrays) -> Arrays:
+    return {name.removeprefix(prefix): value for name, value in arrays.items()}
 
 
 def _values(variables: dict[str, "keras.Variable"]) -> Arrays:
