@@ -12,7 +12,7 @@ from tf_transformer.run import Run
 from tf_transformer.serving.publish import export
 from tf_transformer.serving.selftest import BFLOAT16, agree, comparisons, self_test
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.sequences import load_translator
+from tf_transformer.tasks.models import load_translator
 
 
 class Tampered:

@@ -15,12 +15,8 @@ from tf_transformer.data.normalization import settings_of
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.sequences import (
-    SequenceTask,
-    build_model,
-    load_tokenizer,
-    load_translator,
-)
+from tf_transformer.tasks.models import build_model, load_translator
+from tf_transformer.tasks.sequences import SequenceTask, load_tokenizer
 
 
 @pytest.fixture
