@@ -42,10 +42,10 @@ def train_tokenizer(
 ) -> None:
     """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
 
-    Lines of more than `LINE_BYTES` are left out, with a warning that counts them.
-    Characters that `lines` lacks are spelled in bytes, so every text can be encoded. With the
-    "identity" every text also comes back as it was, but for blanks: those (U+0020, and U+2581,
-    which stands for one in the pieces) are lost at the ends, and a run of them becomes one.
+    Lines of more than `LINE_BYTES` are left out, with a warning that counts them. Characters
+    that `lines` lacks are spelled in bytes, so every text can be encoded. With the "identity"
+    every text also comes back unchanged, except that blanks (U+0020 and U+2581) are lost at the
+    ends and a run of them becomes one.
 
     Args:
         lines: sentences, of both languages for a shared vocabulary.
@@ -53,13 +53,13 @@ def train_tokenizer(
         vocab_size: number of pieces, with the four special ids and 256 bytes.
         kind: "bpe" (paper 5.1) or "unigram".
         normalization: one of `config.NORMALIZATIONS`.
-        character_coverage: share of the characters in `lines`, counted as often as they
-            occur, that have pieces; the others, the rarest, are spelled in bytes.
-        symbols: words that are a piece each, in any text, beside what is found in `lines`.
+        character_coverage: share of the characters in `lines` that have pieces; the rarest
+            are spelled in bytes.
+        symbols: words that are single pieces in any text.
 
     Raises:
-        UserError: if `lines` are empty, or too few or too varied for `vocab_size`; the
-            message gives the bound. If `path` cannot be written.
+        UserError: if `path` cannot be written, or `lines` are empty, too few or too varied for
+            `vocab_size`; the message gives the bound.
     """
     sample = _sample(_usable(lines), TRAINING_LINES)
     if not sample:
@@ -113,10 +113,7 @@ def _usable(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _sample(lines: Iterable[str], size: int) -> list[str]:
-    """A uniform sample, the same every time (Vitter 1985, algorithm R).
-
-    SentencePiece can sample by itself, but not with a seed.
-    """
+    """A uniform sample (Vitter 1985, algorithm R), with a seed, which SentencePiece lacks."""
     rng = random.Random(1)
     sample: list[str] = []
     for index, line in enumerate(lines):
@@ -141,7 +138,7 @@ def _explain(message: str, vocab_size: int) -> UserError:
 
 
 class VocabularyTooLarge(UserError):
-    """The error of a text that has fewer pieces than were asked for: at most `largest`."""
+    """Error of a text that has fewer pieces than requested: at most `largest`."""
 
     def __init__(self, largest: int, vocab_size: int) -> None:
         self.largest = largest
@@ -160,12 +157,12 @@ class Tokenizer(tf.Module):
     Attributes:
         path: the model file.
         model_bytes: its content.
-        models: that, by the name "source", and "target" if that has a model of its own.
+        models: content of the model files, by "source" and, if it has one, "target".
         vocab_size: number of ids V.
 
     Raises:
-        UserError: if `path` is no SentencePiece model, or one with other special ids, or
-            the model of the target language has not as many.
+        UserError: if `path` is not a SentencePiece model with these special ids, or the model
+            of the target language has another number of ids.
     """
 
     def __init__(self, path: Path):
@@ -185,7 +182,7 @@ class Tokenizer(tf.Module):
             )
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """Strings [B] to int32 ids [B, None], without BOS and EOS.
+        """Maps strings [B] to int32 ids [B, None], without BOS and EOS.
 
         Invalid UTF-8 becomes U+FFFD. Text without a visible character, such as a tab alone,
         is blank and has no ids.
@@ -193,7 +190,7 @@ class Tokenizer(tf.Module):
         return self._tokenize(text, "source")
 
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """`tokenize` of text in the target language, if that has a model of its own."""
+        """Maps text like `tokenize`, by the model of the target language if it has one."""
         side = "target" if "target" in self.models else "source"
         return self._tokenize(text, side)
 
@@ -210,7 +207,7 @@ class Tokenizer(tf.Module):
                     temporary.write_bytes(self.models[side])
 
     def detokenize(self, ids: MaybeRagged) -> tf.Tensor:
-        """int32 ids [B, T] to strings [B]: rows up to their first EOS, without PAD and BOS."""
+        """Maps int32 ids [B, T] to strings [B]: up to the first EOS, without PAD and BOS."""
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
@@ -218,7 +215,7 @@ class Tokenizer(tf.Module):
         return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended))
 
     def pieces(self, ids: MaybeRagged) -> MaybeRagged:
-        """The subword of each id, as strings of the shape of `ids`."""
+        """Returns the subword of each id, as strings of the shape of `ids`."""
         return self._call("id_to_string", ids)
 
     def _tokenize(self, text: tf.Tensor, side: str) -> tf.RaggedTensor:
@@ -226,7 +223,7 @@ class Tokenizer(tf.Module):
         return self._call("tokenize", tf.ensure_shape(visible, [None]), side)
 
     def _call(self, operation: str, argument: MaybeRagged, side: str = "source") -> MaybeRagged:
-        """Applies an operation of SentencePiece, with the model loaded again if it is gone.
+        """Applies an operation of SentencePiece, with the model reloaded if it is gone.
 
         `tf.random.set_seed` clears TensorFlow's kernels, and with them the loaded model. Only
         eager calls notice; a `tf.function` traced before keeps the lost one.
@@ -239,7 +236,7 @@ class Tokenizer(tf.Module):
 
 
 def target_model_path(path: Path) -> Path:
-    """tokenizer.target.model of tokenizer.model; see docs/conversion.md."""
+    """Returns tokenizer.target.model for tokenizer.model; see docs/conversion.md."""
     return path.with_name(f"{path.stem}.target{path.suffix}")
 
 

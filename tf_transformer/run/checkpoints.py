@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # commands look into a run directory before they wait for Ten
     import keras
 
 logger = logging.getLogger(__name__)
-
 _DEV_SET = "dev_set"  # in a file of best weights
 
 
