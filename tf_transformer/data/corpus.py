@@ -28,11 +28,11 @@ def _resolve(prefix: str | Path, language: str) -> Path:
     for path in (plain, zipped):
         if path.is_file():
             return path
-    found = _languages(Path(prefix))
+    languages = _languages(Path(prefix))
     if Path(prefix).is_file():
         hint = f"{prefix} is a file: give its name without the language."
-    elif found:
-        hint = f"Languages found for {prefix}: {', '.join(found)}."
+    elif languages:
+        hint = f"Languages found for {prefix}: {', '.join(languages)}."
     else:
         hint = f"No file begins with {prefix}."
     raise UserError(f"There is no {plain} and no {zipped}. {hint}")

@@ -66,10 +66,10 @@ def text_files(data: DataConfig, role: Role) -> list[Path]:
         UserError: if a prefix has no file.
     """
     prefixes = getattr(data, role)
-    languages = [each for each in (data.source, data.target) if each]
+    languages = [name for name in (data.source, data.target) if name]
     if not languages:
         return [Path(prefix) for prefix in prefixes]
-    return [path for each in languages for path in resolve_prefixes(prefixes, each)]
+    return [path for name in languages for path in resolve_prefixes(prefixes, name)]
 
 
 def identity(texts: Sequence[Text]) -> str:

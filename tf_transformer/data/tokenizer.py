@@ -184,8 +184,7 @@ class Tokenizer(tf.Module):
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Maps strings [B] to int32 ids [B, None], without BOS and EOS.
 
-        Invalid UTF-8 becomes U+FFFD. Text without a visible character, such as a tab alone,
-        is blank and has no ids.
+        Invalid UTF-8 becomes U+FFFD. Text without a visible character has no ids.
         """
         return self._tokenize(text, "source")
 
@@ -195,11 +194,7 @@ class Tokenizer(tf.Module):
         return self._tokenize(text, side)
 
     def copy(self, path: Path) -> None:
-        """Writes the model to `path`, and that of the target language beside it, if any.
-
-        Raises:
-            UserError: if they cannot be written.
-        """
+        """Writes the model to `path`, and that of the target language, if any, beside it."""
         paths = {"target": target_model_path(path), "source": path}
         for side, file in paths.items():  # that of the source last: with it, all is there
             if side in self.models:
@@ -211,7 +206,7 @@ class Tokenizer(tf.Module):
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
-        # PAD and BOS are control symbols, which SentencePiece itself spells as nothing.
+        # PAD and BOS are control symbols, which SentencePiece spells as nothing.
         return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended))
 
     def pieces(self, ids: MaybeRagged) -> MaybeRagged:

@@ -60,12 +60,12 @@ def survey_text(
     return [
         take_survey(
             name,
-            *resolve_files(given, data),
+            *resolve_files(paths, data),
             every=every if name == "train" else 1,
             progress=lambda done, name=name: progress(f"reading {name}", done),
         )
-        for name, given in prefixes.items()
-        if given
+        for name, paths in prefixes.items()
+        if paths
     ]
 
 

@@ -85,7 +85,7 @@ def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
 def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for text tokenised by Moses, everywhere or in only one split."""
     shares = {side: _tokenised_share(lines) for side, lines in _texts(surveys)}
-    found = [
+    findings = [
         Finding(
             "tokenised text",
             f"{_of(tokenised)} is tokenised ({percent(shares[tokenised])} of the lines that "
@@ -99,15 +99,15 @@ def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
         'have blanks before full stops, "@-@" or "&apos;", as after Moses\'s tokenizer. '
         "SentencePiece needs none, and sacreBLEU is of raw text: detokenise."
     )
-    if found:
-        return found
+    if findings:
+        return findings
     return judge("tokenised text", _lines_with(surveys, _TOKENISED.search), TOKENISED, what)
 
 
 def check_case(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for a lower-cased split where another is cased."""
     shares = {side: _capital_share(lines) for side, lines in _texts(surveys)}
-    found = [
+    findings = [
         Finding(
             "case",
             f"{percent(shares[cased])} of the lines of {_of(cased)} have capital letters, but "
@@ -121,7 +121,7 @@ def check_case(surveys: Sequence[Survey]) -> list[Finding]:
     if not known:
         return [Finding("case", "nothing to compare")]
     text = f"{percent(min(known))} of the lines or more have capitals, on each side"
-    return found or [Finding("case", text)]
+    return findings or [Finding("case", text)]
 
 
 def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -> list[Count]:

@@ -78,14 +78,14 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for pairs, or whole files, with swapped languages."""
     train = surveys[0].sample
     weights = learn_direction([pair.source for pair in train], [pair.target for pair in train])
-    found: list[Finding] = []
+    findings: list[Finding] = []
     counts: list[Count] = []
     for survey in surveys:
         sources = [pair.source for pair in survey.sample]
         targets = [pair.target for pair in survey.sample]
         swapped = swapped_pairs(weights, sources, targets)
         files = _swapped_files(survey, swapped)
-        found += files
+        findings += files
         if not files:
             counts.append(
                 _count(survey, [survey.sample[i].index for i in swapped.nonzero()[0]])
@@ -95,13 +95,13 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
         "write both languages: swap these lines back, or remove them."
     )
     lines = judge("swapped languages", counts, SWAPPED, what) if counts else []
-    return found + [line for line in lines if line.warning or not found]
+    return findings + [line for line in lines if line.warning or not findings]
 
 
 def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
     """A warning for each pair of files most of whose pairs are swapped."""
     file_of = np.array([survey.file_of(pair.index) for pair in survey.sample], int)
-    found = []
+    findings = []
     for file in np.unique(file_of):
         number, total = int(swapped[file_of == file].sum()), int((file_of == file).sum())
         if 2 * number > total:
@@ -111,8 +111,8 @@ def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
                 f"{count} in {source} and {target} have the languages swapped, by their "
                 "letters. The files seem to be named the wrong way round: rename them."
             )
-            found.append(Finding("swapped languages", text, warning=True))
-    return found
+            findings.append(Finding("swapped languages", text, warning=True))
+    return findings
 
 
 # --- Repetitions -------------------------------------------------------------------------
@@ -141,8 +141,8 @@ def check_overlap(train: Survey, others: Sequence[Survey]) -> list[Finding]:
     )
     pairs = [_overlap(train, other, "both", "pairs") for other in others]
     sources = [_overlap(train, other, "sources", "source sentences") for other in others]
-    found = judge("overlap", pairs, OVERLAP, what)
-    return found if found[0].warning else judge("overlap", sources, SOURCE_OVERLAP, what)
+    findings = judge("overlap", pairs, OVERLAP, what)
+    return findings if findings[0].warning else judge("overlap", sources, SOURCE_OVERLAP, what)
 
 
 def _overlap(train: Survey, other: Survey, kind: str, unit: str) -> Count:

@@ -123,7 +123,7 @@ def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
 
 def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
     """Checks the share of pairs that tokenising dropped, and tells the lengths of the rest."""
-    found, kept = [], []
+    findings, kept = [], []
     for name, corpus in corpora.items():
         report = corpus.report
         dropped = (report.read - report.kept) / report.read
@@ -132,12 +132,12 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
                 f"{percent(dropped)} of {name} is not used: {report.summary()}. Split long "
                 "lines into sentences, or set data.max_length and data.max_ratio."
             )
-            found.append(Finding("filters", text, warning=True))
+            findings.append(Finding("filters", text, warning=True))
         longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
         usual = int(np.percentile(longer, 99))
         kept.append(f"{percent(dropped)} of {name} dropped, 99% of the rest up to {usual} "
                     f"tokens long, the longest {longer.max()}")  # fmt: skip
-    return found or [Finding("filters", "; ".join(kept))]
+    return findings or [Finding("filters", "; ".join(kept))]
 
 
 def _some(survey: Survey) -> list[Pair]:
@@ -210,6 +210,6 @@ def _unknown_characters(
     if not characters:
         return ""
     known = _known_character(tokenizer)  # beside it also what does not show is no blank text
-    is_unknown = _has_unknown(tokenizer, [known + one for one in characters], unknown)
-    found = [characters[row] for row in np.flatnonzero(is_unknown)]
-    return " ".join(map(_shown, found[:SHOWN])) + (" ..." if len(found) > SHOWN else "")
+    is_unknown = _has_unknown(tokenizer, [known + char for char in characters], unknown)
+    shown = [_shown(characters[row]) for row in np.flatnonzero(is_unknown)]
+    return " ".join(shown[:SHOWN]) + (" ..." if len(shown) > SHOWN else "")

@@ -77,15 +77,15 @@ def bleu_interval(
     """
     _check_lengths(hypotheses, [references])
     metric = BLEU(force=True)
-    found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
-    if not found.ref_len:
+    result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
+    if not result.ref_len:
         raise ValueError("`references` must have a token. Received: only blank ones.")
-    middle, half = found._mean, found._ci  # sacreBLEU has no other name for them
+    middle, half = result._mean, result._ci  # sacreBLEU has no other name for them
     return Interval(
-        value=found.score,
+        value=result.score,
         low=max(0.0, middle - half),
         high=min(100.0, middle + half),
-        length_ratio=found.sys_len / found.ref_len,
+        length_ratio=result.sys_len / result.ref_len,
         signature=str(metric.get_signature()),
     )
 

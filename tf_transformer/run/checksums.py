@@ -46,15 +46,15 @@ class Checksums:
             UserError: if one differs and may not.
         """
         record = self._read()
-        found = {file.name: sha256(file) for file in files if file.exists()}
-        for name, digest in found.items():
+        digests = {file.name: sha256(file) for file in files if file.exists()}
+        for name, digest in digests.items():
             if not new and record["files"].get(name, digest) != digest:
                 raise UserError(
                     f"{self.path.parent / name} was gone, and what was made in its place is "
                     "not what the checkpoints were trained with. Restore it from a copy."
                 )
-        if found.items() - record["files"].items():
-            self._write(record | {"files": record["files"] | found})
+        if digests.items() - record["files"].items():
+            self._write(record | {"files": record["files"] | digests})
 
     def forget(self, *files: Path) -> None:
         """Drops the records of files that will be made again."""

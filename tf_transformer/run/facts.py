@@ -40,7 +40,7 @@ def data_files(run: Run) -> list[DataFile]:
     Data without languages are files themselves, not prefixes of two.
     """
     data = run.config.data
-    languages = [each for each in (data.source, data.target) if each] or [None]
+    languages = [name for name in (data.source, data.target) if name] or [None]
     prefixes = {role: getattr(data, role) for role in ROLES}
     return [
         _data_file(role, prefix, language, run.checksums.texts(role))

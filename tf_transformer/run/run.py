@@ -84,7 +84,7 @@ class Run:
             before = cls.open(path)
             before.checkpoints.require_state_beside_best()
             allowed = dict(may_change or {})
-            given = before._with_own_tokenizer(config)
+            given = before._with_recorded_tokenizer(config)
             changes = forbidden_changes(before.config, given, allowed)
             if changes and before.checkpoints.state_steps():
                 raise UserError(
@@ -102,10 +102,10 @@ class Run:
         write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
         return cls(path, config)
 
-    def _with_own_tokenizer(self, config: Config) -> Config:
+    def _with_recorded_tokenizer(self, config: Config) -> Config:
         """Replaces the tokenizer's path by the recorded one if both files are equal.
 
-        A run has a copy of the tokenizer that it was given: the path of that is no matter.
+        The run holds a copy of the tokenizer, so the path of the original does not matter.
         """
         before, given = self.config.data.tokenizer, config.data.tokenizer
         if not (before and given):

@@ -67,7 +67,7 @@ def encode_labelled(
         examples = iter(examples)
         while chunk := list(itertools.islice(examples, CHUNK_PAIRS)):
             ids, lengths, longer = sentence_ids(
-                tokenizer, [one for one, _ in chunk], max_length
+                tokenizer, [sentence for sentence, _ in chunk], max_length
             )
             classes = np.array([numbers[label] for _, label in chunk], np.int32)
             every = np.ones(len(chunk), bool)

@@ -8,8 +8,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class: of the sentences said to be of it how many are (precision), of those that are
-    how many were found (recall), 2PR / (P + R) (F1), and how many are (support)."""
+    """Scores of one class.
+
+    Attributes:
+        precision: share of the sentences predicted to be of the class that are.
+        recall: share of the sentences of the class that are predicted to be.
+        f1: 2PR / (P + R).
+        support: number of sentences of the class.
+    """
 
     label: str
     precision: float
@@ -99,8 +105,8 @@ def score_classes(
         )
     numbers = {label: number for number, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(labels)), np.int64)
-    for right, found in zip(gold, given, strict=True):
-        counts[numbers[right], numbers[found]] += 1
+    for right, predicted in zip(gold, given, strict=True):
+        counts[numbers[right], numbers[predicted]] += 1
     return ClassScores(tuple(labels), counts)
 
 

@@ -58,18 +58,18 @@ class Predictor:
             sentences: any number of them.
             progress: called with the number of sentences done so far.
         """
-        found = np.zeros((len(sentences), len(self.labels)), np.float32)
+        probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
         if not sentences:
-            return found
+            return probabilities
         ids, lengths, _ = sentence_ids(self._tokenizer, sentences, self._max_length)
         texts = np.split(ids, np.cumsum(lengths)[:-1])
         done = 0
         for rows in by_length(lengths.tolist(), self._batch_tokens):
-            found[rows] = self._probabilities(padded([texts[row] for row in rows]))
+            probabilities[rows] = self._probabilities(padded([texts[row] for row in rows]))
             done += len(rows)
             if progress:
                 progress(done)
-        return found
+        return probabilities
 
     def classify(
         self, sentences: Sequence[str], progress: Callable[[int], None] | None = None

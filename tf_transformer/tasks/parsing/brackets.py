@@ -5,8 +5,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.parsing.bracket_rules import Rules
-from tf_transformer.tasks.parsing.spans import Line, crossings, keep_quotes_of_both, matches
+from tf_transformer.tasks.parsing.bracket_rules import (
+    Line,
+    Rules,
+    crossings,
+    keep_quotes_of_both,
+    matches,
+)
 from tf_transformer.tasks.parsing.trees import Tree, read_line
 
 
@@ -82,10 +87,10 @@ def score_lines(
         ValueError: if the numbers of lines differ.
     """
     scores = []
-    for number, (right, found) in enumerate(zip(gold, output, strict=True), start=1):
+    for number, (right, line) in enumerate(zip(gold, output, strict=True), start=1):
         gold_trees = read_line(right, gold_name, number)
         try:
-            scores.append(score_sentence(gold_trees, read_line(found, "output", number), rules))
+            scores.append(score_sentence(gold_trees, read_line(line, "output", number), rules))
         except UserError as error:
             length = score_sentence(gold_trees, (), rules).length
             scores.append(SentenceScore(length, Status.ERROR, problem=str(error)))

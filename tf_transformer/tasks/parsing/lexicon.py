@@ -69,6 +69,6 @@ class Lexicon:
         write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     def tags_of(self, word: str) -> list[str]:
-        """What it may have: what it was seen with, all if it is rare, but never a tag that
-        `leaf_tag` takes from it."""
+        """Returns the tags seen with a word, all if it is rare, except those that `leaf_tag`
+        changes."""
         return [tag for tag in self.words.get(word, self.tags) if leaf_tag(word, tag) == tag]

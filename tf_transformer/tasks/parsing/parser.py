@@ -93,12 +93,12 @@ class Parser:
             progress: called with the number of sentences done so far.
         """
         words = [words_of(sentence) for sentence in sentences]
-        texts = [" ".join(one) for one in words]
-        found = self._translator.translate(texts, progress, grammar=self._grammar)
-        best = [hypotheses[0] for hypotheses in found]
+        texts = [" ".join(sentence) for sentence in words]
+        hypotheses = self._translator.translate(texts, progress, grammar=self._grammar)
+        best = [ranked[0] for ranked in hypotheses]
         parses = [
-            delinearise(one.text.split(), own) if own else None
-            for one, own in zip(best, words, strict=True)
+            delinearise(hypothesis.text.split(), sentence) if sentence else None
+            for hypothesis, sentence in zip(best, words, strict=True)
         ]
         limits = self._translator.length_limits(texts)
         repairs = [parse.repairs for parse in parses if parse]
@@ -106,6 +106,6 @@ class Parser:
             sentences=len(repairs),
             repaired=sum(number > 0 for number in repairs),
             repairs=sum(repairs),
-            cut=sum(one.num_tokens >= limit for one, limit in zip(best, limits, strict=True)),
+            cut=sum(h.num_tokens >= limit for h, limit in zip(best, limits, strict=True)),
         )
         return Parses([parse and parse.tree for parse in parses], counts)

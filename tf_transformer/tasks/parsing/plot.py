@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import new_figure, save
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Rules
-from tf_transformer.tasks.parsing.spans import Line, matches
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Line, Rules, matches
 from tf_transformer.tasks.parsing.trees import Tree
 
 # In inches, for text of 10 points.
@@ -82,12 +81,12 @@ def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node
     """The constituents of both trees, the outer before the inner, from left to right."""
     lines = Line([gold], rules), Line([output], rules)
     pairs = matches(*lines, rules)
-    found = []
+    nodes = []
     for side, (tree, line) in enumerate(zip((gold, output), lines, strict=True)):
         counted = {bracket.place for bracket in line.brackets()}
         different = counted - {pair[side].place for pair in pairs}
-        found.append(_nodes_of(tree, different))
-    return found[0], found[1]
+        nodes.append(_nodes_of(tree, different))
+    return nodes[0], nodes[1]
 
 
 def _nodes_of(tree: Tree, different: set[int]) -> list[Node]:

@@ -60,10 +60,10 @@ class DevResult:
     def lines(self) -> list[str]:
         """Samples and scores, for the end of a training."""
         pairs = zip(self.gold, self.parses.trees, strict=True)
-        short = [(normalise(gold), found) for gold, found in pairs if _is_short(found)]
+        short = [(normalise(gold), parse) for gold, parse in pairs if _is_short(parse)]
         scores = self.bracketing
         return [
-            *(f"\n  gold   {gold}\n  model  {found}" for gold, found in short[:SAMPLES]),
+            *(f"\n  gold   {gold}\n  model  {parse}" for gold, parse in short[:SAMPLES]),
             f"\ndev F1 {scores.f1:.2f}  precision {scores.precision:.2f}  recall "
             f"{scores.recall:.2f}  complete match {scores.complete_match:.2f}  by the rules of "
             f"COLLINS.prm; {scores.valid:,} sentences, {scores.errors:,} errors left out",
@@ -96,7 +96,7 @@ class ParsingTask(SequenceTask):
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
         trees = (read_treebank(Path(name)) for name in run.config.data.valid)
-        self._gold = [tree for each in trees for tree in each]
+        self._gold = [tree for file in trees for tree in file]
         lexicon = self._lexicon()
         self._grammar = TreeGrammar(self.tokenizer, lexicon)
         if may_encode:
@@ -133,8 +133,8 @@ class ParsingTask(SequenceTask):
             parses = parser.parse(sentences)
             pairs = zip(self._gold, parses.trees, strict=True)
             scores = [
-                score_sentence((gold,), (found,) if found else (), COLLINS)
-                for gold, found in pairs
+                score_sentence((gold,), (parse,) if parse else (), COLLINS)
+                for gold, parse in pairs
             ]
             return DevResult(summarise(scores), parses, self._gold)
 

@@ -63,8 +63,8 @@ class TreeGrammar:
         return allowed
 
     def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """What may follow `tokens`, int32 [B, W, t], of sentences with that `context`: bool
-        [B, W, V]."""
+        """Marks the tokens that may follow `tokens`, int32 [B, W, t], given the sentences'
+        `context`: bool [B, W, V]."""
         kinds = tf.gather(self._kinds, tokens)
         is_open = kinds == _OPEN
         done = tf.math.count_nonzero(kinds == _TAG, axis=-1, dtype=tf.int32)  # [B, W]

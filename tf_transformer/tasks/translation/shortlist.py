@@ -92,8 +92,8 @@ def coverage(shortlist: Shortlist, pairs: Pairs) -> Coverage:
         target = pairs.corpus.padded("target", rows, pairs.corpus.target_lengths[rows].max())
         members = members_of(source).numpy()
         word = (target != PAD_ID) & (target != EOS_ID)
-        found = np.take_along_axis(members, target, axis=1) & word
-        counts += found.sum(), word.sum(), members.sum()
+        covered = np.take_along_axis(members, target, axis=1) & word
+        counts += covered.sum(), word.sum(), members.sum()
     return Coverage(*counts.tolist(), len(pairs.rows))
 
 
