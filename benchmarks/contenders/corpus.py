@@ -12,7 +12,7 @@ from harness.child import serve
 
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import read_pairs, resolve_prefixes
-from tf_transformer.data.encoded import encode_corpus
+from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder

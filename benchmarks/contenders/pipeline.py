@@ -13,7 +13,8 @@ from harness.child import serve, versions
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset, without_tuner
 from tf_transformer.data.corpus import read_pairs
-from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.tasks.models import build_model
 from tf_transformer.training.recipe import compile_model

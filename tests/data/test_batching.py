@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan, bucket_boundaries, make_dataset
-from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
 from tf_transformer.errors import UserError
 

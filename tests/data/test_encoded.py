@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
-from tf_transformer.data.encoded import CHUNK_PAIRS, EncodedCorpus, FilterReport, encode_corpus
+from tf_transformer.data.encoded import EncodedCorpus, FilterReport
+from tf_transformer.data.encoding import CHUNK_PAIRS, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
 from tf_transformer.errors import UserError
 

@@ -5,7 +5,8 @@ import pytest
 import sentencepiece
 
 from tf_transformer.data import builtin
-from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import SPECIAL_IDS, Tokenizer, train_tokenizer
 from tf_transformer.doctor.vocabulary_checks import (
     check_filters,

@@ -1,26 +1,17 @@
 """A tokenised parallel corpus on disk, memory-mapped so that it may be larger than memory."""
 
-import dataclasses
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.config import PAD_ID
 from tf_transformer.data.corpus import SIDES
-from tf_transformer.data.corpus_info import INFO_FILE, read_info, write_info
-from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.corpus_info import read_info
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing_folder
 
-CHUNK_PAIRS = 2048  # tokenised at once, by all cores
 COUNTED_IDS = 2**20  # at once; NumPy makes int64 of them
-COUNTS = ("read", "kept", "empty", "too_long", "ratio")
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ class Side:
 
 
 class EncodedCorpus:
-    """Sentence pairs as ids, each side ending in EOS; made by `encode_corpus`.
+    """Sentence pairs as ids, each side ending in EOS; made by `encoding.encode_corpus`.
 
     Attributes:
         source_lengths, target_lengths: int32 [pairs], in tokens with EOS.
@@ -126,6 +117,10 @@ class EncodedCorpus:
         """Returns the int32 ids of target sentence `index`, with EOS."""
         return self._sides["target"].sentence(index)
 
+    def lengths(self, side: Literal["source", "target"]) -> np.ndarray:
+        """Returns the lengths of a side, int32 [pairs], in tokens with EOS."""
+        return self._sides[side].lengths
+
     def padded(
         self, side: Literal["source", "target"], rows: np.ndarray, length: int
     ) -> np.ndarray:
@@ -140,119 +135,3 @@ class EncodedCorpus:
                 ids = side.ids[start : start + COUNTED_IDS]
                 counts += np.bincount(ids, minlength=vocab_size)
         return counts
-
-
-def id_dtype(size: int) -> str:
-    """Returns the type on disk of ids below `size`."""
-    return "<u2" if size <= 2**16 else "<i4"
-
-
-class SideWriter:
-    """Appends tokenised sentences to the files that `Side` reads."""
-
-    def __init__(self, directory: Path, name: str, dtype: str):
-        self._ids_path = directory / f"{name}_ids.bin"
-        self._lengths_path = directory / f"{name}_lengths.npy"
-        self._dtype = dtype
-        self._lengths: list[np.ndarray] = []
-
-    def append(self, ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> None:
-        """Adds the sentences chosen by `keep` [B]; `ids` holds all of them in a row."""
-        with self._ids_path.open("ab") as file:
-            file.write(ids[np.repeat(keep, lengths)].astype(self._dtype).tobytes())
-        self._lengths.append(lengths[keep])
-
-    def finish(self) -> None:
-        """Writes the lengths, after the last sentence."""
-        np.save(self._lengths_path, np.concatenate(self._lengths))
-
-
-def encode_corpus(
-    pairs: Iterable[tuple[str, str]],
-    tokenizer: Tokenizer,
-    directory: Path,
-    *,
-    max_length: int,
-    max_ratio: float,
-    fingerprint: str = "",
-    progress: Callable[[int], None] | None = None,
-) -> EncodedCorpus:
-    """Tokenises and filters `pairs` into `directory`, which appears whole or not at all.
-
-    Args:
-        pairs: source and target sentences.
-        tokenizer: for both sides.
-        directory: the folder to write; an older corpus there is replaced.
-        max_length: limit of either side, in tokens with EOS.
-        max_ratio: limit of the longer to the shorter side, in tokens with EOS.
-        fingerprint: kept with the corpus, for the caller to compare.
-        progress: called with the number of pairs done so far.
-
-    Raises:
-        UserError: if no pair is left or the disk is full.
-    """
-    if directory.exists() and not (directory / INFO_FILE).is_file():
-        raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
-    with replacing_folder(directory) as temporary:
-        dtype = id_dtype(tokenizer.vocab_size)
-        sides = [SideWriter(temporary, name, dtype) for name in SIDES]
-        counts: Counter[str] = Counter()
-        pairs = iter(pairs)
-        while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
-            counts.update(_append(sides, tokenizer, chunk, max_length, max_ratio))
-            if progress is not None:
-                progress(counts["read"])
-        numbers = {name: counts[name] for name in COUNTS}
-        report = FilterReport(**numbers, max_length=max_length, max_ratio=max_ratio)
-        if not report.kept:
-            raise UserError(f"The corpus has no usable pair: {report.summary()}.")
-        for side in sides:
-            side.finish()
-        write_info(temporary, describe(dtype, fingerprint, report))
-    return EncodedCorpus.open(directory)
-
-
-def _append(
-    sides: list[SideWriter],
-    tokenizer: Tokenizer,
-    pairs: list[tuple[str, str]],
-    max_length: int,
-    max_ratio: float,
-) -> dict[str, int]:
-    """Writes the usable ones of `pairs`; returns the counts of a `FilterReport`."""
-    sources, targets = zip(*pairs, strict=True)
-    encoded = [
-        token_ids(tokenizer.tokenize, sources),
-        token_ids(tokenizer.tokenize_target, targets),
-    ]
-    (_, source_lengths), (_, target_lengths) = encoded
-    chosen = _drop(source_lengths, target_lengths, max_length, max_ratio)
-    chosen["kept"] = ~np.any(list(chosen.values()), axis=0)
-    for side, (ids, lengths) in zip(sides, encoded, strict=True):
-        side.append(ids, lengths, chosen["kept"])
-    return {"read": len(pairs)} | {name: int(rows.sum()) for name, rows in chosen.items()}
-
-
-def describe(dtype: str, fingerprint: str, report: FilterReport) -> dict[str, Any]:
-    """Describes an encoded corpus for `corpus_info`."""
-    return {"dtype": dtype, "fingerprint": fingerprint, "report": dataclasses.asdict(report)}
-
-
-def token_ids(
-    tokenize: Callable[[tf.Tensor], tf.RaggedTensor], texts: tuple[str, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of `texts` in a row, EOS after each, and their lengths [B]."""
-    ends = tf.fill([len(texts), 1], EOS_ID)
-    ids = tf.concat([tokenize(tf.constant(texts)), ends], axis=1)
-    return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)
-
-
-def _drop(
-    source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
-) -> dict[str, np.ndarray]:
-    """Pairs dropped for each reason, one reason a pair: boolean [B] from lengths [B]."""
-    shorter, longer = np.minimum(source, target), np.maximum(source, target)
-    empty = shorter == 1  # EOS alone
-    too_long = ~empty & (longer > max_length)
-    ratio = ~empty & ~too_long & (longer > max_ratio * shorter)
-    return {"empty": empty, "too_long": too_long, "ratio": ratio}

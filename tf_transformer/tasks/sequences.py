@@ -12,7 +12,8 @@ from tf_transformer.config import NORMALIZATIONS, DataConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
 from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
-from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.errors import UserError
@@ -69,6 +70,8 @@ class SequenceTask:
         self.valid = self._encoded("valid", self.data.valid, progress)
         self.plan = self._plan(self.train)
         self.valid_plan = self._plan(self.valid)
+        self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
+        self.validation_steps = self.valid_plan.steps_per_epoch
         if may_encode:
             record_positions(run, self.train)
 
@@ -140,8 +143,7 @@ class SequenceTask:
     def _plan(self, corpus: EncodedCorpus) -> BatchPlan:
         training = self.run.config.training
         return BatchPlan(
-            corpus.source_lengths,
-            corpus.target_lengths,
+            *(corpus.lengths(side) for side in corpus.text_sides),
             batch_tokens=training.batch_tokens,
             max_length=self.data.max_length,
             seed=training.seed,
@@ -149,13 +151,8 @@ class SequenceTask:
 
     def describe(self) -> str:
         """Describes the corpora and their batches, for the console."""
-        return "\n".join(
-            [
-                f"train: {self.train.report.summary()}",
-                f"valid: {self.valid.report.summary()}",
-                self.plan.summary(),
-            ]
-        )
+        reports = self.train.report.summary(), self.valid.report.summary()
+        return f"train: {reports[0]}\nvalid: {reports[1]}\n{self.plan.summary()}"
 
     def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return make_dataset(corpus, plan, **options)
@@ -166,44 +163,20 @@ class SequenceTask:
         model.position_limits = position_limits(self.run)
         return model
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches of one pass over the training data."""
-        return self.plan.steps_per_epoch
-
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """Shapes (rows, length) of all training batches."""
-        return self.plan.shapes
-
-    @property
-    def validation_steps(self) -> int:
-        """Batches of the dev set."""
-        return self.valid_plan.steps_per_epoch
-
     def training_data(
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns endless batches from `start_step` on."""
-        return self._dataset(
-            self.train,
-            self.plan,
-            start_step=start_step,
-            replicas=replicas,
-            num_replicas=num_replicas,
-        )
+        share = {"replicas": replicas, "num_replicas": num_replicas}
+        return self._dataset(self.train, self.plan, start_step=start_step, **share)
 
     def validation_data(
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns the dev set once."""
-        return self._dataset(
-            self.valid,
-            self.valid_plan,
-            num_steps=self.validation_steps,
-            replicas=replicas,
-            num_replicas=num_replicas,
-        )
+        share = {"replicas": replicas, "num_replicas": num_replicas}
+        steps = self.validation_steps
+        return self._dataset(self.valid, self.valid_plan, num_steps=steps, **share)
 
 
 def load_tokenizer(

@@ -39,6 +39,7 @@ class ProgressBar(keras.callbacks.Callback):
         self.verbose = verbose
 
     def on_epoch_begin(self, epoch, logs=None):
+        """Opens the bar."""
         self.bar = tqdm(
             initial=self.done,
             total=self.done + self.params["steps"],
@@ -49,6 +50,7 @@ class ProgressBar(keras.callbacks.Callback):
         )
 
     def on_train_batch_end(self, batch, logs=None):
+        """Shows the running means, the rate and the learning rate."""
         if not self.verbose:
             return
         self.bar.set_postfix_str(
@@ -70,6 +72,7 @@ class ProgressBar(keras.callbacks.Callback):
         return f", {rate:,.0f} {self.model.unit}/s"
 
     def on_epoch_end(self, epoch, logs=None):
+        """Closes the bar."""
         self.bar.close()
 
 
@@ -107,11 +110,13 @@ class StepWatch(keras.callbacks.Callback):
         self.skipped = 0
 
     def on_epoch_begin(self, epoch, logs=None):
+        """Restores the running means and starts the clocks."""
         self.progress.resume_means(self.model)
         self.step = step_of(self.model.optimizer)
         self.saved = self.last = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
+        """Checks the step, counts it, votes, and stops or saves."""
         step = step_of(self.model.optimizer)
         self._require_numbers(logs["loss"], step)
         now = time.perf_counter()

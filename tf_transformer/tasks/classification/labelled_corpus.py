@@ -1,6 +1,5 @@
 """A tokenised corpus of labelled sentences on disk, and its batches."""
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -9,17 +8,9 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan, dataset_of
-from tf_transformer.data.corpus_info import write_info
-from tf_transformer.data.encoded import (
-    CHUNK_PAIRS,
-    EncodedCorpus,
-    FilterReport,
-    SideWriter,
-    describe,
-    id_dtype,
-)
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoding import SideWriter, id_dtype, write_corpus
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.files import replacing_folder
 
 
 class LabelledCorpus(EncodedCorpus):
@@ -60,26 +51,18 @@ def encode_labelled(
         progress: called with the number of sentences done so far.
     """
     numbers = {label: number for number, label in enumerate(labels, start=1)}
-    read = cut = 0
-    with replacing_folder(directory) as temporary:
-        dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
-        source, target = (SideWriter(temporary, name, dtype) for name in ("source", "target"))
-        examples = iter(examples)
-        while chunk := list(itertools.islice(examples, CHUNK_PAIRS)):
-            ids, lengths, longer = sentence_ids(
-                tokenizer, [sentence for sentence, _ in chunk], max_length
-            )
-            classes = np.array([numbers[label] for _, label in chunk], np.int32)
-            every = np.ones(len(chunk), bool)
-            source.append(ids, lengths, every)
-            target.append(classes, np.ones_like(classes), every)
-            read, cut = read + len(chunk), cut + longer
-            if progress is not None:
-                progress(read)
-        source.finish()
-        target.finish()
-        report = FilterReport(read, read, 0, 0, 0, max_length, max_ratio=0.0, cut=cut)
-        write_info(temporary, describe(dtype, fingerprint, report))
+
+    def append(sides: list[SideWriter], chunk: list[tuple[str, str]]) -> dict[str, int]:
+        ids, lengths, cut = sentence_ids(tokenizer, [text for text, _ in chunk], max_length)
+        classes = np.array([numbers[label] for _, label in chunk], np.int32)
+        every = np.ones(len(chunk), bool)
+        sides[0].append(ids, lengths, every)
+        sides[1].append(classes, np.ones_like(classes), every)
+        return {"read": len(chunk), "kept": len(chunk), "cut": cut}
+
+    dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
+    limits = {"max_length": max_length, "max_ratio": 0.0}
+    write_corpus(directory, examples, append, dtype, fingerprint, progress, **limits)
     return LabelledCorpus.open(directory)
 
 

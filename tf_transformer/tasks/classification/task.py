@@ -132,15 +132,6 @@ class ClassificationTask(SequenceTask):
             progress=progress,
         )
 
-    def _plan(self, corpus: LabelledCorpus) -> BatchPlan:
-        training = self.run.config.training
-        return BatchPlan(
-            corpus.source_lengths,
-            batch_tokens=training.batch_tokens,
-            max_length=self.data.max_length,
-            seed=training.seed,
-        )
-
     def _dataset(self, corpus: LabelledCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return labelled_dataset(corpus, plan, **options)
 

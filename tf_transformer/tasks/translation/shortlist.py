@@ -15,7 +15,8 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import check_line_counts, count_lines, read_pairs
-from tf_transformer.data.encoded import EncodedCorpus, encode_corpus
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import by_length
 from tf_transformer.decoding.shortlist import SPECIAL_IDS, Shortlist
