@@ -665,8 +665,8 @@ exported.weights = [variable.value for variable in transformer.trainable_variabl
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
 def translate(text):
-    ids, _ = translator.encode(text)
-    hypotheses = translator.search(ids.to_tensor())  # int32 [B, S], padded with 0
+    ids, _ = translator.codec.encode(text)
+    hypotheses = translator.searcher.search(ids.to_tensor())  # int32 [B, S], padded with 0
     return {"translation": tokenizer.detokenize(hypotheses.tokens[:, 0])}
 
 

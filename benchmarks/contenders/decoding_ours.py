@@ -8,8 +8,8 @@ from harness.child import serve, versions
 from harness.sentences import EOS, Work, decode, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.forced import IDS
 from tf_transformer.decoding.shortlist import Shortlist
+from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
@@ -36,7 +36,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
         translator = Translator(
             model, _Vocabulary(model.vocab_size), decoding, shortlist=tokens
         )
-        graph = tf.function(lambda ids: translator.search(ids), [IDS], autograph=False)
+        graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
 
         def search(rows):
             found = graph(np.array(with_eos(rows), "int32"))

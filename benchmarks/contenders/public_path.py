@@ -10,7 +10,7 @@ from harness.sentences import evenly_spaced
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.batches import by_length, padded
-from tf_transformer.decoding.forced import IDS
+from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
 from tf_transformer.serving.session import SavedModelSession
@@ -70,7 +70,7 @@ def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:
 
 
 def _search(translator: Translator) -> Callable[[np.ndarray], list[list[int]]]:
-    graph = tf.function(lambda ids: translator.search(ids), [IDS], autograph=False)
+    graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
     return lambda ids: graph(ids).tokens.numpy().tolist()
 
 
@@ -81,7 +81,7 @@ def _ids(translator: Translator) -> Callable[[Requests], list[np.ndarray]]:
     def prepare(given: Requests) -> list[np.ndarray]:
         found = []
         for request in given:
-            rows = [row.numpy() for row in translator.encode(tf.constant(request))[0]]
+            rows = [row.numpy() for row in translator.codec.encode(tf.constant(request))[0]]
             for batch in by_length([len(row) for row in rows], positions):
                 found.append(padded([rows[row] for row in batch]))
         return found

@@ -73,7 +73,7 @@ def ours_of(tokenizer, translator) -> np.ndarray:
 def test_texts_have_the_ids_of_its_tokenizer(both):
     _, tokenizer, translator = both
     ours = ours_of(tokenizer, translator)
-    found = translator.encode(tf.constant(AWKWARD))[0].to_list()
+    found = translator.codec.encode(tf.constant(AWKWARD))[0].to_list()
     for text, ids in zip(AWKWARD, found, strict=True):
         expected = ours[tokenizer(text)["input_ids"]].tolist()
         # Pieces that vocab.json lacks have ids of their own, and are <unk> to Marian.
@@ -84,7 +84,7 @@ def test_texts_of_the_target_have_the_ids_of_its_tokenizer(both):
     _, tokenizer, translator = both
     ours = ours_of(tokenizer, translator)
     texts = ["Der alte Mann sieht ein Haus.", "schöne Füße", "", " ein  Mann ☃"]
-    found = translator.encode(tf.constant(texts), target=True)[0].to_list()
+    found = translator.codec.encode(tf.constant(texts), target=True)[0].to_list()
     for text, ids in zip(texts, found, strict=True):
         expected = ours[tokenizer(text_target=text)["input_ids"]].tolist()
         assert [1 if i > len(ours) else i for i in ids] == expected, text
@@ -170,14 +170,14 @@ def test_translations_are_its_translations(both, beams):
         no_repeat_ngram_size=1,  # a random model ends in repetitions
         bad_words_ids=[[tokenizer.pad_token_id]],
     )
-    encoded = translator.encode(tf.constant(SOURCES))[0].to_tensor(PAD_ID)
-    found = translator.search(encoded)
+    encoded = translator.codec.encode(tf.constant(SOURCES))[0].to_tensor(PAD_ID)
+    found = translator.searcher.search(encoded)
     theirs = np.zeros((len(SOURCES), 12), "int32")
     for row, tokens in zip(theirs, outputs.numpy(), strict=True):
         end = tokens.tolist().index(tokenizer.eos_token_id)
         row[:end] = ours[tokens[1 : end + 1]]
     if beams == 1:
         np.testing.assert_array_equal(found.tokens[:, 0, :12], theirs)
-    log_probs = translator.log_probs(encoded, theirs).numpy()
+    log_probs = translator.scorer.log_probs(encoded, theirs).numpy()
     # Ours may end a hypothesis where it is not among the best 4, and find a better one.
     assert np.all(found.log_probs[:, 0] > log_probs - 1e-4)

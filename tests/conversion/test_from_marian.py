@@ -57,7 +57,7 @@ def test_logits_are_marians(converted):
     activation, tensors, vocabulary, run = converted
     translator = translator_of(run)
     ids = np.array(marian_ids(translator, vocabulary))
-    source = translator.encode(np.array(TEXTS))[0].to_tensor(PAD_ID).numpy()
+    source = translator.codec.encode(np.array(TEXTS))[0].to_tensor(PAD_ID).numpy()
     target = np.random.default_rng(1).integers(4, len(vocabulary), (len(TEXTS), 9), "int32")
     target[:, 0] = BOS_ID
     logits = translator.model({"source": source, "target": target}).numpy()
@@ -81,7 +81,7 @@ def test_the_greedy_translation_is_marians(converted):
     # Without repetitions, for a random model ends in one.
     translator = translator_of(run, beam_size=1, max_length=12, no_repeat_ngram=1)
     ids = np.array(marian_ids(translator, vocabulary))
-    sources = translator.encode(np.array(TEXTS))[0].to_list()
+    sources = translator.codec.encode(np.array(TEXTS))[0].to_list()
     for source, [hypothesis] in zip(sources, translator.translate(TEXTS), strict=True):
         log_prob, written = 0.0, [vocabulary["<pad>"]]
         while len(written) <= 12 and (len(written) == 1 or written[-1] != 0):
@@ -108,7 +108,7 @@ def test_given_translations_are_scored_as_marian_segments_them(converted):
     model = sentencepiece.SentencePieceProcessor(model_file=str(run.path.parent / "target.spm"))
     labels = [vocabulary.get(piece, 1) for piece in model.encode(target, out_type=str)] + [0]
     source = np.array(marian_ids(translator, vocabulary))[
-        translator.encode(np.array(TEXTS[:1]))[0].to_list()[0]
+        translator.codec.encode(np.array(TEXTS[:1]))[0].to_list()[0]
     ]
     logits = marian_logits(
         tensors, source, [vocabulary["<pad>"], *labels[:-1]], swish=activation == "swish"

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.search import Hypotheses
+from tf_transformer.decoding.hypotheses import Hypotheses
 
 NUM_ROWS = 97
 WEIGHTS = [pow(31, position, NUM_ROWS) for position in range(40)]

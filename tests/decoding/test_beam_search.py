@@ -22,7 +22,7 @@ from table_model import (
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.search import length_penalty
+from tf_transformer.decoding.hypotheses import length_penalty
 
 A, B = 4, 5  # two ordinary tokens
 
@@ -85,6 +85,21 @@ def test_search_goes_on_while_a_longer_hypothesis_can_still_win(probability, lim
     found = search(table_of(rules), [limit], beam_size=2)
     assert hypotheses_of(found, 0) == [(A,) * 9 + (EOS_ID,)]
     np.testing.assert_allclose(found.log_probs[0, 0], np.log(probability * 0.999**9), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(8, 2), (9, 3)])
+def test_the_step_drawn_in_the_module_is_what_happens(limit, steps):
+    C = UNK_ID
+    rules = {
+        (): {A: 0.6065, B: 0.3679},
+        (A,): {EOS_ID: 0.6, A: 0.1, B: 0.2, C: 0.1},
+        (B,): {EOS_ID: 0.1, A: 0.6, B: 0.1, C: 0.2},
+    }
+    found = search(table_of(rules), [limit], beam_size=2)
+    assert hypotheses_of(found, 0) == [(A, EOS_ID)]
+    assert found.log_probs[0, 0] == pytest.approx(-1.01, abs=0.005)
+    assert found.scores[0, 0] == pytest.approx(-0.92, abs=0.005)
+    assert count_computed_rows(table_of(rules), [limit], beam_size=2) == steps
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def test_a_step_with_the_wrong_number_of_beams_is_refused():
 
 @pytest.mark.parametrize("size", [40, 2000])  # sorted at once, and in blocks
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_sentence_that_must_go_on_has_all_its_candidates_but_the_end(size, width):
+def test_a_sentence_that_must_continue_has_all_its_candidates_but_the_end(size, width):
     logits = coarse_normal((2, width, size), 1_000_000)
     logits[..., [PAD_ID, BOS_ID, EOS_ID]] = 9.0  # the three best of all
     log_probs = -np.arange(2.0 * width, dtype=np.float32).reshape(2, width)
-    rules = free(2)._replace(must_go_on=tf.constant([True, False]))
+    rules = free(2)._replace(must_continue=tf.constant([True, False]))
     found = best_candidates(tf.constant(logits), tf.constant(log_probs), rules)
     assert (found.last_tokens[0].numpy() != EOS_ID).all()
     assert EOS_ID in found.last_tokens[1].numpy()

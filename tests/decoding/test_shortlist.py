@@ -44,7 +44,7 @@ def found_by(model, shortlist, rows=slice(None), prefix=None, **options):
         tf.constant([12, 7, 9])[rows],
         beam_size=4,
         num_hypotheses=3,
-        prefix=None if prefix is None else tf.gather(choice.places, prefix),
+        prefix=None if prefix is None else tf.gather(choice.indices, prefix),
         **{name: value[rows] for name, value in options.items()},
     )
     return [tf.gather(choice.ids, found.tokens).numpy(), *(one.numpy() for one in found[1:])]
@@ -122,8 +122,8 @@ def test_members_are_specials_frequent_tokens_translations_source_and_prefix():
     assert ids.tolist() == [0, 1, 2, 3, 5, 7, 9, 10, 12, 13, 14, 15, *[PAD_ID] * 8]
     assert not choice.allowed.numpy()[:, 12:].any()
     for token in ids[:12]:
-        assert ids[choice.places.numpy()[token]] == token
-    assert choice.places.numpy()[19] == 1  # UNK: it is in no list
+        assert ids[choice.indices.numpy()[token]] == token
+    assert choice.indices.numpy()[19] == 1  # UNK: it is in no list
 
 
 def test_a_sentence_can_always_end():
@@ -167,16 +167,6 @@ def test_a_prefix_outside_the_list_is_kept_to(listed, texts):
     texts = [text for text in texts if text.strip()][:6]
     found = listed.translate(texts, prefixes=["Zebra Üxküll"] * len(texts))
     assert all(hypotheses[0].text.startswith("Zebra Üxküll") for hypotheses in found)
-
-
-def test_the_search_is_traced_once_for_batches_of_every_shape(listed, texts, monkeypatch):
-    traces, search = [], listed.search
-    monkeypatch.setattr(
-        listed, "search", lambda *args, **options: traces.append(1) or search(*args, **options)
-    )
-    for batch in (texts[:1], texts, texts[3:5], texts[6:]):
-        listed.translate(batch)
-    assert len(traces) == 1
 
 
 def test_sampling_and_grammars_are_refused(listed):

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import DECODING, assert_same, small_model
+from trained import DECODING, assert_same, small_model, traces_of
 
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.search import length_penalty
-from tf_transformer.decoding.translator import Hypothesis, Translator
+from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
+from tf_transformer.decoding.shortlist import Shortlist
+from tf_transformer.decoding.translator import Translator
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +39,17 @@ def test_the_size_of_batches_does_not_change_translations(
     assert_same(other.translate(texts), expected)
 
 
-class Counting(Translator):
-    """Counts how often the search is traced."""
-
-    traces = 0
-
-    def search(self, *args, **options):
-        self.traces += 1
-        return super().search(*args, **options)
-
-
-def test_the_search_is_traced_once_for_batches_of_every_shape(translator, texts):
-    counting = Counting(translator.model, translator.tokenizer, DECODING)
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_search_is_traced_once_for_batches_of_every_shape(
+    translator, texts, listed, monkeypatch
+):
+    size = translator.model.vocab_size
+    shortlist = Shortlist(np.zeros((size, 1)), np.arange(30)) if listed else None
+    other = Translator(translator.model, translator.tokenizer, DECODING, 1, shortlist)
+    traces = traces_of(monkeypatch, other.searcher, "search")
     for batch in (texts[:1], texts, texts[3:5], texts[6:]):
-        counting.translate(batch)
-    assert counting.traces == 1
+        other.translate(batch)
+    assert len(traces) == 1
 
 
 def test_seeding_between_calls_changes_nothing(translator, texts, expected):
@@ -75,8 +72,8 @@ def test_length_limits_are_those_of_the_search(translator, texts, max_length):
     other = Translator(translator.model, translator.tokenizer, decoding)
     pieces = [len(ids) for ids in translator.tokenizer.tokenize(tf.constant(texts)).numpy()]
     limits = [length + 1 + 5 for length in pieces]  # EOS counts in both
-    assert other.length_limits(texts) == [min(n, max_length or n) for n in limits]
-    assert other.length_limits([]) == []
+    assert other.codec.length_limits(texts) == [min(n, max_length or n) for n in limits]
+    assert other.codec.length_limits([]) == []
 
 
 def test_hypotheses_are_ordered_distinct_and_scored_by_their_length(texts, expected):
@@ -95,7 +92,9 @@ def test_output_is_longer_than_input_by_a_limit_at_most(translator, texts):
     decoding = dataclasses.replace(DECODING, max_extra_length=1)
     limited = Translator(translator.model, translator.tokenizer, decoding)
     for ids, (found,) in zip(
-        translator.encode(tf.constant(texts))[0].numpy(), limited.translate(texts), strict=True
+        translator.codec.encode(tf.constant(texts))[0].numpy(),
+        limited.translate(texts),
+        strict=True,
     ):
         assert found.num_tokens <= len(ids) + 1
 
@@ -110,8 +109,8 @@ def test_progress_counts_up_to_all_sentences(translator, texts):
 def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
     decoding = dataclasses.replace(DECODING, max_source_length=6)
     limited = Translator(translator.model, translator.tokenizer, decoding)
-    whole, none_cut = translator.encode(tf.constant(texts))
-    ids, cut = limited.encode(tf.constant(texts))
+    whole, none_cut = translator.codec.encode(tf.constant(texts))
+    ids, cut = limited.codec.encode(tf.constant(texts))
     assert max(whole.row_lengths()) > 6
     assert not any(none_cut)
     for long, short, was_cut in zip(whole.numpy(), ids.numpy(), cut.numpy(), strict=True):
@@ -126,7 +125,7 @@ def test_learned_positions_cut_what_is_longer(translator, texts):
     model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
     learned = Translator(model, tokenizer, DECODING)
     long = max(texts, key=len)
-    ids, _ = learned.encode(tf.constant([long]))
+    ids, _ = learned.codec.encode(tf.constant([long]))
     assert ids.row_lengths().numpy().tolist() == [12]
     beginning = tokenizer.detokenize(ids).numpy()[0].decode()
     assert long.startswith(beginning)

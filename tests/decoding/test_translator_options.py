@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import DECODING, assert_same, small_model
+from trained import DECODING, assert_same, small_model, traces_of
 
 from tf_transformer.config import SamplingConfig
 from tf_transformer.decoding.translator import Translator
@@ -112,7 +112,7 @@ def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(transla
 
 def test_a_prefix_may_fill_its_limit_and_no_more(translator, caplog):
     """The tokens of the prefix and EOS are the limit: nothing is cut."""
-    ids, _ = translator.encode(tf.constant(["Guten Morgen, mein Freund"]), target=True)
+    ids, _ = translator.codec.encode(tf.constant(["Guten Morgen, mein Freund"]), target=True)
     for limit, is_cut in ((len(ids[0]), False), (len(ids[0]) - 1, True)):
         caplog.clear()
         decoding = dataclasses.replace(DECODING, max_length=limit)
@@ -148,24 +148,15 @@ def test_samples_depend_on_seed_and_sentence_only(translator, texts, sampling):
     assert translator.translate(texts, sampling=reseeded) != together
 
 
-class Counting(Translator):
-    """Counts how often the sampling is traced."""
-
-    traces = 0
-
-    def sample(self, *args, **options):
-        self.traces += 1
-        return super().sample(*args, **options)
-
-
-def test_another_seed_compiles_nothing(translator, texts):
-    counting = Counting(translator.model, translator.tokenizer, DECODING)
+def test_another_seed_compiles_nothing(translator, texts, monkeypatch):
+    other = Translator(translator.model, translator.tokenizer, DECODING)
+    traces = traces_of(monkeypatch, other.searcher, "sample")
     drawn = {
-        counting.translate(texts[5:6], sampling=SamplingConfig(seed=seed))[0][0].text
+        other.translate(texts[5:6], sampling=SamplingConfig(seed=seed))[0][0].text
         for seed in range(5)
     }
     assert len(drawn) > 1
-    assert counting.traces == 1
+    assert len(traces) == 1
 
 
 def test_sampling_the_most_probable_token_is_greedy_search(translator, texts):
@@ -191,10 +182,10 @@ def test_samples_follow_rules_and_prefix(translator, trained_run):
 
 
 def test_a_penalty_for_each_sentence_and_lengths_within_the_limits(translator, trained_run):
-    ids = translator.encode(tf.constant(trained_run.lines("dev.en")[:6]))[0].to_tensor()
+    ids = translator.codec.encode(tf.constant(trained_run.lines("dev.en")[:6]))[0].to_tensor()
     alphas = tf.constant([0.0, 0.6, 2.0, -1.0, float("nan"), 0.6])
     given = tf.constant([100, 100, 9, 100, 100, 0])
-    found = translator.search(ids, alpha=alphas, max_lengths=given)
+    found = translator.searcher.search(ids, alpha=alphas, max_lengths=given)
     lengths = found.lengths.numpy()
     assert np.all(lengths[:, 0] > 0)
     assert np.all(lengths <= given.numpy().clip(1)[:, np.newaxis])
@@ -203,5 +194,5 @@ def test_a_penalty_for_each_sentence_and_lengths_within_the_limits(translator, t
     np.testing.assert_allclose(
         found.scores[:, 0], found.log_probs[:, 0].numpy() / penalties, rtol=1e-5
     )
-    plain = translator.search(ids)
+    plain = translator.searcher.search(ids)
     np.testing.assert_allclose(found.scores[1], plain.scores[1], rtol=1e-5)

@@ -3,7 +3,8 @@
 import pytest
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Hypothesis
+from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.models.transformer import Transformer
 
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)
@@ -16,6 +17,15 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert (one.text, one.num_tokens) == (other.text, other.num_tokens)
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
         assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+def traces_of(monkeypatch, searcher: Searcher, name: str) -> list[str]:
+    """Grows by one each time the method `name` of the searcher is traced."""
+    traces, method = [], getattr(searcher, name)
+    monkeypatch.setattr(
+        searcher, name, lambda *args, **options: traces.append(name) or method(*args, **options)
+    )
+    return traces
 
 
 def small_model(vocab_size: int, **arguments) -> Transformer:

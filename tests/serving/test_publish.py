@@ -8,6 +8,7 @@ import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -90,10 +91,8 @@ def test_versions_count_up_and_are_never_replaced(translator, untested, tmp_path
 
 def test_each_of_the_two_searches_is_traced_once(translator, untested, tmp_path, monkeypatch):
     traces = []
-    search = Translator.search
-    monkeypatch.setattr(
-        Translator, "search", lambda *a, **k: traces.append(a) or search(*a, **k)
-    )
+    search = Searcher.search
+    monkeypatch.setattr(Searcher, "search", lambda *a, **k: traces.append(a) or search(*a, **k))
     export(translator, tmp_path)
     assert len(traces) == 2  # the best of each, and all
 

@@ -33,7 +33,7 @@ def options(text: str, prefix: str) -> dict[str, np.ndarray]:
 def test_tokens_are_counted_as_the_graph_does(session, translator):
     meter = Meter(session, LIMITS)
     for line in ("", "The dog.", "\ufdfa emoji 🙂", "word " * 60):
-        ids, _ = translator.encode(texts(line))
+        ids, _ = translator.codec.encode(texts(line))
         assert meter.longest({"text": texts("", line)}) == len(ids[0])
 
 
@@ -94,7 +94,7 @@ def test_the_card_says_the_limits(tmp_path, card, expected):
 
 def test_the_limits_of_an_export_are_the_translators(translator, exported):
     assert translator.decoding == DecodingConfig()
-    assert token_limits(exported).target == translator.target_limit
+    assert token_limits(exported).target == translator.codec.target_limit
 
 
 class Held:

@@ -91,7 +91,7 @@ def test_beside_it_are_its_tokenizer_and_what_its_ids_mean(text_free, translator
         "description": "ids",
         "tokens": {
             "vocab_size": translator.model.vocab_size,
-            "max_source_tokens": translator.source_limit,
+            "max_source_tokens": translator.codec.source_limit,
             "ids": {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
         },
     }

@@ -60,7 +60,7 @@ def test_sources_are_cut_where_the_trained_positions_end_and_a_line_says_so(tran
     assert caplog.messages == ["texts cut at 6 tokens, where the trained positions end: 1"]
     assert cut == whole
     assert translator.translate([longer, fitting])[0][0].num_tokens <= 7
-    assert translator.length_limits([longer]) == [7]
+    assert translator.codec.length_limits([longer]) == [7]
     (scored,) = translator.score([fitting], [longer * 3])
     assert scored.num_tokens == 7
 

@@ -1,1 +1,1 @@
-"""Beam search and text-to-text translation."""
+"""Beam search, sampling and forced scoring; text-to-text translation built on them."""

@@ -1,4 +1,4 @@
-"""Word alignments from the pieces of two sentences and what each target piece attends to.
+"""Word alignments, from the pieces of two sentences and the attention between them.
 
 B batch, S source length, T target length, H heads.
 """
@@ -13,19 +13,19 @@ WORD_START = "▁"  # SentencePiece's mark of the space before a word
 
 
 def default_layer(num_layers: int) -> int:
-    """The decoder layer that alignments are read from, counted from 0.
+    """Returns the decoder layer that alignments are read from, counted from 0.
 
-    The last but one of six, which Garg et al. (2019, "Jointly Learning to Align and Translate
-    with Transformer Models") found best in the paper's base model, and as deep in others.
+    Garg et al. (2019, "Jointly Learning to Align and Translate with Transformer Models") found
+    layer 5 of 6 best in the paper's base model; other models use the same relative depth.
     """
     return -(-5 * num_layers // 6) - 1
 
 
 def nearest_pieces(weights: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
-    """The source piece that each target piece is aligned with.
+    """Returns the index of the source piece that each target piece is aligned with.
 
     It has the largest weight, in the mean of the heads, at the step that predicts the target
-    piece. The end of the source is left out.
+    piece. EOS of the source is left out.
 
     Args:
         weights: cross-attention of one layer in a forced pass, [B, H, T, S].
@@ -42,21 +42,21 @@ def nearest_pieces(weights: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
 def word_pairs(
     source_pieces: Sequence[str], target_pieces: Sequence[str], nearest: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Aligned words (source, target), counted from 0: those that share an aligned piece.
+    """Returns the words (source, target), counted from 0, that share an aligned piece.
 
     Args:
         source_pieces, target_pieces: without EOS.
-        nearest: for each target piece its source piece.
+        nearest: index of the source piece of each target piece.
     """
     source_words, target_words = word_numbers(source_pieces), word_numbers(target_pieces)
     if not source_words:
         return []
     pairs = zip(nearest, target_words, strict=True)
-    return sorted({(source_words[place], word) for place, word in pairs})
+    return sorted({(source_words[index], word) for index, word in pairs})
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """For each piece the number of its word; a lone space belongs to the word after it."""
+    """Returns the number of each piece's word; a lone space belongs to the word after it."""
     numbers, current, begun = [], 0, False
     for piece in pieces:
         if begun and piece.startswith(WORD_START):

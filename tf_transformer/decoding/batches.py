@@ -1,24 +1,37 @@
-"""Batches of sentences of like length."""
+"""Batches of sentences of similar length."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from tf_transformer.config import PAD_ID
 
+Progress = Callable[[int], None]  # takes the number of sentences done so far
 
-def by_length(lengths: Sequence[int], positions: int) -> Iterator[list[int]]:
-    """Groups rows of like length, longest first, of about `positions` positions each."""
+
+def by_length(
+    lengths: Sequence[int], positions: int, progress: Progress | None = None
+) -> Iterator[list[int]]:
+    """Yields rows of similar length, longest first, with about `positions` positions each.
+
+    Args:
+        lengths: number of tokens of each row.
+        positions: rows times the longest of them; a batch has at least one row.
+        progress: called once the caller is done with a batch.
+    """
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     start = 0
     while start < len(order):
         size = max(1, positions // lengths[order[start]])
-        yield order[start : start + size]
-        start += size
+        rows = order[start : start + size]
+        yield rows
+        start += len(rows)
+        if progress:
+            progress(start)
 
 
 def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """int32 [B, longest], PAD after each row."""
+    """Returns the rows as int32 [B, longest], with PAD after each."""
     batch = np.full((len(rows), max(map(len, rows))), PAD_ID, "int32")
     for line, row in zip(batch, rows, strict=True):
         line[: len(row)] = row

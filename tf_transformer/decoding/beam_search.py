@@ -1,23 +1,39 @@
-"""Beam search over any step function, as used for the translations of Section 6.1."""
+"""Beam search over any step function, as used for the translations of Section 6.1.
 
+B batch, W beam width, V vocabulary, C candidates of a sentence (2W), N hypotheses returned,
+L longest length limit, t steps taken. One step with B = 1, W = 2, N = 1 and four tokens:
+
+    alive at t = 1    next-token log-probabilities           totals
+                        eos      a      b      c        eos      a      b      c
+    "a"     -0.50     -0.51  -2.30  -1.61  -2.30      -1.01  -2.80  -2.11  -2.80
+    "b"     -1.00     -2.30  -0.51  -2.30  -1.61      -3.30  -1.51  -3.30  -2.61
+
+    candidates   "a eos" -1.01   "b a" -1.51   "a b" -2.11   "b c" -2.61     the 2W best
+    finished     "a eos"         score -1.01 / length_penalty(2, 0.6) = -0.92
+    alive        "b a" -1.51   "a b" -2.11     the W best that do not end
+    ancestry     [[0, 1], [0, 0]]              "b a" was extended from slot 1, "a b" from 0
+
+Under a limit of 8 tokens this search stops: "b a" can at best reach -1.51 /
+length_penalty(8, 0.6) = -0.95. An impossible beam or hypothesis has log-probability -inf.
+"""
+
+from collections.abc import Callable
 from numbers import Real
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import Candidates, best_candidates
+from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.rules import Grammar, make_rules, next_token
-from tf_transformer.decoding.search import (
+from tf_transformer.decoding.search_loop import (
     Cache,
-    Hypotheses,
-    Method,
     State,
     StepFunction,
     initial_state,
-    length_penalty,
     search,
 )
-
-__all__ = ["Hypotheses", "beam_search", "length_penalty"]
 
 
 def beam_search(
@@ -36,66 +52,42 @@ def beam_search(
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
 
-    A sentence ends when no alive beam can still enter its N best, at the latest at its own
-    length limit, where EOS is forced; it then leaves the batch. Pad and BOS are never
-    generated. A single beam is greedy search: the most probable token at every step.
-
-    The rules exclude hypotheses and change no log-probability: those are the model's own. EOS
-    at the limit goes first, then a prefix, then the other rules. Should these leave a sentence
-    no hypothesis at all, it has fillers only (see `Hypotheses`).
-
-    The cache is not reordered when beams are: `step` must keep what it computed in every
-    slot at every step, and attend only to the slots that `ancestry` names.
+    Pad and BOS are never generated. A single beam is greedy search: the most probable token at
+    every step. Rules only exclude hypotheses: log-probabilities are the model's own.
 
     Args:
-        step: `step(tokens, index, ancestry, cache) -> (logits, cache)`. `tokens` int32
-            [B, W] are the last tokens (all BOS when `index`, an int32 scalar, is 0);
-            `ancestry` int32 [B, W, index + 1] is, at `[b, w, t]`, the slot in which step t
-            of the history of beam w was computed (w itself for t = index). `logits` are
-            float32 [B, W, V], V static, or at least `candidates.least_tokens(W)`. B shrinks
-            as sentences finish.
-        cache: Nest of tensors with dimension 0 = B. An axis of static size 0 may grow;
-            the others keep their size.
-        max_lengths: int32 [B], the most tokens of each sentence, EOS counted; at least 1.
+        step: decoding step of a model, V static, or at least `candidates.least_tokens(W)`.
+        cache: nest of tensors with dimension 0 = B. Only axes of static size 0 may grow.
+        max_lengths, prefix, min_lengths, no_repeat_ngram, context: see `rules.make_rules`.
         beam_size: W.
         num_hypotheses: N, at most `beam_size`.
-        alpha: Exponent of `length_penalty`, not negative; 0 ranks by log-probability. Or a
-            tensor, float32 [B]: one for each sentence. A tensor's values are not checked;
-            with one below 0 a sentence may stop too early.
-        prefix: int32 [B, P], tokens that every hypothesis of a sentence begins with, padded
-            behind with PAD; a row may be empty. They count in length and log-probability. Of
-            a prefix that reaches the limit, what leaves room for EOS is followed: no sentence
-            takes more steps than its limit. None: no prefix.
-        min_lengths: int32 [B], the fewest tokens of each sentence, EOS counted. None: 1.
-        no_repeat_ngram: no hypothesis holds the same n tokens in a row twice, unless in its
-            prefix; 0 allows all.
-        grammar: what each token must be of to follow those before it. None: all may.
-        context: bool [B, N, G], what the grammar knows of each source: its `context`.
+        alpha: exponent of `length_penalty`, not negative; 0 ranks by log-probability. Or
+            float32 [B], one for each sentence: not checked, and with a negative one a
+            sentence may stop too early.
+        grammar: restricts the tokens that may follow those before them; needs `context`.
 
     Raises:
-        ValueError: If `beam_size`, `num_hypotheses`, `alpha` or `no_repeat_ngram` is out of
+        ValueError: if `beam_size`, `num_hypotheses`, `alpha` or `no_repeat_ngram` is out of
             range, or only one of `grammar` and `context` is given.
     """
     if (grammar is None) != (context is None):
         raise ValueError("`grammar` and `context` go together. Received: only one of them.")
-    _check_arguments(beam_size, num_hypotheses, alpha, no_repeat_ngram)
-    rules = make_rules(max_lengths, min_lengths, prefix, context)
+    _check_arguments(beam_size, num_hypotheses, alpha)
+    rules = make_rules(max_lengths, min_lengths, prefix, no_repeat_ngram, context)
     if not isinstance(alpha, Real):
         rules["alpha"] = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
 
     def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
-        allowed = next_token(state.rules, state.tokens, index, no_repeat_ngram, grammar)
-        return best_candidates(logits, state.log_probs, allowed)
+        constraints = next_token(state.rules, state.tokens, index, no_repeat_ngram, grammar)
+        return best_candidates(logits, state.log_probs, constraints)
 
     # All beams start equal, so only the first may be extended.
     only_first = [0.0] + [-float("inf")] * (beam_size - 1)
     state = initial_state(cache, rules, only_first, num_hypotheses)
-    return search(Method(step, choose, alpha), state)
+    return Search(step, choose, alpha).run(state)
 
 
-def _check_arguments(
-    beam_size: int, num_hypotheses: int, alpha: float | tf.Tensor, no_repeat_ngram: int
-) -> None:
+def _check_arguments(beam_size: int, num_hypotheses: int, alpha: float | tf.Tensor) -> None:
     if beam_size < 1:
         raise ValueError(f"`beam_size` must be at least 1. Received: beam_size={beam_size}.")
     if not 1 <= num_hypotheses <= beam_size:
@@ -106,12 +98,97 @@ def _check_arguments(
     # The stopping bound needs a penalty that grows with the length.
     if isinstance(alpha, Real) and not alpha >= 0:
         raise ValueError(f"`alpha` must not be negative. Received: alpha={alpha}.")
-    check_no_repeat(no_repeat_ngram)
 
 
-def check_no_repeat(no_repeat_ngram: int) -> None:
-    if no_repeat_ngram < 0:
-        raise ValueError(
-            "`no_repeat_ngram` must not be negative. "
-            f"Received: no_repeat_ngram={no_repeat_ngram}."
+class Search(NamedTuple):
+    """A model's step, the choice among its tokens, and the length penalty."""
+
+    step: StepFunction
+    choose: Callable[[tf.Tensor, State, tf.Tensor], Candidates]  # from logits [B, W, V] at t
+    alpha: float = 0.0  # for every sentence, unless the rules hold one for each
+
+    def run(self, state: State) -> Hypotheses:
+        """Returns the N best hypotheses of every sentence."""
+        return search(state, self.advance, self.active)
+
+    def alpha_of(self, state: State) -> float | tf.Tensor:
+        """Returns the exponent of the length penalty: a number, or float32 [B]."""
+        return state.rules.get("alpha", self.alpha)
+
+    def active(self, state: State) -> tf.Tensor:
+        """Returns bool [B]: whether an alive beam can still enter the N best.
+
+        The log-probability of a beam can only fall, and no penalty is larger than that of the
+        length limit. At the limit EOS is forced, so no beam stays alive, and nothing is below
+        -inf. Rules keep this bound, as they only remove hypotheses.
+        """
+        penalty = length_penalty(state.rules["max_lengths"], self.alpha_of(state))
+        return state.finished.scores[:, -1] < state.log_probs[:, 0] / penalty
+
+    def advance(self, state: State) -> State:
+        """Extends every alive beam by one token."""
+        index = tf.shape(state.tokens)[-1]
+        beam_size = state.tokens.shape[1]
+        slots = tf.broadcast_to(tf.range(beam_size), tf.shape(state.last_tokens))
+        ancestry = _append(state.ancestry, slots)  # -> [B, W, t + 1]
+        logits, cache = self.step(state.last_tokens, index, ancestry, state.cache)
+
+        candidates = self.choose(logits, state, index)  # [B, W, V] -> [B, C]
+        tokens = _append(  # -> [B, C, t + 1]
+            _take(state.tokens, candidates.parents), candidates.last_tokens
         )
+        ends = candidates.last_tokens == EOS_ID
+        log_probs, alive = tf.math.top_k(  # [B, C] -> [B, W]
+            tf.where(ends, -float("inf"), candidates.log_probs), beam_size
+        )
+        ended_log_probs = tf.where(ends, candidates.log_probs, -float("inf"))
+        return state._replace(
+            last_tokens=_take(candidates.last_tokens, alive),  # -> [B, W]
+            tokens=_take(tokens, alive),  # -> [B, W, t + 1]
+            log_probs=log_probs,
+            ancestry=_take(ancestry, _take(candidates.parents, alive)),  # -> [B, W, t + 1]
+            finished=_merge_finished(
+                state.finished, tokens, ended_log_probs, self.alpha_of(state)
+            ),
+            cache=cache,
+        )
+
+
+def _merge_finished(
+    finished: Hypotheses, tokens: tf.Tensor, log_probs: tf.Tensor, alpha: float | tf.Tensor
+) -> Hypotheses:
+    """Returns the N best of those finished before and the candidates that end in this step.
+
+    Args:
+        finished: The N best so far.
+        tokens: int32 [B, C, t].
+        log_probs: float32 [B, C], -inf where the candidate does not end.
+        alpha: exponent of the penalty, or float32 [B].
+    """
+    length = tf.shape(tokens)[-1]
+    missing = tf.shape(finished.tokens)[-1] - length
+    penalty = length_penalty(length, alpha)
+    ended = Hypotheses(
+        tokens=tf.pad(  # -> [B, C, L]
+            tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID
+        ),
+        lengths=tf.fill(tf.shape(log_probs), length),
+        log_probs=log_probs,
+        scores=log_probs / (penalty[:, tf.newaxis] if penalty.shape.rank else penalty),
+    )
+    pool = tf.nest.map_structure(  # -> [B, N + C]
+        lambda *pair: tf.concat(pair, axis=1), finished, ended
+    )
+    # Earlier entries win ties, so no candidate at -inf replaces the pads set at the start.
+    _, best = tf.math.top_k(pool.scores, finished.scores.shape[1])
+    return tf.nest.map_structure(lambda tensor: _take(tensor, best), pool)  # -> [B, N]
+
+
+def _take(tensor: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Gathers from axis 1 for each sentence: [B, I, ...], [B, J] -> [B, J, ...]."""
+    return tf.gather(tensor, indices, batch_dims=1)
+
+
+def _append(sequences: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """Appends a token to each sequence: [B, I, t], [B, I] -> [B, I, t + 1]."""
+    return tf.concat([sequences, last[..., tf.newaxis]], axis=-1)

@@ -1,69 +1,92 @@
-"""The best one-token extensions of the beams of a search, picked from their logits.
+"""Candidates of a search: one-token extensions of its beams, the best or drawn at random.
 
 B batch, W beam width, V vocabulary, C candidates per sentence, k tokens per beam.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.decoding.rules import NextToken, without
+from tf_transformer.decoding.rules import NextToken
 
-BANNED_IDS = (PAD_ID, BOS_ID)
+BANNED_IDS = (PAD_ID, BOS_ID)  # never generated
 BLOCK_SIZE = 128
 
 
 class Candidates(NamedTuple):
-    """Extensions of a sentence's beams, best first; impossible ones are at -inf."""
+    """Extensions of a sentence's beams; impossible ones are at -inf."""
 
-    parents: tf.Tensor  # int32 [B, C], the beam that is extended
-    last_tokens: tf.Tensor  # int32 [B, C], the token it is extended with
-    log_probs: tf.Tensor  # float32 [B, C], of the extended beam
+    parents: tf.Tensor  # int32 [B, C], the extended beam
+    last_tokens: tf.Tensor  # int32 [B, C], the token appended to it
+    log_probs: tf.Tensor  # float32 [B, C], of the beam with that token
 
 
 def best_candidates(
     logits: tf.Tensor, log_probs: tf.Tensor, next_token: NextToken
 ) -> Candidates:
-    """The C best extensions of each sentence.
+    """Returns the C best extensions of each sentence, best first.
 
-    C is 2W, of which at most W end, so that W can go on. A single beam has one candidate,
-    the most probable token: greedy search, which is over when that token is EOS.
-
-    Pad and BOS are never chosen. Ties go to the lower beam, then to the lower token id.
+    C is 2W: at most W of them end, so W stay alive. A single beam has one candidate, the most
+    probable token: greedy search, which is over when that token is EOS. Ties go to the lower
+    beam, then to the lower token id.
 
     Args:
         logits: float32 [B, W, V], V static, or at least `least_tokens(W)`.
         log_probs: float32 [B, W], of the beams so far.
-        next_token: what the rules of each sentence say. What they exclude keeps its share of
-            the probability: log-probabilities are the model's own.
+        next_token: constraints on the token. Excluded tokens keep their share of the
+            probability: log-probabilities are the model's own.
     """
     beam_size = log_probs.shape[1]
     logits = tf.ensure_shape(logits, [None, beam_size, None])
     count = 2 * beam_size if beam_size > 1 else 1
-    tokens, token_log_probs = _best_tokens(logits, count, next_token)  # [B, W, k]
+    tokens, token_log_probs = _best_tokens(logits, count, next_token)  # -> [B, W, k]
     k = tokens.shape[-1]
-    totals = tf.reshape(log_probs[..., tf.newaxis] + token_log_probs, [-1, beam_size * k])
-    best, position = tf.math.top_k(totals, count)  # [B, C]
-    tokens = tf.reshape(tokens, [-1, beam_size * k])
+    totals = log_probs[..., tf.newaxis] + token_log_probs
+    best, position = tf.math.top_k(tf.reshape(totals, [-1, beam_size * k]), count)  # -> [B, C]
+    tokens = tf.reshape(tokens, [-1, beam_size * k])  # -> [B, W * k]
     return Candidates(
         parents=position // k,
-        last_tokens=tf.gather(tokens, position, batch_dims=1),
+        last_tokens=tf.gather(tokens, position, batch_dims=1),  # -> [B, C]
         log_probs=best,
     )
 
 
+def drawn_candidates(
+    logits: tf.Tensor,
+    log_probs: tf.Tensor,
+    next_token: NextToken,
+    draw: Callable[[tf.Tensor], tf.Tensor],
+) -> Candidates:
+    """Returns one extension of each beam, C = W; see `best_candidates`.
+
+    Args:
+        logits, log_probs, next_token: as for `best_candidates`, V static.
+        draw: takes logits [B, W, V], -inf for excluded tokens, and returns tokens [B, W].
+    """
+    beam_size, vocabulary_size = logits.shape[1:]
+    banned = _banned(tf.range(vocabulary_size), next_token)
+    possible = _without_excluded(tf.where(banned, -float("inf"), logits), next_token)
+    tokens = draw(possible)[..., tf.newaxis]  # -> [B, W, 1]
+    normaliser = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)  # -> [B, W, 1]
+    drawn = tf.gather(possible, tokens, batch_dims=2) - normaliser
+    tokens, drawn = _force_tokens(tokens, drawn, logits, normaliser, next_token)
+    parents = tf.broadcast_to(tf.range(beam_size), tf.shape(log_probs))
+    return Candidates(parents, tokens[..., 0], log_probs + drawn[..., 0])
+
+
 def least_tokens(beam_size: int) -> int:
-    """The fewest tokens a search may be among where only the graph knows how many they are."""
+    """Returns the least V of a search whose V is known to the graph alone."""
     return (2 * beam_size + len(BANNED_IDS) + 1) * BLOCK_SIZE
 
 
 def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """`tf.math.top_k` of float [B, W, V], ties included, but faster when V is large.
+    """Equals `tf.math.top_k` of float [B, W, V], ties included, but is faster for large V.
 
     Only the k blocks with the largest maxima can hold one of the k largest values, so the
-    rest is never sorted. Blocks stay in the order of their numbers to keep that of ties.
-    Where only the graph knows V, it must be at least k * BLOCK_SIZE.
+    rest is never sorted. Blocks stay in ascending order, which keeps the order of ties. A V
+    known to the graph alone must be at least k * BLOCK_SIZE.
     """
     width, size = values.shape[1:]
     if size is None:
@@ -83,10 +106,10 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def log_sum_exp(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
-    """log(sum(exp(logits))) over V: [B, W, V] -> [B, W, 1].
+    """Returns log(sum(exp(logits))) over V: [B, W, V] -> [B, W, 1].
 
-    A token's logit less its log-probability is that, whichever token it is. The softmax is one
-    operation, where `tf.reduce_logsumexp` is four, each over all logits.
+    It is the logit of any token minus its log-probability. The softmax is one operation, where
+    `tf.reduce_logsumexp` is four, each over all logits.
 
     Args:
         logits: float32 [B, W, V].
@@ -99,48 +122,72 @@ def log_sum_exp(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
 def _best_tokens(
     logits: tf.Tensor, count: int, next_token: NextToken
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The next tokens [B, W, k] worth considering and their log-probabilities [B, W, k].
+    """Returns the best next tokens of each beam and their log-probabilities, both [B, W, k].
 
     k leaves room for banned tokens and EOS among the `count` best, unless V is smaller.
     """
     k = count + len(BANNED_IDS) + 1
     if logits.shape[-1] is not None:
         k = min(k, logits.shape[-1])
-    allowed = logits
-    if next_token.forbidden is not None:
-        allowed = without(logits, next_token.forbidden)
-    if next_token.allowed is not None:
-        allowed = tf.where(next_token.allowed, allowed, -float("inf"))
-    best_logits, tokens = blocked_top_k(allowed, k)
-    free = allowed is logits
+    possible = _without_excluded(logits, next_token)
+    best_logits, tokens = blocked_top_k(possible, k)  # [B, W, V] -> [B, W, k]
+    free = possible is logits
     likely = tokens[..., :1] if free else tf.argmax(logits, -1, tf.int32)[..., tf.newaxis]
-    normaliser = log_sum_exp(logits, likely)
-    banned = tf.reduce_any(tokens[..., tf.newaxis] == BANNED_IDS, axis=-1)
-    if next_token.must_go_on is not None:
-        must_go_on = next_token.must_go_on[:, tf.newaxis, tf.newaxis]
-        banned |= must_go_on & (tokens == EOS_ID)
+    normaliser = log_sum_exp(logits, likely)  # -> [B, W, 1]
+    banned = _banned(tokens, next_token)
     log_probs = tf.where(banned, -float("inf"), best_logits - normaliser)
-    return force(tokens, log_probs, logits, normaliser, next_token)
+    return _force_tokens(tokens, log_probs, logits, normaliser, next_token)
 
 
-def force(
+def _banned(tokens: tf.Tensor, next_token: NextToken) -> tf.Tensor:
+    """Returns which tokens, [V] or [B, W, k], are never generated, or end a beam too early."""
+    banned = tf.reduce_any(tokens[..., tf.newaxis] == BANNED_IDS, axis=-1)
+    if next_token.must_continue is not None:
+        must_continue = next_token.must_continue[:, tf.newaxis, tf.newaxis]  # -> [B, 1, 1]
+        banned |= must_continue & (tokens == EOS_ID)
+    return banned
+
+
+def _without_excluded(logits: tf.Tensor, next_token: NextToken) -> tf.Tensor:
+    """Sets to -inf the logits [B, W, V] of forbidden tokens and those outside the grammar."""
+    if next_token.forbidden is not None:
+        logits = _without(logits, next_token.forbidden)
+    if next_token.allowed is not None:
+        logits = tf.where(next_token.allowed, logits, -float("inf"))
+    return logits
+
+
+def _without(logits: tf.Tensor, forbidden: tf.Tensor) -> tf.Tensor:
+    """Sets to -inf the logits [B, W, V] of the tokens `forbidden`, int32 [B, W, R]."""
+    vocabulary_size = tf.shape(logits)[-1]
+    flat = tf.reshape(logits, [-1])
+    starts = tf.range(tf.size(flat) // vocabulary_size)[:, tf.newaxis] * vocabulary_size
+    beams = tf.reshape(forbidden, [tf.shape(starts)[0], tf.shape(forbidden)[-1]])
+    positions = tf.reshape(starts + beams, [-1, 1])
+    impossible = tf.fill([tf.shape(positions)[0]], -float("inf"))
+    return tf.reshape(
+        tf.tensor_scatter_nd_update(flat, positions, impossible), tf.shape(logits)
+    )
+
+
+def _force_tokens(
     tokens: tf.Tensor,
     log_probs: tf.Tensor,
     logits: tf.Tensor,
     normaliser: tf.Tensor,
     next_token: NextToken,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts a token that must come in the first of k places, and makes the others impossible.
+    """Makes a token that must come, of a prefix or EOS, the only possible one of k.
 
     Args:
-        tokens, log_probs: int32 and float32 [B, W, k], of what was considered so far.
+        tokens, log_probs: int32 and float32 [B, W, k], considered so far.
         logits, normaliser: float32 [B, W, V] and [B, W, 1], of all tokens.
-        next_token: what must come: EOS, a token of a prefix, or nothing in particular.
+        next_token: constraints on the token.
     """
     if next_token.forced is not None:
-        forced = next_token.forced[:, tf.newaxis, tf.newaxis]  # [B, 1, 1]
-        each = tf.tile(forced, [1, logits.shape[1], 1])
-        forced_log_probs = tf.gather(logits, each, batch_dims=2) - normaliser  # [B, W, 1]
+        forced = next_token.forced[:, tf.newaxis, tf.newaxis]  # -> [B, 1, 1]
+        by_beam = tf.tile(forced, [1, logits.shape[1], 1])  # -> [B, W, 1]
+        forced_log_probs = tf.gather(logits, by_beam, batch_dims=2) - normaliser
         is_forced = forced != PAD_ID
         tokens, log_probs = _replace(tokens, log_probs, is_forced, forced, forced_log_probs)
     eos_log_probs = logits[..., EOS_ID : EOS_ID + 1] - normaliser
@@ -148,8 +195,14 @@ def force(
     return _replace(tokens, log_probs, must_end, EOS_ID, eos_log_probs)
 
 
-def _replace(tokens, log_probs, where, only_token, only_log_probs):
-    """The first of k places becomes `only_token` and the others impossible, `where` so."""
+def _replace(
+    tokens: tf.Tensor,
+    log_probs: tf.Tensor,
+    where: tf.Tensor,
+    only_token: tf.Tensor | int,
+    only_log_probs: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Puts `only_token` first of the k tokens and makes the others impossible, `where` so."""
     first = tf.range(tokens.shape[-1]) == 0
     only = tf.where(first, only_log_probs, -float("inf"))
     return tf.where(where, only_token, tokens), tf.where(where, only, log_probs)

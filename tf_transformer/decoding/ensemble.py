@@ -1,20 +1,21 @@
-"""Several models of one vocabulary that decode as one: the mean of their probabilities."""
+"""Several models of one vocabulary, decoding as one with the mean of their probabilities."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from tf_transformer.decoding.search_loop import StepFunction
 from tf_transformer.models.transformer import Transformer
 
 
 class Ensemble:
-    """What a translator asks of a model, answered by several.
+    """Decodes with several models as with one `Transformer`.
 
-    Its "logits" are log(1/M sum_m p_m), normalised already.
+    Its logits are log(1/M sum_m p_m), which is normalised already.
 
     Args:
-        models: M models of one vocabulary, with the ids of one tokenizer.
+        models: M models trained with one tokenizer.
 
     Raises:
         ValueError: if there is no model, or their vocabularies differ in size.
@@ -32,21 +33,21 @@ class Ensemble:
         self.longest_target = _least(model.longest_target for model in models)
 
     def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
-        """As the models are called: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
+        """Returns logits: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
         return mean_log_probs([model(inputs, training=training) for model in self.models])
 
     def initial_cache(self, source: tf.Tensor) -> list:
-        """The cache of each model."""
+        """Returns the cache of each model."""
         return [model.initial_cache(source) for model in self.models]
 
-    def step_function(self):
-        """The step that a search calls; see `Transformer.step_function`."""
+    def step_function(self) -> StepFunction:
+        """Returns the step that a search calls; see `Transformer.step_function`."""
         steps = [model.step_function() for model in self.models]
 
         def step(tokens, index, ancestry, caches):
             results = [
-                one_step(tokens, index, ancestry, cache)
-                for one_step, cache in zip(steps, caches, strict=True)
+                model_step(tokens, index, ancestry, cache)
+                for model_step, cache in zip(steps, caches, strict=True)
             ]
             logits, caches = zip(*results, strict=True)
             return mean_log_probs(logits), list(caches)
@@ -55,11 +56,11 @@ class Ensemble:
 
 
 def _least(limits: Iterable[int | None]) -> int | None:
-    """The least of the limits that there are, if any."""
+    """Returns the least limit; None if there is none."""
     return min((limit for limit in limits if limit), default=None)
 
 
 def mean_log_probs(logits: Sequence[tf.Tensor]) -> tf.Tensor:
-    """log of the mean of softmax(logits) of M models: M times [..., V] -> [..., V]."""
-    log_probs = tf.stack([tf.nn.log_softmax(one) for one in logits])
+    """Returns log(mean(softmax(logits))) of M models: M times [..., V] -> [..., V]."""
+    log_probs = tf.stack([tf.nn.log_softmax(logits_of_one) for logits_of_one in logits])
     return tf.reduce_logsumexp(log_probs, axis=0) - math.log(len(logits))

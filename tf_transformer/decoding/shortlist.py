@@ -1,8 +1,8 @@
-"""A shortlist of the vocabulary: a sentence is translated with tokens that are likely for it.
+"""A shortlist of the vocabulary: the search is restricted to tokens likely for a sentence.
 
 B batch, S source length, P longest prefix, V vocabulary, K translations of a token, F frequent
-tokens, C tokens that any sentence of a batch may have. The search works with places among these
-C; a place becomes an id before the embedding and in what is found.
+tokens, C tokens on the shortlist of any sentence in a batch. The search works with indices
+among these C, which become ids before the embedding and in the hypotheses.
 """
 
 from pathlib import Path
@@ -13,27 +13,28 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.search_loop import StepFunction
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 from tf_transformer.models.transformer import Transformer
 
-SPECIAL_IDS = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)  # 0 to 3, so that their places are their ids
+SPECIAL_IDS = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)  # 0 to 3, so their indices equal their ids
 
 
 class Choice(NamedTuple):
-    """What the sentences of a batch may be translated with."""
+    """Tokens that the sentences of a batch may be translated with."""
 
-    ids: tf.Tensor  # int32 [C], ascending, then PAD; the special ids are at their own places
-    allowed: tf.Tensor  # bool [B, C], what each sentence's own shortlist has
-    places: tf.Tensor  # int32 [V], where each id is among `ids`; UNK's place if it is not
+    ids: tf.Tensor  # int32 [C], ascending, then PAD; the special ids come first
+    allowed: tf.Tensor  # bool [B, C], tokens on each sentence's shortlist
+    indices: tf.Tensor  # int32 [V], index of each id in `ids`, or else that of UNK
 
 
 class Shortlist:
-    """The special ids, frequent tokens, translations of the source tokens, and these too.
+    """Special ids, frequent tokens, translations of source tokens, and the source tokens.
 
     Args:
         table: int32 [V, K], translations of each token, PAD where there are fewer.
-        frequent: int32 [F], tokens that every sentence may have.
+        frequent: int32 [F], tokens on every sentence's shortlist.
 
     Raises:
         ValueError: if an id is not in the vocabulary, or PAD has translations.
@@ -58,10 +59,10 @@ class Shortlist:
 
     @classmethod
     def read(cls, path: Path, vocab_size: int) -> "Shortlist":
-        """The shortlist of a file.
+        """Reads a file.
 
         Raises:
-            UserError: if the file is missing, damaged, or of another vocabulary.
+            UserError: if it is missing, damaged, or for another vocabulary.
         """
         try:
             with np.load(path) as archive:
@@ -85,14 +86,14 @@ class Shortlist:
         return shortlist
 
     def write(self, path: Path) -> None:
-        """Writes a file, whole or not at all; UserError if it cannot be."""
+        """Writes a file atomically; raises UserError on failure."""
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, table=self.table, frequent=self.frequent)
 
     # --- In the graph ----------------------------------------------------------------------
 
     def members(self, source: tf.Tensor, prefix: tf.Tensor | None = None) -> tf.Tensor:
-        """bool [B, V]: what each sentence may be translated with.
+        """Returns bool [B, V]: the tokens on each sentence's shortlist.
 
         Args:
             source: int32 [B, S], ids with padding.
@@ -100,10 +101,10 @@ class Shortlist:
         """
         batch, length = tf.unstack(tf.shape(source))
         translations = tf.gather(self._table, source)  # [B, S, K]
-        own = [source, tf.reshape(translations, [batch, length * self.table.shape[1]])]
-        own = tf.concat(own if prefix is None else [*own, prefix], axis=1)
-        rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], tf.shape(own))
-        entries = tf.reshape(tf.stack([rows, own], axis=-1), [-1, 2])
+        ids = [source, tf.reshape(translations, [batch, length * self.table.shape[1]])]
+        ids = tf.concat(ids if prefix is None else [*ids, prefix], axis=1)
+        rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], tf.shape(ids))
+        entries = tf.reshape(tf.stack([rows, ids], axis=-1), [-1, 2])
         members = tf.tile(self._common[tf.newaxis], [batch, 1])
         present = tf.fill([tf.shape(entries)[0]], True)
         return tf.tensor_scatter_nd_update(members, entries, present)
@@ -111,11 +112,11 @@ class Shortlist:
     def choose(
         self, source: tf.Tensor, prefix: tf.Tensor | None = None, least: int = 0
     ) -> Choice:
-        """What a batch may be translated with; `source` and `prefix` as for `members`.
+        """Returns the tokens that a batch may be translated with.
 
         Args:
             source, prefix: see `members`.
-            least: the smallest C; places beyond the ids are no sentence's.
+            least: the smallest C; `ids` is padded to it, with PAD that no sentence may use.
         """
         members = self.members(source, prefix)
         union = tf.reduce_any(members, axis=0) | self._common
@@ -125,14 +126,15 @@ class Shortlist:
         return Choice(
             ids=ids,
             allowed=tf.gather(members, ids, axis=1) & (tf.range(tf.size(ids)) < count),
-            places=tf.where(union, tf.cumsum(tf.cast(union, tf.int32)) - 1, UNK_ID),
+            indices=tf.where(union, tf.cumsum(tf.cast(union, tf.int32)) - 1, UNK_ID),
         )
 
 
 class _Restricted:
-    """What a search asks of a model, with places in a choice in place of tokens.
+    """A model whose tokens are the indices of a choice.
 
-    What is not allowed has no share of the probability, whatever else is in the batch.
+    Tokens off a sentence's shortlist have no share of the probability, so the rest of the
+    batch changes nothing.
     """
 
     def __init__(self, model: Transformer, choice: Choice) -> None:
@@ -143,26 +145,26 @@ class _Restricted:
         self.longest_target = model.longest_target
 
     def initial_cache(self, source: tf.Tensor) -> dict:
-        """The model's cache, and what each sentence of it may have."""
-        own = self._model.initial_cache(source)
-        return {"model": own, "allowed": self._choice.allowed}
+        """Returns the model's cache, and the tokens that each sentence may use."""
+        cache = self._model.initial_cache(source)
+        return {"model": cache, "allowed": self._choice.allowed}
 
-    def step_function(self):
-        """The step that a search calls; see `Transformer.step_function`."""
+    def step_function(self) -> StepFunction:
+        """Returns the step that a search calls; see `Transformer.step_function`."""
         ids = self._choice.ids
-        own_step = self._model.step_function(ids)
+        model_step = self._model.step_function(ids)
 
-        def step(places, index, ancestry, cache):
-            tokens = tf.gather(ids, places)
-            logits, own = own_step(tokens, index, ancestry, cache["model"])
+        def step(indices, index, ancestry, cache):
+            tokens = tf.gather(ids, indices)
+            logits, model_cache = model_step(tokens, index, ancestry, cache["model"])
             logits = tf.where(cache["allowed"][:, tf.newaxis], logits, -float("inf"))
-            return logits, {**cache, "model": own}
+            return logits, {**cache, "model": model_cache}
 
         return step
 
 
 def restricted(model: Transformer | Ensemble, choice: Choice) -> _Restricted | Ensemble:
-    """What a search asks of a model, or of each of an ensemble, for places in the choice."""
+    """Returns the model, or ensemble, over the indices of the choice."""
     if isinstance(model, Ensemble):
-        return Ensemble([_Restricted(one, choice) for one in model.models])
+        return Ensemble([_Restricted(member, choice) for member in model.models])
     return _Restricted(model, choice)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID
 from tf_transformer.decoding.alignment import nearest_pieces
-from tf_transformer.decoding.search import Hypotheses, length_penalty
+from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.serving.groups import in_groups
 from tf_transformer.serving.token_signature import (
@@ -47,13 +47,13 @@ class Signatures(TokenSignature):
         decoding, positions = translator.decoding, self._positions
         every = translator.with_decoding(decoding, decoding.beam_size)
         self._n_best = in_groups(
-            lambda source, alpha, prefix, max_lengths: every.search(
+            lambda source, alpha, prefix, max_lengths: every.searcher.search(
                 source, alpha=alpha, prefix=prefix, max_lengths=max_lengths
             ),
             [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)],
             positions,
         )
-        self._log_probs = in_groups(translator.log_probs, [IDS, IDS], positions)
+        self._log_probs = in_groups(translator.scorer.log_probs, [IDS, IDS], positions)
         self._attend = in_groups(self._weights_and_nearest, [IDS, IDS], positions)
 
     def functions(self) -> dict[str, Callable]:
@@ -70,7 +70,7 @@ class Signatures(TokenSignature):
 
     def translate(self, text: tf.Tensor) -> Outputs:
         """Strings [B] to the best translation of each."""
-        source, cut = self._translator.encode(text)
+        source, cut = self._translator.codec.encode(text)
         found = self._best(source.to_tensor(PAD_ID))
         blank = _is_blank(source)
         translations = self._tokenizer.detokenize(found.tokens[:, 0])
@@ -101,11 +101,11 @@ class Signatures(TokenSignature):
             prefix: strings [B], how every translation begins, within its `max_length`; it may
                 be empty.
         """
-        source, cut = self._translator.encode(text)
+        source, cut = self._translator.codec.encode(text)
         ids = source.to_tensor(PAD_ID)
         limits = tf.where(max_length > 0, max_length, tf.int32.max)
         lengths = tf.cast(source.row_lengths(), tf.int32)
-        beginning, prefix_cut = self._translator.encode_prefix(prefix, lengths, limits)
+        beginning, prefix_cut = self._translator.codec.encode_prefix(prefix, lengths, limits)
         found = self._n_best(
             ids,
             # Not a number is not above 0 either.
@@ -134,7 +134,7 @@ class Signatures(TokenSignature):
         The weights are those of the cross-attention in the layer that alignments are read
         off, the mean of its heads; see `decoding.alignment`.
         """
-        source, cut = self._translator.encode(text)
+        source, cut = self._translator.codec.encode(text)
         ids = source.to_tensor(PAD_ID)  # [B, S]
         found = self._best(ids)
         target = found.tokens[:, 0, : longest(found.lengths[:, 0])]  # [B, T]
@@ -154,7 +154,7 @@ class Signatures(TokenSignature):
         self, source: tf.Tensor, target: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The weights [B, T, S] and alignments [B, T] of `attention`, of ids."""
-        cross = self._translator.cross_weights(source, target)  # [B, H, T, S]
+        cross = self._translator.scorer.cross_weights(source, target)  # [B, H, T, S]
         return tf.reduce_mean(cross, axis=1), nearest_pieces(cross, source)
 
     def _pieces(self, ids: tf.Tensor) -> tf.Tensor:
@@ -165,9 +165,9 @@ class Signatures(TokenSignature):
         tf.debugging.assert_equal(
             tf.size(source), tf.size(target), "`source` and `target` must be of one length."
         )
-        limit = self._translator.target_limit
-        source_ids, source_cut = self._translator.encode(source)
-        target_ids, target_cut = self._translator.encode(target, limit, target=True)
+        limit = self._translator.codec.target_limit
+        source_ids, source_cut = self._translator.codec.encode(source)
+        target_ids, target_cut = self._translator.codec.encode(target, limit, target=True)
         log_prob = self._log_probs(source_ids.to_tensor(PAD_ID), target_ids.to_tensor(PAD_ID))
         size = tf.cast(target_ids.row_lengths(), tf.int32)
         return {

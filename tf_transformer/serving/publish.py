@@ -70,7 +70,7 @@ def _tokens_beside(translator: Translator, folder: Path) -> dict[str, Any]:
     translator.tokenizer.copy(folder / TOKENIZER)
     tokens = {
         "vocab_size": translator.model.vocab_size,
-        "max_source_tokens": translator.source_limit,  # EOS counted
+        "max_source_tokens": translator.codec.source_limit,  # EOS counted
         "ids": {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
     }
     return {"tokens": tokens}

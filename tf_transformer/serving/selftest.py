@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.alignment import nearest_pieces
-from tf_transformer.decoding.forced import IDS, Hypothesis
-from tf_transformer.decoding.search import length_penalty
+from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
+from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import SavedModelSession
@@ -86,7 +86,7 @@ def requests(translator: Translator) -> list[Request]:
 
 def source_ids(translator: Translator, texts: Sequence[Text]) -> np.ndarray:
     """int32 [B, S] as the encoder reads them: EOS and then PAD at the end."""
-    return translator.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
+    return translator.codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
 
 
 def self_test(session: SavedModelSession, translator: Translator, text: bool = True) -> None:
@@ -187,8 +187,8 @@ def _with_options(session: SavedModelSession, translator: Translator) -> Iterato
     limited = _with_all_hypotheses(translator, given)
     found = limited.translate(texts, prefixes=prefixes)
     yield from _hypotheses("with_options", texts, found, answer, tolerance_of(translator))
-    lengths = tf.cast(translator.encode(tf.constant(texts))[0].row_lengths(), tf.int32)
-    _, cut = limited.encode_prefix(tf.constant(prefixes), lengths)
+    lengths = tf.cast(translator.codec.encode(tf.constant(texts))[0].row_lengths(), tf.int32)
+    _, cut = limited.codec.encode_prefix(tf.constant(prefixes), lengths)
     yield from _compare("with_options", texts, {"prefix_cut": cut.numpy().tolist()}, answer)
 
 
@@ -230,7 +230,7 @@ def _searched(translator: Translator) -> _Searched:
     texts = _texts(translator)
     ids = source_ids(translator, texts)
     real = ids[:, 0] != EOS_ID
-    found = _compiled(translator.search, ids)
+    found = _compiled(translator.searcher.search, ids)
     sizes = np.where(real, found.lengths[:, 0], 0).tolist()
     target = np.where(real[:, None], found.tokens[:, 0, : max(sizes)], EOS_ID)
     scores = np.where(real, found.scores[:, 0], 0.0).tolist()
@@ -261,7 +261,7 @@ def _weights_and_pieces(
     translator: Translator, ids: np.ndarray, target: np.ndarray, sizes: list[int]
 ) -> dict[str, Sequence[Value]]:
     """The outputs of `attention` for ids [B, S] and [B, T], the latter of so many tokens."""
-    cross = _compiled(translator.cross_weights, ids, target)  # [B, H, T, S]
+    cross = _compiled(translator.scorer.cross_weights, ids, target)  # [B, H, T, S]
     nearest = nearest_pieces(cross, ids).numpy()
     mean = tf.reduce_mean(cross, axis=1).numpy()  # [B, T, S]
     pieces = translator.tokenizer.pieces
@@ -279,11 +279,11 @@ def _weights_and_pieces(
 
 def _score(session: SavedModelSession, translator: Translator) -> Iterator[Comparison]:
     """Of all pairs of neighbours, and of a source that is longer than is read."""
-    texts, long = _texts(translator), "word " * translator.source_limit
+    texts, long = _texts(translator), "word " * translator.codec.source_limit
     sources, targets = [*texts, long], [*texts[1:], texts[0], texts[0]]
-    source, _ = translator.encode(tf.constant([long]))
-    target, _ = translator.encode(tf.constant([texts[0]]), target=True)
-    cut = translator.log_probs(source.to_tensor(), target.to_tensor()).numpy().tolist()
+    source, _ = translator.codec.encode(tf.constant([long]))
+    target, _ = translator.codec.encode(tf.constant([texts[0]]), target=True)
+    cut = translator.scorer.log_probs(source.to_tensor(), target.to_tensor()).numpy().tolist()
     scored = translator.score(texts, targets[:-1])
     sizes = [*(one.num_tokens for one in scored), len(target[0])]
     log_probs = [*(one.log_prob for one in scored), *cut]
@@ -301,7 +301,7 @@ def _score(session: SavedModelSession, translator: Translator) -> Iterator[Compa
 
 def _texts(translator: Translator) -> list[Text]:
     """Those of `TEXTS` that the model reads to their end."""
-    _, cut = translator.encode(tf.constant(TEXTS))
+    _, cut = translator.codec.encode(tf.constant(TEXTS))
     return [text for text, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
 
 

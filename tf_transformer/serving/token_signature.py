@@ -28,7 +28,7 @@ class TokenSignature:
         self._translator = translator
         self._positions = translator.decoding.batch_tokens // translator.decoding.beam_size
         # A function of its own, so that the graph holds it once.
-        self._best = in_groups(translator.search, [IDS], self._positions)
+        self._best = in_groups(translator.searcher.search, [IDS], self._positions)
 
     def functions(self) -> dict[str, Callable]:
         """A function for each signature name."""
@@ -36,7 +36,7 @@ class TokenSignature:
 
     def tokens(self, tokens: tf.Tensor) -> Outputs:
         """Source ids [B, S] to the ids of the best translation of each."""
-        limit = self._translator.source_limit
+        limit = self._translator.codec.source_limit
         source, sizes, cut = _closed(tokens, self._translator.model.vocab_size, limit)
         found = self._best(source)
         blank = sizes == 0

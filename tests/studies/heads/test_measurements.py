@@ -19,7 +19,9 @@ def test_the_loss_is_the_mean_over_pieces_without_smoothing(translator, masks, p
     total, pieces = 0.0, 0
     masks.apply(HEADS)
     for source, target in zip(*pairs, strict=True):
-        ids = [translator.encode([text])[0].to_tensor().numpy() for text in (source, target)]
+        ids = [
+            translator.codec.encode([text])[0].to_tensor().numpy() for text in (source, target)
+        ]
         shifted = np.concatenate([[[BOS_ID]], ids[1][:, :-1]], axis=1)
         logits = translator.model({"source": ids[0], "target": shifted}).numpy()[0]
         logits = logits.astype("float64")

@@ -99,8 +99,10 @@ def _that_fit(pairs: Sequence[tuple[str, str]], translator) -> list[tuple[str, s
     import tensorflow as tf
 
     texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
-    _, long_source = translator.encode(texts[0], translator.source_limit)
-    _, long_target = translator.encode(texts[1], translator.target_limit, target=True)
+    _, long_source = translator.codec.encode(texts[0], translator.codec.source_limit)
+    _, long_target = translator.codec.encode(
+        texts[1], translator.codec.target_limit, target=True
+    )
     cut = (long_source | long_target).numpy()
     fitting = [pair for pair, is_cut in zip(pairs, cut, strict=True) if not is_cut]
     if len(fitting) < len(pairs):

@@ -135,7 +135,9 @@ def _curve(options, name: str, sources: list[str], references: list[str], groups
         )
     hypotheses = [best.text for best, *_ in found]
     intervals = bleu_by_bucket(groups, hypotheses, references)
-    return LengthCurve(name, intervals, _longest_in_training(run), translator.source_limit)
+    return LengthCurve(
+        name, intervals, _longest_in_training(run), translator.codec.source_limit
+    )
 
 
 def _longest_in_training(run) -> int | None:

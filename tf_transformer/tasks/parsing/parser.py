@@ -100,7 +100,7 @@ class Parser:
             delinearise(hypothesis.text.split(), sentence) if sentence else None
             for hypothesis, sentence in zip(best, words, strict=True)
         ]
-        limits = self._translator.length_limits(texts)
+        limits = self._translator.codec.length_limits(texts)
         repairs = [parse.repairs for parse in parses if parse]
         counts = Counts(
             sentences=len(repairs),

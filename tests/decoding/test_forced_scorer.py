@@ -108,7 +108,8 @@ def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
     together = translator.attention(*pairs)
     for source, target, found in zip(*pairs, together, strict=True):
         ids = [
-            translator.encode(tf.constant([text]))[0].to_tensor() for text in (source, target)
+            translator.codec.encode(tf.constant([text]))[0].to_tensor()
+            for text in (source, target)
         ]
         read = tf.concat([[[BOS_ID]], ids[1][:, :-1]], axis=1)
         expected = translator.model.attention_weights(ids[0], read)

@@ -1,0 +1,196 @@
+"""Log-probability, alignment and attention of given translations, by forced decoding.
+
+B batch, S and T pieces of source and target with EOS, N layers, H heads.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
+from tf_transformer.decoding.alignment import default_layer, nearest_pieces, word_pairs
+from tf_transformer.decoding.batches import Progress, by_length, padded
+from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
+from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
+from tf_transformer.models.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention weights of a model that is forced to a translation.
+
+    Row t of `decoder` and `cross` is the step that predicts target piece t: its input is the
+    piece before, or BOS.
+    """
+
+    source: list[str]  # S pieces, the last is "</s>"
+    target: list[str]  # T pieces, the last is "</s>"
+    encoder: np.ndarray  # float32 [N, H, S, S]
+    decoder: np.ndarray  # float32 [N, H, T, T]
+    cross: np.ndarray  # float32 [N, H, T, S]
+
+
+class ForcedScorer:
+    """Scores and aligns given translations, and returns their attention.
+
+    Args:
+        model: a trained `Transformer`, or an `Ensemble` of them.
+        codec: encodes sources and targets.
+        decoding: alpha, and tokens per batch.
+    """
+
+    def __init__(
+        self, model: Transformer | Ensemble, codec: TextCodec, decoding: DecodingConfig
+    ) -> None:
+        self._model = model
+        self._codec = codec
+        self._decoding = decoding
+        self._log_probs_of = tf.function(self.log_probs, [IDS, IDS], autograph=False)
+        self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
+        self._nearest_of = functools.cache(self._compile_nearest)
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], progress: Progress | None = None
+    ) -> list[Hypothesis]:
+        """Returns each target with its log-probability.
+
+        It equals that of `Translator.translate` for the same tokens. Targets are cut at the
+        limit of the longest translation: `max_source_length` + `max_extra_length` tokens.
+
+        Args:
+            sources, targets: equally many sentences.
+            progress: called with the number of sentences done so far.
+        """
+        results: list[Hypothesis | None] = [None] * len(sources)
+        for rows, _, ids, log_probs in self._force(
+            self._log_probs_of, sources, targets, progress
+        ):
+            lengths = [len(target) for target in ids]
+            scores = log_probs / length_penalty(lengths, self._decoding.alpha)
+            columns = (scores.numpy().tolist(), log_probs.numpy().tolist(), lengths)
+            for row, *figures in zip(rows, *columns, strict=True):
+                results[row] = Hypothesis(targets[row], *figures)
+        return results
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        progress: Progress | None = None,
+        *,
+        layer: int | None = None,
+    ) -> list[list[tuple[int, int]]]:
+        """Returns the aligned words (source, target) of each pair, counted from 0.
+
+        The alignment is read off the cross-attention, see `alignment.nearest_pieces`. Words
+        are separated by spaces.
+
+        Args:
+            sources, targets: equally many sentences.
+            progress: called with the number of sentences done so far.
+            layer: the decoder layer, from 0; `alignment.default_layer` if None.
+
+        Raises:
+            ValueError: if the model has no such layer, or is an ensemble.
+        """
+        results: list[list[tuple[int, int]]] = [[]] * len(sources)
+        for rows, source_ids, target_ids, nearest in self._force(
+            self._nearest_of(layer), sources, targets, progress
+        ):
+            columns = (rows, source_ids, target_ids, nearest.numpy())
+            for row, source, target, indices in zip(*columns, strict=True):
+                pieces = self._codec.pieces(source[:-1]), self._codec.pieces(target[:-1])
+                results[row] = word_pairs(*pieces, indices[: len(target) - 1])
+        return results
+
+    def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:
+        """Returns all attention weights of one pass over each pair."""
+        results: list[Attention | None] = [None] * len(sources)
+        for rows, source_ids, target_ids, weights in self._force(
+            self._weights_of, sources, targets
+        ):
+            arrays = {name: tensor.numpy() for name, tensor in weights.items()}
+            columns = zip(rows, source_ids, target_ids, strict=True)
+            for i, (row, source, target) in enumerate(columns):
+                s, t = len(source), len(target)
+                results[row] = Attention(
+                    source=self._codec.pieces(source),
+                    target=self._codec.pieces(target),
+                    encoder=arrays["encoder"][:, i, :, :s, :s],
+                    decoder=arrays["decoder"][:, i, :, :t, :t],
+                    cross=arrays["cross"][:, i, :, :t, :s],
+                )
+        return results
+
+    def _force(
+        self,
+        function: Callable,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[list[int], Ids, Ids, tf.Tensor]]:
+        """Yields rows, ids of source and target, and the function's result, by batch."""
+        source_ids = self._codec.source_ids(sources)
+        target_ids = self._codec.target_ids(targets)
+        lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
+        positions = self._decoding.batch_tokens // self._decoding.beam_size
+        for rows in by_length(lengths, positions, progress):
+            batch = [source_ids[row] for row in rows], [target_ids[row] for row in rows]
+            yield rows, *batch, function(padded(batch[0]), padded(batch[1]))
+
+    # --- In the graph: source and labels, int32 [B, S] and [B, T] ------------------------
+
+    def log_probs(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the summed log-probability of the labels, [B]."""
+        logits = self._model({"source": source, "target": _inputs(labels)}, training=False)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        return -tf.reduce_sum(tf.where(labels == PAD_ID, 0.0, losses), axis=1)
+
+    def _weights(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._only_model().attention_weights(source, _inputs(labels))
+
+    def cross_weights(
+        self, source: tf.Tensor, labels: tf.Tensor, layer: int | None = None
+    ) -> tf.Tensor:
+        """Returns the cross-attention of one decoder layer, [B, H, T, S].
+
+        Args:
+            source, labels: int32 [B, S] and [B, T].
+            layer: from 0; `alignment.default_layer` if None.
+
+        Raises:
+            ValueError: if the model has no such layer, or is an ensemble.
+        """
+        model, layer = self._only_model(), self._layer(layer)
+        return model.cross_attention_weights(source, _inputs(labels), layer)
+
+    def _layer(self, layer: int | None) -> int:
+        num_layers = self._only_model().arguments["num_layers"]
+        layer = default_layer(num_layers) if layer is None else layer
+        if not 0 <= layer < num_layers:
+            raise ValueError(
+                f"`layer` must be one of the model's {num_layers}. Received: layer={layer}."
+            )
+        return layer
+
+    def _only_model(self) -> Transformer:
+        if isinstance(self._model, Ensemble):
+            raise ValueError("`model` must be one model to look into. Received: an ensemble.")
+        return self._model
+
+    def _compile_nearest(self, layer: int | None) -> Callable:
+        layer = self._layer(layer)
+
+        def nearest(source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+            return nearest_pieces(self.cross_weights(source, labels, layer), source)
+
+        return tf.function(nearest, [IDS, IDS], autograph=False)
+
+
+def _inputs(labels: tf.Tensor) -> tf.Tensor:
+    """Returns the decoder's inputs: the labels shifted right, BOS first."""
+    return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]

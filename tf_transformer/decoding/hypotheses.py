@@ -1,0 +1,34 @@
+"""Finished hypotheses, as tensors and as text, and the length penalty that ranks them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Hypotheses(NamedTuple):
+    """The N best hypotheses of B sentences, best first.
+
+    A sentence with fewer than N hypotheses (one limited to a single token can only be empty)
+    is filled up with pads, length 0 and the lowest float32 as log-probability and score.
+    """
+
+    tokens: tf.Tensor  # int32 [B, N, L], EOS included, PAD after it; L longest length limit
+    lengths: tf.Tensor  # int32 [B, N], EOS counted
+    log_probs: tf.Tensor  # float32 [B, N], natural logarithm, summed over the tokens
+    scores: tf.Tensor  # float32 [B, N], log_probs / length_penalty(lengths, alpha)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation; `score` is log_prob / length_penalty(num_tokens), EOS counted."""
+
+    text: str
+    score: float
+    log_prob: float
+    num_tokens: int
+
+
+def length_penalty(length: tf.Tensor | int, alpha: float | tf.Tensor) -> tf.Tensor:
+    """Returns ((5 + length) / 6) ** alpha, float32 (Wu et al. 2016, equation 14)."""
+    return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, alpha)

@@ -1,0 +1,181 @@
+"""Text to ids and back, within the length limits of a model and of its decoding.
+
+B batch, S source length, N hypotheses of a sentence, L longest length limit.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
+from tf_transformer.models.transformer import Transformer
+
+logger = logging.getLogger(__name__)
+
+Ids = list[np.ndarray]
+IDS = tf.TensorSpec([None, None], tf.int32)
+
+
+class TextCodec:
+    """Encodes sources, targets and prefixes; decodes hypotheses.
+
+    Args:
+        model: its vocabulary and learned positions are limits.
+        tokenizer: the one that the model was trained with.
+        decoding: limits of lengths.
+
+    Raises:
+        ValueError: if the tokenizer's vocabulary is not the model's.
+    """
+
+    def __init__(
+        self, model: Transformer | Ensemble, tokenizer: Tokenizer, decoding: DecodingConfig
+    ) -> None:
+        if tokenizer.vocab_size != model.vocab_size:
+            raise ValueError(
+                "The tokenizer must have the model's vocabulary. Received: "
+                f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
+            )
+        self._tokenizer = tokenizer
+        self._decoding = decoding
+        self._longest_source = model.longest_source
+        self._longest_target = model.longest_target
+
+    @property
+    def source_limit(self) -> int:
+        """The most tokens of a source, with EOS."""
+        limit = self._decoding.max_source_length
+        return min(limit, self._longest_source or limit)
+
+    @property
+    def target_limit(self) -> int:
+        """The most tokens of a target, with EOS: the limit for the longest source."""
+        limit = self._decoding.max_source_length + self._decoding.max_extra_length
+        return min(limit, self._longest_target or limit)
+
+    # --- Python's strings and lists ------------------------------------------------------
+
+    def source_ids(self, texts: Sequence[str]) -> Ids:
+        """Returns the ids of each source with EOS; warns if some were cut."""
+        return self._ids(texts, "texts", self.source_limit, self._longest_source)
+
+    def target_ids(self, texts: Sequence[str]) -> Ids:
+        """Returns the ids of each target with EOS; warns if some were cut."""
+        return self._ids(texts, "targets", self.target_limit, self._longest_target, target=True)
+
+    def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
+        """Returns the ids of each prefix, without EOS; warns if some were cut."""
+        lengths = tf.constant([len(source) for source in sources], tf.int32)
+        ragged, cut = self.encode_prefix(tf.constant(list(prefixes), tf.string), lengths)
+        if number := int(tf.math.count_nonzero(cut)):
+            logger.warning("prefixes cut at the length limit of their translation: %d", number)
+        return [np.asarray(ids, "int32") for ids in ragged.numpy()]
+
+    def length_limits(self, texts: Sequence[str]) -> list[int]:
+        """Returns the most tokens, EOS counted, of the translation of each text."""
+        if not texts:
+            return []
+        ids, _ = self.encode(tf.constant(list(texts), tf.string))
+        return self.max_lengths(ids.to_tensor(PAD_ID)).numpy().tolist()
+
+    def pieces(self, ids: np.ndarray) -> list[str]:
+        """Returns the subword pieces of one row of ids."""
+        return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids).numpy()]
+
+    def decode(self, hypotheses: Hypotheses) -> list[list[Hypothesis]]:
+        """Returns the N hypotheses of each sentence as text."""
+        batch, number, length = hypotheses.tokens.shape
+        flat = tf.reshape(hypotheses.tokens, (batch * number, length))
+        texts = [text.decode("utf-8") for text in self._tokenizer.detokenize(flat).numpy()]
+        columns = (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
+        columns = (tf.reshape(column, [-1]).numpy().tolist() for column in columns)
+        decoded = [Hypothesis(*row) for row in zip(texts, *columns, strict=True)]
+        return [decoded[row * number : (row + 1) * number] for row in range(batch)]
+
+    def _ids(
+        self,
+        texts: Sequence[str],
+        name: str,
+        limit: int,
+        positions: int | None,
+        *,
+        target: bool = False,
+    ) -> Ids:
+        if not texts:
+            return []
+        strings = tf.constant(list(texts), tf.string)
+        ragged, cut = self.encode(strings, limit, target=target)
+        if number := int(tf.math.count_nonzero(cut)):
+            why = ", where the trained positions end" if limit == positions else ""
+            logger.warning("%s cut at %d tokens%s: %d", name, limit, why, number)
+        return [np.asarray(ids, "int32") for ids in ragged.numpy()]
+
+    # --- In the graph --------------------------------------------------------------------
+
+    def encode(
+        self, texts: tf.Tensor, limit: int | None = None, *, target: bool = False
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Encodes strings [B] as int32 ids [B, None] with EOS.
+
+        Args:
+            texts: strings [B].
+            limit: the most tokens, with EOS; `source_limit` by default.
+            target: whether they are in the target language.
+
+        Returns:
+            The ids, and bool [B]: whether a text was cut at the limit.
+        """
+        tokenizer = self._tokenizer
+        ids = (tokenizer.tokenize_target if target else tokenizer.tokenize)(texts)
+        limit = (limit or self.source_limit) - 1  # leaves room for EOS
+        cut = ids.row_lengths() > limit
+        ends = tf.fill([ids.nrows(), 1], EOS_ID)
+        return tf.concat([ids[:, :limit], tf.RaggedTensor.from_tensor(ends)], axis=1), cut
+
+    def encode_prefix(
+        self,
+        prefixes: tf.Tensor,
+        source_lengths: tf.Tensor,
+        max_lengths: tf.Tensor | None = None,
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Encodes prefixes of translations, strings [B], as ids [B, None] without EOS.
+
+        Args:
+            prefixes: strings [B].
+            source_lengths: int32 [B], tokens of the sources, EOS counted.
+            max_lengths: int32 [B], as `Searcher.search` takes them.
+
+        Returns:
+            The ids, and bool [B]: whether they were cut at the limit of the translation.
+        """
+        closed, cut = self.encode(prefixes, self.target_limit, target=True)
+        lengths = tf.cast(closed.row_lengths(), tf.int32)
+        limits = self._limits(source_lengths, max_lengths)
+        kept = tf.minimum(lengths, limits) - 1  # leaves room for EOS
+        return tf.RaggedTensor.from_tensor(closed.to_tensor(), kept), cut | (lengths > limits)
+
+    def max_lengths(self, source: tf.Tensor, max_lengths: tf.Tensor | None = None) -> tf.Tensor:
+        """Returns the length limits of translations: source ids [B, S] -> int32 [B].
+
+        Args:
+            source: ids with EOS and padding.
+            max_lengths: int32 [B], limits that may only lower the configured ones.
+        """
+        lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
+        return self._limits(lengths, max_lengths)
+
+    def _limits(
+        self, source_lengths: tf.Tensor, max_lengths: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        limits = source_lengths + self._decoding.max_extra_length
+        for limit in (self._decoding.max_length, self._longest_target):
+            if limit:
+                limits = tf.minimum(limits, limit)
+        if max_lengths is not None:
+            limits = tf.clip_by_value(max_lengths, 1, limits)
+        return limits
