@@ -10,8 +10,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.run import Run
 from tf_transformer.serving.batcher import BatchLimits
-from tf_transformer.serving.cost import Meter, token_limits
-from tf_transformer.serving.lanes import Lanes
+from tf_transformer.serving.lanes import Lanes, Meter, token_limits
 from tf_transformer.serving.publish import export
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.models import load_translator

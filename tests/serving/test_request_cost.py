@@ -9,8 +9,7 @@ import pytest
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import BatchLimits
-from tf_transformer.serving.cost import Meter, TokenLimits, token_limits
-from tf_transformer.serving.lanes import Lanes
+from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits, token_limits
 from tf_transformer.serving.session import BadRequestError
 from tf_transformer.serving.versions import CARD
 

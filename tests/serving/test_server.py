@@ -24,8 +24,7 @@ pytest.importorskip("waitress")
 from tf_transformer.cli.main import main
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import BatchLimits
-from tf_transformer.serving.cost import Meter, TokenLimits
-from tf_transformer.serving.lanes import Lanes
+from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits
 from tf_transformer.serving.server import Limits, make_app, make_server
 
 PREDICT = "/v1/models/small:predict"

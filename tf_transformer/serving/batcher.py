@@ -1,7 +1,7 @@
-"""Requests that come at the same time are computed together.
+"""Batches of requests that arrive at about the same time.
 
-A batch is what has come in while the one before was computed: nothing waits for company, and
-the busier the server, the larger its batches.
+A batch holds the requests that arrived while the batch before it was computed: no request waits
+for others to come, and the busier the server, the larger its batches.
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueFullError(Exception):
-    """So much waits already that one more request is refused."""
+    """The queue has no room for another request."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class BatchLimits:
 
     Attributes:
         rows: the most rows of a batch, and of a request.
-        positions: the most positions of a batch, its rows times the longest; one request may
-            have more.
-        waiting: the most rows that may wait.
-        deadline: seconds after which a request is ended with TimeoutError, computed or not.
+        positions: the most positions of a batch, its rows times the longest; a single request
+            may have more.
+        waiting: the most rows in the queue.
+        deadline: seconds after which a request fails with TimeoutError.
     """
 
     rows: int = 32
@@ -48,7 +48,7 @@ class BatchLimits:
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _Request:
     signature: str
     inputs: Mapping[str, np.ndarray]
     rows: int
@@ -60,18 +60,18 @@ class _Waiting:
 class Batcher:
     """A queue in front of a session, emptied by one thread, since a batch takes all cores.
 
-    A batch that fails is computed again a request at a time, so that an error or a deadline
+    A batch that fails is computed again one request at a time, so that an error or a deadline
     hits only the request that causes it.
 
     Args:
-        session: what computes.
-        limits: of batches and of the queue.
+        session: runs the batches.
+        limits: limits of batches and of the queue.
     """
 
     def __init__(self, session: SavedModelSession, limits: BatchLimits | None = None) -> None:
         self._session = session
         self.limits = limits or BatchLimits()
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
@@ -79,13 +79,13 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether requests are computed: until `close`, unless the thread fails."""
+        """Whether the thread is running: until `close`, unless it fails."""
         return self._thread.is_alive()
 
     def submit(
         self, signature: str, inputs: Mapping[str, np.ndarray], longest: int = 1
     ) -> Future:
-        """A future of the outputs or of the error; one cancelled in time is not computed.
+        """Queues a request; returns a future of its outputs, which may be cancelled.
 
         Args:
             signature: its name.
@@ -94,126 +94,125 @@ class Batcher:
 
         Raises:
             BadRequestError: if the inputs have different numbers of rows, or too many.
-            QueueFullError: if too much waits.
-            ClosedError: if nothing is computed any more.
+            QueueFullError: if the queue is full.
+            ClosedError: if requests are no longer accepted.
         """
         rows = row_count(inputs, self.limits.rows)
         until = time.monotonic() + self.limits.deadline
-        one = _Waiting(signature, inputs, rows, longest, until)
+        request = _Request(signature, inputs, rows, longest, until)
         with self._changed:
             if self._closed:
                 raise ClosedError
             if sum(other.rows for other in self._wanted()) + rows > self.limits.waiting:
                 raise QueueFullError
-            self._queue.append(one)
+            self._queue.append(request)
             self._changed.notify()
-        return one.answer
+        return request.answer
 
     def refuse(self) -> None:
-        """Takes no more requests; those that wait are still computed."""
+        """Stops accepting requests; queued ones are still computed."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancels what waits; returns after the batch under way, or some seconds."""
+        """Cancels queued requests, and waits for the running batch, `seconds` at most."""
         self.refuse()
         self._cancel_all()
         self._thread.join(seconds)
 
     def _cancel_all(self) -> None:
         with self._changed:
-            for one in self._queue:
-                one.answer.cancel()
+            for request in self._queue:
+                request.answer.cancel()
             self._queue.clear()
 
     def _work(self) -> None:
         try:
             while batch := self._next_batch():
-                running = [one for one in batch if one.answer.set_running_or_notify_cancel()]
+                running = [r for r in batch if r.answer.set_running_or_notify_cancel()]
                 if running:
                     self._answer(running)
         finally:
-            self.refuse()  # also after an error of ours, for nobody would answer
+            self.refuse()  # also after an error in this class, since nothing would be answered
             self._cancel_all()
 
-    def _next_batch(self) -> list[_Waiting]:
-        """The oldest request and others of its signature; nothing once closed and empty."""
+    def _next_batch(self) -> list[_Request]:
+        """Waits for the oldest request and others that fit; empty once closed and drained."""
         with self._changed:
             self._changed.wait_for(lambda: self._wanted() or self._closed)
-            batch: list[_Waiting] = []
-            left: deque[_Waiting] = deque()
-            for one in self._queue:
-                (batch if self._fits(batch, one) else left).append(one)
+            batch: list[_Request] = []
+            left: deque[_Request] = deque()
+            for request in self._queue:
+                (batch if self._fits(batch, request) else left).append(request)
             self._queue = left
             return batch
 
-    def _fits(self, batch: list[_Waiting], one: _Waiting) -> bool:
+    def _fits(self, batch: list[_Request], request: _Request) -> bool:
         if not batch:
             return True
-        together = [*batch, one]
+        together = [*batch, request]
         rows = sum(other.rows for other in together)
         positions = rows * max(other.longest for other in together)
         return (
-            one.signature == batch[0].signature
+            request.signature == batch[0].signature
             and rows <= self.limits.rows
             and positions <= self.limits.positions
         )
 
-    def _wanted(self) -> deque[_Waiting]:
-        """The queue, rid of what was given up."""
-        given_up = [one for one in self._queue if one.answer.cancelled()]
-        for one in given_up:
-            one.answer.set_running_or_notify_cancel()  # for whoever waits for several
-            self._queue.remove(one)
+    def _wanted(self) -> deque[_Request]:
+        """Returns the queue without cancelled requests, which it removes."""
+        for request in [request for request in self._queue if request.answer.cancelled()]:
+            request.answer.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
+            self._queue.remove(request)
         return self._queue
 
-    def _answer(self, batch: list[_Waiting]) -> None:
-        """Sets the answers; those who asked must hear of any error, whatever it is."""
-        company = len(batch) > 1
+    def _answer(self, batch: list[_Request]) -> None:
+        """Answers all requests, with the error if there was one, whatever it is."""
+        several = len(batch) > 1
         try:
-            outputs = self._computed(batch, shares=2 if company else 1)
+            outputs = self._computed(batch, shares=2 if several else 1)
         except BaseException as error:
-            if not company or isinstance(error, ClosedError):
-                for one in batch:
-                    one.answer.set_exception(_as_exception(error))
+            if not several or isinstance(error, ClosedError):
+                for request in batch:
+                    request.answer.set_exception(_as_exception(error))
                 return
             if not isinstance(error, BadRequestError):
                 reason = f"{type(error).__name__}: {error}".partition("\n")[0]
                 logger.warning("a batch of %d is run singly: %s", len(batch), reason)
             self._answer_singly(batch)
         else:
-            for one, own in zip(batch, outputs, strict=True):
-                one.answer.set_result(own)
+            for request, arrays in zip(batch, outputs, strict=True):
+                request.answer.set_result(arrays)
 
-    def _answer_singly(self, batch: list[_Waiting]) -> None:
-        """Each has an equal share of the time that is left, and what others leave of theirs."""
-        for number, one in enumerate(batch):
+    def _answer_singly(self, batch: list[_Request]) -> None:
+        """Answers one by one, each within an equal share of the time that is left by then."""
+        for number, request in enumerate(batch):
             try:
-                (outputs,) = self._computed([one], shares=len(batch) - number)
+                (outputs,) = self._computed([request], shares=len(batch) - number)
             except BaseException as error:
-                one.answer.set_exception(_as_exception(error))
+                request.answer.set_exception(_as_exception(error))
             else:
-                one.answer.set_result(outputs)
+                request.answer.set_result(outputs)
 
-    def _computed(self, batch: list[_Waiting], shares: int) -> list[Arrays]:
-        """The outputs for each request, within a share of the time left to the oldest."""
-        left = min(one.until for one in batch) - time.monotonic()
+    def _computed(self, batch: list[_Request], shares: int) -> list[Arrays]:
+        """Computes the outputs of each request, in a share of the time left to the oldest."""
+        left = min(request.until for request in batch) - time.monotonic()
         if left <= 0:
             raise TimeoutError("the time for the answer is over")
         timeout = None if left == float("inf") else left / shares
         outputs = self._session.run(batch[0].signature, _merged(batch), timeout=timeout)
-        ends = np.cumsum([one.rows for one in batch]).tolist()
+        ends = np.cumsum([request.rows for request in batch]).tolist()
         if any(len(values) != ends[-1] for values in outputs.values()):
             raise ValueError(f"{batch[0].signature} must have {ends[-1]} rows of each output.")
         return [
-            {name: values[end - one.rows : end] for name, values in outputs.items()}
-            for one, end in zip(batch, ends, strict=True)
+            {name: values[end - request.rows : end] for name, values in outputs.items()}
+            for request, end in zip(batch, ends, strict=True)
         ]
 
 
 def row_count(inputs: Mapping[str, np.ndarray], most: int) -> int:
-    """The rows of a request; BadRequestError if its inputs disagree or it has too many."""
+    """Counts the rows of a request; BadRequestError if inputs disagree or have too many."""
     counts = {len(values) for values in inputs.values()}
     if len(counts) != 1:
         raise BadRequestError("All inputs must have the same number of rows.")
@@ -224,15 +223,16 @@ def row_count(inputs: Mapping[str, np.ndarray], most: int) -> int:
 
 
 def _as_exception(error: BaseException) -> Exception:
-    """What a thread that waits for an answer may be told: not to exit itself, for one."""
+    """Wraps errors such as SystemExit, which must not end a thread that waits for an answer."""
     if isinstance(error, Exception):
         return error
     return RuntimeError(f"the computation ended with {error!r}")
 
 
-def _merged(batch: list[_Waiting]) -> Arrays:
-    """The inputs one below the other, narrower ones padded with PAD."""
-    return {name: _stacked([one.inputs[name] for one in batch]) for name in batch[0].inputs}
+def _merged(batch: list[_Request]) -> Arrays:
+    """Stacks the inputs of all requests, padding narrower ones with PAD."""
+    names = batch[0].inputs
+    return {name: _stacked([request.inputs[name] for request in batch]) for name in names}
 
 
 def _stacked(parts: list[np.ndarray]) -> np.ndarray:

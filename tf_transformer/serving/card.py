@@ -1,4 +1,4 @@
-"""The model card: where a SavedModel comes from and what it is worth, for whoever finds it."""
+"""The model card: origin, evaluation and configuration of a SavedModel."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -20,14 +20,14 @@ def model_card(
     precision: str,
     shortlist: bool = False,
 ) -> dict[str, Any]:
-    """What is known of an export.
+    """Returns the card of an export.
 
     Args:
-        run: where it comes from.
-        checkpoint: as it was asked for: best, average, last, a step, or "average of last 5".
+        run: the exported run.
+        checkpoint: best, average, last, a step, or "average of last 5".
         file: the checkpoint's file.
-        decoding: what the export decodes with.
-        precision: what it computes in.
+        decoding: search settings of the export.
+        precision: its data type.
         shortlist: whether it searches with the run's shortlist only.
     """
     return {
@@ -37,7 +37,7 @@ def model_card(
         "decoding": dataclasses.asdict(decoding),
         "tokenizer_sha256": sha256(run.tokenizer),
         "shortlist_sha256": sha256(run.shortlist) if shortlist else None,
-        "evaluation_of_these_weights": _own_evaluation(run, file),
+        "evaluation_of_these_weights": _evaluation_of(run, file),
         "best_evaluation": best_record(run),
         "data": _data(run),
         "config": dataclasses.asdict(run.config),
@@ -45,8 +45,8 @@ def model_card(
     }
 
 
-def _own_evaluation(run: Run, file: Path) -> dict[str, Any] | None:
-    """The run's record of exactly these weights; None of a mean, which no record is of."""
+def _evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
+    """Returns the run's record of exactly these weights; averages have none."""
     best = best_scores(file)
     for record in run.history():
         is_step = file.stem == f"step-{record['step']:08d}"
@@ -56,7 +56,7 @@ def _own_evaluation(run: Run, file: Path) -> dict[str, Any] | None:
 
 
 def _data(run: Run) -> dict[str, str]:
-    """The hash of each training and dev file, as the file is now."""
+    """Returns the hash of each training and dev file as it is now."""
     return {
         file.path: file.sha256 or "not there at the time of the export"
         for file in data_files(run)

@@ -1,6 +1,6 @@
 """Clients of a served model, over REST or gRPC: columns of strings in, outputs by name.
 
-A client raises `ServerError` for whatever went wrong on the way or at the server.
+A client raises `ServerError` for any failure of the network or the server.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 from tf_transformer.errors import UserError
@@ -21,11 +21,11 @@ Answer = TypeVar("Answer")
 
 
 class ServerError(Exception):
-    """What a server answered instead of outputs.
+    """An error from the server, or on the way to it.
 
     Attributes:
-        code: of HTTP or gRPC, or a word for what went wrong on the way.
-        retry_after: the seconds after which a busy server may be asked again, if it says so.
+        code: status of HTTP or gRPC, or a word for a failure of the network.
+        retry_after: seconds after which a busy server asks to be tried again.
     """
 
     def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
@@ -35,14 +35,14 @@ class ServerError(Exception):
 
 
 class Client(Protocol):
-    """Asks one model."""
+    """Sends requests to one model."""
 
     def predict(self, signature: str, inputs: Columns) -> Columns:
-        """The outputs of a signature, each with a value for each row of the inputs."""
+        """Returns the outputs of a signature, each with a value for each row of the inputs."""
 
 
 class RestClient:
-    """Talks to /v1/models of TF Serving or of `tf-transformer serve`.
+    """Client of the REST API of TF Serving or of `tf-transformer serve`.
 
     Args:
         url: such as http://localhost:8501.
@@ -55,6 +55,7 @@ class RestClient:
         self._deadline = deadline
 
     def predict(self, signature: str, inputs: Columns) -> Columns:
+        """Returns the outputs of a signature; see `Client`."""
         body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
         try:
             with urllib.request.urlopen(self._url, body, self._deadline) as answer:
@@ -82,14 +83,14 @@ def _reason(body: bytes) -> str:
 
 
 def _pause(answer: urllib.error.HTTPError) -> float | None:
-    """The seconds of Retry-After; None without them, or for a date."""
+    """Returns the seconds of Retry-After; None if it is missing or a date."""
     with contextlib.suppress(ValueError):
         return float(int(answer.headers.get("Retry-After", "")))
     return None
 
 
 class GrpcClient:
-    """Talks to the PredictionService of TF Serving.
+    """Client of TF Serving's PredictionService.
 
     Args:
         address: HOST:PORT.
@@ -115,9 +116,12 @@ class GrpcClient:
         self._deadline = deadline
 
     def predict(self, signature: str, inputs: Columns) -> Columns:
+        """Returns the outputs of a signature; see `Client`."""
         import grpc
         import tensorflow as tf
         from tensorflow_serving.apis.predict_pb2 import PredictRequest
+
+        from tf_transformer.serving.session import plain_lists
 
         request = PredictRequest()
         request.model_spec.name = self._model
@@ -129,36 +133,30 @@ class GrpcClient:
         except grpc.RpcError as error:
             raise ServerError(error.code().name, error.details()) from None
         return {
-            name: _plain(tf.make_ndarray(tensor).tolist())
+            name: plain_lists(tf.make_ndarray(tensor).tolist())
             for name, tensor in answer.outputs.items()
         }
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
 def translate(client: Client, texts: Sequence[str]) -> list[str]:
-    """The best translation of each text.
+    """Returns the best translation of each text.
 
     Raises:
-        ServerError: also if the answer has not as many translations as there are texts.
+        ServerError: also if there are not as many translations as texts.
     """
     outputs = client.predict("serving_default", {"text": list(texts)})
-    found = outputs.get("translation") if isinstance(outputs, dict) else None
-    if not isinstance(found, list) or len(found) != len(texts):
+    translations = outputs.get("translation") if isinstance(outputs, dict) else None
+    if not isinstance(translations, list) or len(translations) != len(texts):
         raise ServerError("INVALID_ANSWER", f"expected translations of {len(texts)} texts")
-    return found
+    return translations
 
 
 def patiently(ask: Callable[[], Answer], seconds: float) -> Answer:
-    """The result of `ask`, tried again as often as a busy server wants that.
+    """Returns the result of `ask`, which is retried while a busy server asks for that.
 
     Args:
-        ask: a request.
-        seconds: how long to go on: no try begins later.
+        ask: sends a request.
+        seconds: time after which no retry begins.
 
     Raises:
         ServerError: the last one.

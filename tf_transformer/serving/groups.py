@@ -1,7 +1,7 @@
-"""A request computed in groups of like rows, so that none takes all memory.
+"""A request computed in groups of rows of similar length, which bounds its memory.
 
-B batch. A row of a thousand tokens neither widens the rows beside it nor stands in memory with
-many of its kind.
+B batch. A row of a thousand tokens neither widens short rows nor shares memory with many others
+of its length.
 """
 
 import functools
@@ -13,17 +13,18 @@ from tf_transformer.config import PAD_ID
 
 
 def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int) -> Callable:
-    """A TensorFlow function that gives what `function` does, a group of rows at a time.
+    """Returns a TensorFlow function that computes `function` one group of rows at a time.
 
     Args:
-        function: of tensors to a nest of tensors, all with dimension 0 = B. What it finds for
-            a row must depend on that row alone.
-        specs: of its arguments. A matrix holds ids with padding behind; a group's is cut to
-            its longest row.
-        positions: a group has at most so many, its rows times their longest, or one row.
+        function: takes tensors and returns a nest of tensors, all with dimension 0 = B. The
+            outputs of a row must depend on that row alone.
+        specs: specs of its arguments. A matrix holds padded ids, and is cut to the longest row
+            of a group.
+        positions: the most positions of a group, its rows times the longest; a group has at
+            least one row.
 
     Returns:
-        The function; outputs of different width are padded behind with zeros.
+        The function; outputs of different width are padded with zeros.
     """
     compute = tf.function(function, input_signature=specs, autograph=False)
     outputs = compute.get_concrete_function().structured_outputs
@@ -36,8 +37,8 @@ def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int
             longest = tf.maximum(lengths[order[start]], 1)
             end = start + tf.maximum(positions // longest, 1)
             group = order[start:end]
-            found = compute(*(_rows(tensor, group) for tensor in tensors))
-            return end, tf.nest.map_structure(_append, results, found)
+            outputs = compute(*(_rows(tensor, group) for tensor in tensors))
+            return end, tf.nest.map_structure(_append, results, outputs)
 
         nothing = tf.nest.map_structure(_empty, outputs)
         _, results = tf.while_loop(
@@ -61,9 +62,9 @@ def _is_matrix(tensor: tf.Tensor) -> bool:
 
 
 def _lengths(ids: tf.Tensor) -> tf.Tensor:
-    """int32 [B]: where the padding of each row of ids [B, width] begins."""
-    places = tf.range(1, tf.shape(ids)[1] + 1)
-    return tf.maximum(tf.reduce_max(tf.where(ids == PAD_ID, 0, places), axis=1), 0)
+    """Returns int32 [B]: the length of each row of ids [B, width] without its padding."""
+    lengths = tf.range(1, tf.shape(ids)[1] + 1)
+    return tf.maximum(tf.reduce_max(tf.where(ids == PAD_ID, 0, lengths), axis=1), 0)
 
 
 def _rows(tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
@@ -72,12 +73,12 @@ def _rows(tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 
 
 def _empty(spec: tf.TensorSpec) -> tf.Tensor:
-    """No rows of an output."""
+    """Returns an output without rows."""
     return tf.zeros([0, *(size or 0 for size in spec.shape[1:])], spec.dtype)
 
 
 def _append(before: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
-    """Both, one after the other, as wide as the wider of them."""
+    """Concatenates rows, as wide as the wider of both."""
     size = tf.maximum(tf.shape(before)[1:], tf.shape(more)[1:])
 
     def widened(tensor: tf.Tensor) -> tf.Tensor:

@@ -1,27 +1,122 @@
-"""Short requests and long ones, each computed in turn beside the other."""
+"""Two lanes for requests by their length in tokens: short ones never wait for long ones."""
 
+import contextlib
+import dataclasses
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import sentencepiece
 
+from tf_transformer.config import DecodingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.files import parse_json
 from tf_transformer.serving.batcher import Batcher, BatchLimits, row_count
-from tf_transformer.serving.cost import Meter
-from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.session import BadRequestError, SavedModelSession
+from tf_transformer.serving.versions import CARD
 
 SHORT = 128  # tokens; few sentences have more
+_LARGE = 4_096  # bytes of text: larger requests are tokenised one at a time
+
+
+@dataclass(frozen=True)
+class TokenLimits:
+    """Limits of an exported model, in tokens.
+
+    Attributes:
+        target: the most tokens of a translation, EOS counted.
+        group: the most positions computed together, rows times the longest; see `in_groups`.
+    """
+
+    target: int
+    group: int
+
+
+def token_limits(path: Path) -> TokenLimits:
+    """Reads the limits from the model card of the SavedModel in `path`.
+
+    Limits that the card does not state are those of a default export.
+    """
+    try:
+        card = parse_json((path / CARD).read_text("utf-8"))
+        names = {field.name for field in dataclasses.fields(DecodingConfig)}
+        known = {name: value for name, value in card["decoding"].items() if name in names}
+        decoding, model = DecodingConfig(**known), card["config"]["model"]
+        positions = model["max_length"] if model["positions"] == "learned" else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, UserError):
+        decoding, positions = DecodingConfig(), None
+    target = decoding.max_source_length + decoding.max_extra_length
+    group = decoding.batch_tokens // decoding.beam_size
+    return TokenLimits(min(target, positions or target), max(group, 1))
+
+
+class Meter:
+    """Counts the tokens of requests as the graph does, with the tokenizer stored in it.
+
+    Args:
+        session: holds the tokenizer; without one only ids are counted.
+        limits: limits of the model.
+
+    Raises:
+        UserError: if the tokenizer is damaged.
+    """
+
+    def __init__(self, session: SavedModelSession, limits: TokenLimits) -> None:
+        self.limits = limits
+        try:
+            self._tokenizers = [
+                sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
+                for model in session.tokenizers
+            ]
+        except RuntimeError:
+            raise UserError("The tokenizer in the model is damaged: export it again.") from None
+        self._large = threading.Lock()
+
+    def longest(self, inputs: Mapping[str, np.ndarray]) -> int:
+        """Returns the tokens of the longest text, prefix or row of ids, capped at the limit.
+
+        Args:
+            inputs: arrays as a signature takes them, see `session.checked`.
+
+        Raises:
+            BadRequestError: if a prefix is longer than any translation may be.
+        """
+        texts = [values for values in inputs.values() if values.dtype == object]
+        large = sum(len(text) for values in texts for text in values) > _LARGE
+        with self._large if large else contextlib.nullcontext():
+            sizes = {name: self._size(values) for name, values in inputs.items()}
+        if sizes.get("prefix", 0) > self.limits.target:
+            raise BadRequestError(
+                f"`prefix` must have at most {self.limits.target - 1} tokens, since a "
+                f"translation has at most {self.limits.target}, the end counted. Received: "
+                f"{sizes['prefix'] - 1} tokens. Give a shorter one."
+            )
+        return min(max(sizes.values(), default=1), self.limits.target)
+
+    def _size(self, values: np.ndarray) -> int:
+        """Returns the tokens of the longest row, EOS counted."""
+        if values.dtype == object:
+            return 1 + max(map(self._count, values), default=0)
+        return values.shape[1] if values.ndim == 2 else 1
+
+    def _count(self, text: bytes) -> int:
+        # With a tokenizer for each language, the one of this text needs the fewest.
+        return min((len(tokenizer.encode(text)) for tokenizer in self._tokenizers), default=0)
 
 
 class Lanes:
-    """Two batchers, so that a short request never waits for a long one.
+    """Two batchers that share the cores, each with its own queue.
 
-    A request is long if a row has more than `SHORT` tokens or all have more positions than the
-    model computes at a time. The two batchers share the cores, and each has its own queue.
+    A request is long if a row has more than `SHORT` tokens, or if all rows together have more
+    positions than the model computes at a time.
 
     Args:
-        session: what computes.
-        meter: what tells the length of a request.
-        limits: of each lane.
+        session: runs the batches.
+        meter: measures the length of a request.
+        limits: limits of each lane.
     """
 
     def __init__(self, session: SavedModelSession, meter: Meter, limits: BatchLimits) -> None:
@@ -31,11 +126,11 @@ class Lanes:
 
     @property
     def alive(self) -> bool:
-        """Whether requests of either kind are computed."""
+        """Whether both batchers are running."""
         return self._short.alive and self._long.alive
 
     def submit(self, signature: str, inputs: Mapping[str, np.ndarray]) -> Future:
-        """As `Batcher.submit`.
+        """Queues a request, as `Batcher.submit` does, in the lane for its length.
 
         Raises:
             BadRequestError: also if a prefix is longer than any translation may be.
@@ -46,11 +141,11 @@ class Lanes:
         return (self._short if is_short else self._long).submit(signature, inputs, longest)
 
     def refuse(self) -> None:
-        """Takes no more requests; those that wait are still computed."""
+        """Stops accepting requests; queued ones are still computed."""
         self._short.refuse()
         self._long.refuse()
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancels what waits; returns after the batches under way, or some seconds for each."""
+        """Cancels queued requests; waits for running batches, `seconds` at most for each."""
         self._short.close(seconds)
         self._long.close(seconds)

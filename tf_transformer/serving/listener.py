@@ -1,4 +1,4 @@
-"""The HTTP server's connections: which gives way to a new one, errors, and how serving ends."""
+"""Connections of the HTTP server: room for new ones, errors as JSON, and shutting down."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from waitress.task import ErrorTask
 
 
 class _JSONError(ErrorTask):
-    """Words what waitress refuses by itself as the application words its errors."""
+    """Formats waitress's own errors as those of the application."""
 
     def execute(self) -> None:
         error = self.request.error
@@ -28,17 +28,17 @@ class _Channel(HTTPChannel):
 
 
 class Listener(TcpWSGIServer):
-    """waitress's server, in which nobody can hold connections that others need.
+    """waitress's server, in which no client can hold connections that others need.
 
-    When all are taken, the oldest connection that has no request under way is closed, whether
-    it is silent or sends a byte now and then.
+    When all are taken, the oldest connection without a request in progress is closed, even if
+    it sends a byte now and then.
     """
 
     channel_class = _Channel
     _told_to_stop = False
 
     def readable(self) -> bool:
-        """Whether to accept; asked by waitress before each wait for the network."""
+        """Returns whether to accept; called by waitress before each wait for the network."""
         self._make_room()
         return super().readable()
 
@@ -46,8 +46,8 @@ class Listener(TcpWSGIServer):
         excess = len(self._map) + 2 - self.adj.connection_limit  # room for two more
         if excess > 0:
             channels = list(self.active_channels.values())
-            idle = [one for one in channels if not (one.requests or one.total_outbufs_len)]
-            for channel in sorted(idle, key=lambda one: one.creation_time)[:excess]:
+            idle = [c for c in channels if not (c.requests or c.total_outbufs_len)]
+            for channel in sorted(idle, key=lambda c: c.creation_time)[:excess]:
                 channel.will_close = True
 
     def serve(self, alive: Callable[[], bool]) -> None:
@@ -64,10 +64,10 @@ class Listener(TcpWSGIServer):
     def unanswered(self) -> int:
         """The number of requests that arrived in full and are not yet answered."""
         channels = list(self.active_channels.values())
-        return sum(len(one.requests) or bool(one.total_outbufs_len) for one in channels)
+        return sum(len(c.requests) or bool(c.total_outbufs_len) for c in channels)
 
     def drain(self, seconds: float) -> None:
-        """Accepts no connection any more, and waits for the answers at most some seconds."""
+        """Stops accepting connections, and waits for pending answers, `seconds` at most."""
         if self.accepting:
             self.accepting = False
             self.del_channel()

@@ -1,8 +1,8 @@
 """The functions that a SavedModel serves: plain variables and operations, no Keras.
 
 B batch, S source length, T target length, W beam width. Every output has one row for each row
-of the request, so that a server may put requests together. One row never changes the values of
-another; the width of padded outputs is that of the longest row.
+of the request, so that a server may batch requests. No row changes the values of another;
+padded outputs are as wide as the longest row.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from tf_transformer.serving.token_signature import (
 
 
 class ServedModel(tf.Module):
-    """What the signatures capture: the model's variables and, for text, the tokenizer."""
+    """Objects that the signatures capture: the variables and, for text, the tokenizer."""
 
     def __init__(self, translator: Translator, text: bool = True) -> None:
         super().__init__(name="translator")
@@ -34,17 +34,19 @@ class ServedModel(tf.Module):
         self.weights = [variable.value for variable in translator.model.trainable_variables]
 
 
-class Signatures(TokenSignature):
+class Signatures:
     """All signatures as TensorFlow functions, which share the two searches and the scorer.
 
     Args:
-        translator: what to serve; its `num_hypotheses` is not used.
+        translator: the translator to serve; its `num_hypotheses` is not used.
     """
 
     def __init__(self, translator: Translator) -> None:
-        super().__init__(translator)
         self._tokenizer = translator.tokenizer
-        decoding, positions = translator.decoding, self._positions
+        self._codec, self._scorer = translator.codec, translator.scorer
+        self._decoding = decoding = translator.decoding
+        self._of_ids = TokenSignature(translator)
+        self._search, positions = self._of_ids.search, self._of_ids.positions
         every = translator.with_decoding(decoding, decoding.beam_size)
         self._n_best = in_groups(
             lambda source, alpha, prefix, max_lengths: every.searcher.search(
@@ -53,14 +55,14 @@ class Signatures(TokenSignature):
             [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)],
             positions,
         )
-        self._log_probs = in_groups(translator.scorer.log_probs, [IDS, IDS], positions)
+        self._log_probs = in_groups(self._scorer.log_probs, [IDS, IDS], positions)
         self._attend = in_groups(self._weights_and_nearest, [IDS, IDS], positions)
 
     def functions(self) -> dict[str, Callable]:
-        """A function for each signature name."""
+        """Returns a function for each signature name."""
         text = tf.string
         options = {"alpha": tf.float32, "max_length": tf.int32, "prefix": text}
-        return super().functions() | {
+        return self._of_ids.functions() | {
             "serving_default": _signature(self.translate, text=text),
             "nbest": _signature(self.n_best, text=text),
             "with_options": _signature(self.with_options, text=text, **options),
@@ -69,75 +71,76 @@ class Signatures(TokenSignature):
         }
 
     def translate(self, text: tf.Tensor) -> Outputs:
-        """Strings [B] to the best translation of each."""
-        source, cut = self._translator.codec.encode(text)
-        found = self._best(source.to_tensor(PAD_ID))
+        """Returns the best translation of each text, strings [B]."""
+        source, cut = self._codec.encode(text)
+        hypotheses = self._search(source.to_tensor(PAD_ID))
         blank = _is_blank(source)
-        translations = self._tokenizer.detokenize(found.tokens[:, 0])
+        translations = self._tokenizer.detokenize(hypotheses.tokens[:, 0])
         return {
             "translation": tf.where(blank, "", translations),
-            "score": tf.where(blank, 0.0, found.scores[:, 0]),
+            "score": tf.where(blank, 0.0, hypotheses.scores[:, 0]),
             "source_cut": cut,
         }
 
     def n_best(self, text: tf.Tensor) -> Outputs:
-        """Strings [B] to W translations of each, best first."""
+        """Returns W translations of each text, strings [B], best first."""
         unset = tf.fill(tf.shape(text), -1)
-        found = self.with_options(
+        outputs = self.with_options(
             text, tf.cast(unset, tf.float32), unset, tf.fill(tf.shape(text), "")
         )
-        return {name: found[name] for name in ("translations", "scores", "count", "source_cut")}
+        names = ("translations", "scores", "count", "source_cut")
+        return {name: outputs[name] for name in names}
 
     def with_options(
         self, text: tf.Tensor, alpha: tf.Tensor, max_length: tf.Tensor, prefix: tf.Tensor
     ) -> Outputs:
-        """`n_best`, each text with options of its own.
+        """Returns the outputs of `n_best`, with options for each text.
 
         Args:
             text: strings [B].
             alpha: float32 [B], exponent of the length penalty; the export's where negative.
             max_length: int32 [B], the most tokens, EOS counted, within the limits of the
                 export; those alone where it is not positive.
-            prefix: strings [B], how every translation begins, within its `max_length`; it may
+            prefix: strings [B], beginning of every translation, within its `max_length`; may
                 be empty.
         """
-        source, cut = self._translator.codec.encode(text)
+        source, cut = self._codec.encode(text)
         ids = source.to_tensor(PAD_ID)
         limits = tf.where(max_length > 0, max_length, tf.int32.max)
         lengths = tf.cast(source.row_lengths(), tf.int32)
-        beginning, prefix_cut = self._translator.codec.encode_prefix(prefix, lengths, limits)
-        found = self._n_best(
+        prefix_ids, prefix_cut = self._codec.encode_prefix(prefix, lengths, limits)
+        hypotheses = self._n_best(
             ids,
-            # Not a number is not above 0 either.
-            tf.where(alpha >= 0, tf.minimum(alpha, MAX_ALPHA), self._translator.decoding.alpha),
-            beginning.to_tensor(PAD_ID),
+            # NaN is not above 0 either.
+            tf.where(alpha >= 0, tf.minimum(alpha, MAX_ALPHA), self._decoding.alpha),
+            prefix_ids.to_tensor(PAD_ID),
             limits,
         )
         cuts = {"source_cut": cut, "prefix_cut": prefix_cut}
-        return self._n_best_outputs(found, _is_blank(source)) | cuts
+        return self._n_best_outputs(hypotheses, _is_blank(source)) | cuts
 
-    def _n_best_outputs(self, found: Hypotheses, blank: tf.Tensor) -> Outputs:
-        batch, beams, length = tf.unstack(tf.shape(found.tokens))
-        flat = tf.reshape(found.tokens, [batch * beams, length])
+    def _n_best_outputs(self, hypotheses: Hypotheses, blank: tf.Tensor) -> Outputs:
+        batch, beams, length = tf.unstack(tf.shape(hypotheses.tokens))
+        flat = tf.reshape(hypotheses.tokens, [batch * beams, length])
         translations = tf.reshape(self._tokenizer.detokenize(flat), [batch, beams])
-        count = tf.math.count_nonzero(found.lengths, axis=1, dtype=tf.int32)
+        count = tf.math.count_nonzero(hypotheses.lengths, axis=1, dtype=tf.int32)
         blank_row = blank[:, tf.newaxis]
         return {
             "translations": tf.where(blank_row, "", translations),
-            "scores": tf.where(blank_row, 0.0, found.scores),
+            "scores": tf.where(blank_row, 0.0, hypotheses.scores),
             "count": tf.where(blank, 1, count),
         }
 
     def attention(self, text: tf.Tensor) -> Outputs:
-        """Strings [B] to the best translation of each, and what it attends to.
+        """Returns the best translation of each text, strings [B], with its attention.
 
-        The weights are those of the cross-attention in the layer that alignments are read
-        off, the mean of its heads; see `decoding.alignment`.
+        The weights are the mean over the heads of the cross-attention in the layer that
+        alignments are read from; see `decoding.alignment`.
         """
-        source, cut = self._translator.codec.encode(text)
+        source, cut = self._codec.encode(text)
         ids = source.to_tensor(PAD_ID)  # [B, S]
-        found = self._best(ids)
-        target = found.tokens[:, 0, : longest(found.lengths[:, 0])]  # [B, T]
+        hypotheses = self._search(ids)
+        target = hypotheses.tokens[:, 0, : longest(hypotheses.lengths[:, 0])]  # [B, T]
         weights, nearest = self._attend(ids, target)
         blank = _is_blank(source)
         real = (target != PAD_ID) & ~blank[:, tf.newaxis]
@@ -153,26 +156,26 @@ class Signatures(TokenSignature):
     def _weights_and_nearest(
         self, source: tf.Tensor, target: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The weights [B, T, S] and alignments [B, T] of `attention`, of ids."""
-        cross = self._translator.scorer.cross_weights(source, target)  # [B, H, T, S]
+        """Returns the weights [B, T, S] and alignments [B, T] of `attention`, from ids."""
+        cross = self._scorer.cross_weights(source, target)  # [B, H, T, S]
         return tf.reduce_mean(cross, axis=1), nearest_pieces(cross, source)
 
     def _pieces(self, ids: tf.Tensor) -> tf.Tensor:
         return tf.where(ids == PAD_ID, "", self._tokenizer.pieces(ids))
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
-        """Strings [B] and translations of them [B] to the translations' log-probabilities."""
+        """Returns the log-probabilities of targets [B] for sources [B], both strings."""
         tf.debugging.assert_equal(
             tf.size(source), tf.size(target), "`source` and `target` must be of one length."
         )
-        limit = self._translator.codec.target_limit
-        source_ids, source_cut = self._translator.codec.encode(source)
-        target_ids, target_cut = self._translator.codec.encode(target, limit, target=True)
+        limit = self._codec.target_limit
+        source_ids, source_cut = self._codec.encode(source)
+        target_ids, target_cut = self._codec.encode(target, limit, target=True)
         log_prob = self._log_probs(source_ids.to_tensor(PAD_ID), target_ids.to_tensor(PAD_ID))
         size = tf.cast(target_ids.row_lengths(), tf.int32)
         return {
             "log_prob": log_prob,
-            "score": log_prob / length_penalty(size, self._translator.decoding.alpha),
+            "score": log_prob / length_penalty(size, self._decoding.alpha),
             "num_tokens": size,
             "source_cut": source_cut,
             "target_cut": target_cut,
@@ -180,7 +183,7 @@ class Signatures(TokenSignature):
 
 
 def _signature(method: Callable[..., Outputs], **types: tf.DType) -> Callable:
-    """A TensorFlow function of vectors with these names."""
+    """Returns a TensorFlow function with vectors of these names and types as arguments."""
     specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
     return exported(
         lambda *vectors: method(*(tf.ensure_shape(vector, [None]) for vector in vectors)),
@@ -189,5 +192,5 @@ def _signature(method: Callable[..., Outputs], **types: tf.DType) -> Callable:
 
 
 def _is_blank(source: tf.RaggedTensor) -> tf.Tensor:
-    """bool [B]: whether a text is EOS alone."""
+    """Returns bool [B]: whether a text is EOS alone."""
     return source.row_lengths() == 1

@@ -1,4 +1,4 @@
-"""The SavedModel on the disk: published whole, after a test of what was written, or not."""
+"""Exports of a SavedModel: published atomically, after a test of the written files."""
 
 import json
 import os
@@ -12,11 +12,10 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.module import ServedModel, Signatures
-from tf_transformer.serving.reservation import reserved
 from tf_transformer.serving.selftest import requests, self_test
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.token_signature import TokenSignature
-from tf_transformer.serving.versions import CARD, check_readable
+from tf_transformer.serving.versions import CARD, check_readable, reserved
 from tf_transformer.serving.warmup import replay, write_requests
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # beside a model that has none inside
@@ -33,28 +32,28 @@ def export(
     """Writes BASE/VERSION/ after a self-test of the loaded model.
 
     Args:
-        translator: what to export.
+        translator: the translator to export.
         base: the model's folder, as TF Serving watches it; its name is the model's.
         version: its number; the next free one by default.
-        card: what to say of the model in assets.extra/model_card.json.
-        text: whether the model takes text. Otherwise it takes ids alone and needs no
-            operation beyond TensorFlow's own; its tokenizer is then beside it.
+        card: content of assets.extra/model_card.json.
+        text: whether the model takes text. Otherwise it takes ids alone, needs no operations
+            but TensorFlow's, and has its tokenizer beside it.
 
     Returns:
         The folder of the new version.
 
     Raises:
         UserError: if TensorFlow could not read the folder, the version exists or cannot be
-            written, a warm-up request fails, or the loaded model translates otherwise than the
-            Python translator. Nothing is published then.
+            written, a warm-up request fails, or the loaded model translates differently from
+            the Python translator. Nothing is published then.
     """
     check_readable(base)
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
-        # While it is written its name is no number, so TF Serving ignores it.
+        # The temporary name is no number, so TF Serving ignores the folder.
         signatures = Signatures if text else TokenSignature
         functions = signatures(translator).functions()
         _save(ServedModel(translator, text), folder, functions)
-        warm_up = [each for each in requests(translator) if each.signature in functions]
+        warm_up = [r for r in requests(translator) if r.signature in functions]
         write_requests(folder, base.name, warm_up)
         write_text(folder / "batching_params.pbtxt", batching_parameters())
         card = (card or {}) | ({} if text else _tokens_beside(translator, folder))
@@ -66,7 +65,7 @@ def export(
 
 
 def _tokens_beside(translator: Translator, folder: Path) -> dict[str, Any]:
-    """Copies the tokenizer beside a model without one; returns the card's entry for its ids."""
+    """Copies the tokenizer beside a model without one; returns the card's entry on its ids."""
     translator.tokenizer.copy(folder / TOKENIZER)
     tokens = {
         "vocab_size": translator.model.vocab_size,
@@ -77,9 +76,9 @@ def _tokens_beside(translator: Translator, folder: Path) -> dict[str, Any]:
 
 
 def batching_parameters() -> str:
-    """For TF Serving's --batching_parameters_file.
+    """Returns the content of TF Serving's --batching_parameters_file.
 
-    One thread, because one batch occupies all cores; requests of `tokens` differ in width.
+    There is one thread because a batch uses all cores; requests for `tokens` differ in width.
     """
     return (
         "max_batch_size { value: 32 }\n"
@@ -91,10 +90,10 @@ def batching_parameters() -> str:
 
 
 def _save(module: ServedModel, path: Path, signatures: dict[str, Callable]) -> None:
-    # Traced here: a function that was traced before, saving would trace again.
-    signatures = {name: each.get_concrete_function() for name, each in signatures.items()}
+    # Saving would trace functions again; concrete ones it takes as they are.
+    signatures = {name: f.get_concrete_function() for name, f in signatures.items()}
     try:
         tf.saved_model.save(module, os.fspath(path), signatures=signatures)
     except tf.errors.OpError as error:
-        # What TensorFlow's own file system raises where Python's raises an OSError.
+        # TensorFlow's file system raises this in place of an OSError.
         raise OSError(error.message.splitlines()[0]) from error

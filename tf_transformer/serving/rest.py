@@ -6,15 +6,22 @@ https://www.tensorflow.org/tfx/serving/api_rest
 import base64
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
-from tf_transformer.serving.session import Arrays, BadRequestError, SavedModelSession, checked
+from tf_transformer.serving.session import (
+    Arrays,
+    BadRequestError,
+    SavedModelSession,
+    check_names,
+    checked,
+    plain_lists,
+)
 
-MOST_NESTED = 8  # no signature has an input of half as many dimensions
+MOST_NESTED = 8  # at least twice the rank of any input
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class PredictRequest:
 
 
 def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
-    """Reads the body of a predict call; BadRequestError says what is wrong with it."""
+    """Reads the body of a predict call; raises BadRequestError if it is invalid."""
     try:
         record = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -50,7 +57,7 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
     return PredictRequest(signature, inputs, by_row)
 
 
-def _refuse_constant(name: str):
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
@@ -62,13 +69,9 @@ def _columns(instances: Any, names: list[str]) -> dict[str, list]:
 
 
 def _named(value: Any, names: list[str]) -> dict[str, Any]:
-    """The value of each input; a bare value is that of the only one."""
+    """Returns values by the inputs' names; a bare value belongs to the only input."""
     if isinstance(value, dict) and value.keys() != {"b64"}:
-        if value.keys() != set(names):
-            raise BadRequestError(
-                f"The inputs must be {', '.join(sorted(names))}. "
-                f"Received: {', '.join(sorted(value)) or 'none'}."
-            )
+        check_names("inputs", value, names, exactly=True)
         return value
     if len(names) > 1:
         raise BadRequestError(f"The inputs must be named: {', '.join(sorted(names))}.")
@@ -83,17 +86,17 @@ def _array(name: str, value: Any, info) -> np.ndarray:
     except (ValueError, OverflowError):
         raise BadRequestError(f"{name} must be a list of equally long rows.") from None
     rank = len(info.tensor_shape.dim)
-    if values.size == 0 and values.ndim == 1 < rank:  # no rows have no width
+    if values.size == 0 and values.ndim == 1 < rank:  # an empty list has no width
         values = values.reshape(0, *[0] * (rank - 1))
     return checked(name, values, info)
 
 
 def _decoded(value: Any, depth: int = 0) -> Any:
-    """Replaces {"b64": text} by the bytes that it stands for."""
+    """Replaces {"b64": text} by the bytes it encodes."""
     if depth > MOST_NESTED:
         raise BadRequestError("The lists must not be nested so deeply.")
     if isinstance(value, list):
-        return [_decoded(one, depth + 1) for one in value]
+        return [_decoded(item, depth + 1) for item in value]
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
         try:
             return base64.b64decode(value["b64"], validate=True)
@@ -104,7 +107,7 @@ def _decoded(value: Any, depth: int = 0) -> Any:
 
 def format_response(outputs: Arrays, by_row: bool) -> str:
     """The answer to a predict call: rows are values where there is a single output."""
-    columns = {name: _plain(values.tolist()) for name, values in outputs.items()}
+    columns = {name: plain_lists(values.tolist()) for name, values in outputs.items()}
     if not by_row:
         only = next(iter(columns.values()))
         return _json({"outputs": columns if len(columns) > 1 else only})
@@ -114,25 +117,19 @@ def format_response(outputs: Arrays, by_row: bool) -> str:
     return _json({"predictions": [dict(zip(columns, row, strict=True)) for row in rows]})
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
 def _json(record: dict[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 
 def model_status(version: int) -> dict[str, Any]:
-    """The answer to GET /v1/models/NAME."""
+    """Returns the answer to GET /v1/models/NAME."""
     status = {"error_code": "OK", "error_message": ""}
     state = {"version": str(version), "state": "AVAILABLE", "status": status}
     return {"model_version_status": [state]}
 
 
 def metadata(session: SavedModelSession, name: str, version: int) -> dict[str, Any]:
-    """The answer to GET /v1/models/NAME/metadata."""
+    """Returns the answer to GET /v1/models/NAME/metadata."""
     signatures = {
         key: MessageToDict(signature, preserving_proto_field_name=True)
         for key, signature in session.signatures.items()

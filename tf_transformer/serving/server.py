@@ -1,7 +1,7 @@
 """An HTTP server for one SavedModel: TF Serving's REST paths, and a page for people.
 
-What a client may cost is bounded: the size of a body, the time for one, the rows and tokens of
-a request, what may wait, how long, and the number of connections.
+The cost of a client is bounded: the size of a body and the time to send it, the rows and tokens
+of a request, the length of the queue, the time in it, and the number of connections.
 """
 
 import json
@@ -30,7 +30,7 @@ except ImportError as error:
 
 logger = logging.getLogger(__name__)
 
-# The page holds all of its script and style itself and asks nobody but this server.
+# The page contains its script and style, and connects to no other server.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
@@ -40,7 +40,7 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a server; sizes in bytes, times in seconds. See also `BatchLimits`."""
+    """Limits of a server, sizes in bytes and times in seconds; see also `BatchLimits`."""
 
     body_bytes: int = 1 << 20
     deadline: float = 30.0
@@ -51,7 +51,7 @@ class Limits:
 def make_app(
     session: SavedModelSession, lanes: Lanes, name: str, version: int, limits: Limits
 ) -> "flask.Flask":
-    """The WSGI application of the model `name`."""
+    """Returns the WSGI application that serves a model under `name`."""
     app = flask.Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = limits.body_bytes
     model = f"/v1/models/{name}"
@@ -63,14 +63,14 @@ def make_app(
         try:
             outputs = answer.result(limits.deadline)
         finally:
-            answer.cancel()  # whoever has given up must not be computed for
+            answer.cancel()  # not computed if the client timed out in the queue
         return _reply(format_response(outputs, request.by_row))
 
     def page():
-        html = (
-            resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
+        file = resources.files("tf_transformer.serving").joinpath("page.html")
+        html = file.read_text("utf-8").replace(
+            "MODEL_NAME", json.dumps(name).replace("<", "\\u003c")
         )
-        html = html.replace("MODEL_NAME", json.dumps(name).replace("<", "\\u003c"))
         return flask.Response(html, headers=_PAGE_HEADERS)
 
     app.add_url_rule("/", view_func=page)
@@ -92,7 +92,7 @@ def _reply(body: str, status: int = 200) -> "flask.Response":
 
 
 def _explain(error: Exception) -> "flask.Response":
-    """An error as TF Serving words it: {"error": text}, and never a traceback."""
+    """Formats an error as TF Serving does: {"error": text}, and never a traceback."""
     status, text = 500, "The server failed on this request."
     if isinstance(error, HTTPException):
         status, text = error.code, error.description
@@ -110,15 +110,13 @@ def _explain(error: Exception) -> "flask.Response":
 
 
 def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Listener":
-    """A server that listens already.
-
-    "localhost", which often has an IPv6 address too, is 127.0.0.1.
+    """Returns a server that listens; "localhost" is 127.0.0.1 alone, without IPv6.
 
     Raises:
         UserError: if `host` stands for no address or for several, or the port is taken.
     """
     try:
-        # It tells of every request that waits for a thread, and every wait for a connection.
+        # waitress logs every request that waits for a thread or a connection.
         logging.getLogger("waitress").setLevel(logging.ERROR)
         host = "127.0.0.1" if host == "localhost" else host
         _check_host(host, port)
@@ -126,8 +124,8 @@ def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Li
             app,
             host=host,
             port=port,
-            threads=limits.connections,  # one for each: they wait for the batcher
-            connection_limit=limits.connections + 4,  # with the server's own sockets
+            threads=limits.connections,  # threads wait for the batcher
+            connection_limit=limits.connections + 4,  # includes the server's sockets
             channel_timeout=limits.idle,
             cleanup_interval=max(1, limits.idle // 4),
             max_request_body_size=limits.body_bytes,
@@ -141,9 +139,9 @@ def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Li
 
 
 def _check_host(host: str, port: int) -> None:
-    """UserError for a name with several addresses: each would be a server of its own."""
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
-    addresses = sorted({address[0] for *_, address in found})
+    """Raises UserError for a name with several addresses, each of which needs a server."""
+    entries = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
+    addresses = sorted({address[0] for *_, address in entries})
     if len(addresses) > 1:
         raise UserError(
             f"Cannot listen on {host!r}: it stands for {' and '.join(addresses)}. Give --host "

@@ -1,9 +1,10 @@
 """A SavedModel loaded as TF Serving loads it: a session and the signatures' tensor names."""
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class BadRequestError(ValueError):
-    """A request that no model could answer: its message is meant for the client."""
+    """An invalid request; its message is meant for the client."""
 
 
 class ClosedError(Exception):
@@ -25,11 +26,11 @@ class ClosedError(Exception):
 class SavedModelSession:
     """Runs the signatures of a SavedModel, without Keras and without Python's loader.
 
-    Requests may come from several threads.
+    It may be used from several threads.
 
     Attributes:
-        signatures: the SignatureDef of each name.
-        tokenizers: the SentencePiece models in the graph, each once.
+        signatures: SignatureDef by name.
+        tokenizers: the distinct SentencePiece models in the graph.
 
     Raises:
         UserError: if `path` holds no SavedModel that can be loaded.
@@ -51,7 +52,7 @@ class SavedModelSession:
         self.signatures = {
             name: signature
             for name, signature in sorted(meta.signature_def.items())
-            if not name.startswith("__")  # TensorFlow's own: how to initialise
+            if not name.startswith("__")  # TensorFlow's initialisation
         }
         self.tokenizers = _tokenizers(meta.graph_def)
         self._closed = False
@@ -63,7 +64,7 @@ class SavedModelSession:
         self.close()
 
     def close(self) -> None:
-        """Frees the model; what is being computed ends with ClosedError."""
+        """Frees the model; running requests end with ClosedError."""
         self._closed = True
         self._session.close()
 
@@ -74,11 +75,11 @@ class SavedModelSession:
         outputs: Sequence[str] = (),
         timeout: float | None = None,
     ) -> Arrays:
-        """The outputs asked for, or all.
+        """Computes the requested outputs of a signature, or all.
 
         Raises:
             BadRequestError: if a name, type or rank is not the signature's.
-            TimeoutError: if it takes longer than `timeout` seconds; it is ended then.
+            TimeoutError: if it takes longer than `timeout` seconds; it is then cancelled.
             ClosedError: if the session is closed, or is closed meanwhile.
         """
         definition = self.signature(signature)
@@ -93,7 +94,7 @@ class SavedModelSession:
         if timeout is not None:
             limit = tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(1000 * timeout)))
         try:
-            found = self._session.run(fetch, feed, limit)
+            arrays = self._session.run(fetch, feed, limit)
         except tf.errors.InvalidArgumentError as error:
             reason = error.message.removeprefix("Graph execution error:").strip()
             raise BadRequestError(reason.splitlines()[0]) from None
@@ -103,10 +104,10 @@ class SavedModelSession:
             if self._closed:
                 raise ClosedError from None
             raise
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, arrays, strict=True))
 
     def signature(self, name: str):
-        """The SignatureDef of a name."""
+        """Returns the SignatureDef of a name; raises BadRequestError for an unknown one."""
         if name not in self.signatures:
             raise BadRequestError(
                 f"There is no signature {name!r}. There are: {', '.join(self.signatures)}."
@@ -115,32 +116,32 @@ class SavedModelSession:
 
 
 def try_signatures(session: SavedModelSession, path: Path) -> None:
-    """Asks each signature of the model in `path` for one small row, which also prepares it.
+    """Runs each signature of the model in `path` on one small row, which also prepares it.
 
     Raises:
-        UserError: if one fails: the model could be loaded, and is damaged all the same.
+        UserError: if one fails: a damaged model may still load.
     """
 
-    def ask(name: str) -> str:
+    def failure(name: str) -> str:
         inputs = session.signatures[name].inputs
         try:
             session.run(name, {key: _small_row(info) for key, info in inputs.items()})
-        except Exception as error:  # whatever it is, a client would get it as well
+        except Exception as error:  # any that a client would get as well
             return f"{name}: {str(error).partition(chr(10))[0]}"
         return ""
 
     with ThreadPoolExecutor() as pool:  # an executor is built for each, on one core
-        failed = [reason for reason in pool.map(ask, session.signatures) if reason]
-    if failed:
+        failures = [reason for reason in pool.map(failure, session.signatures) if reason]
+    if failures:
         raise UserError(
-            f"{path} can be loaded but not used: {failed[0]}. It is damaged: export it again."
+            f"{path} can be loaded but not used: {failures[0]}. It is damaged: export it again."
         )
 
 
 def _small_row(info) -> np.ndarray:
-    value = {tf.string: b"a", tf.float32: 0.5}.get(tf.as_dtype(info.dtype), 5)
-    kind = tf.as_dtype(info.dtype).as_numpy_dtype
-    return np.full([1] * len(info.tensor_shape.dim), value, kind)
+    dtype = tf.as_dtype(info.dtype)
+    value = {tf.string: b"a", tf.float32: 0.5}.get(dtype, 5)
+    return np.full([1] * len(info.tensor_shape.dim), value, dtype.as_numpy_dtype)
 
 
 def _tokenizers(graph) -> list[bytes]:
@@ -150,10 +151,10 @@ def _tokenizers(graph) -> list[bytes]:
 
 
 def checked(name: str, values: np.ndarray, info) -> np.ndarray:
-    """The values in the type of a TensorInfo; BadRequestError for another type or rank."""
+    """Converts values to the type of a TensorInfo; BadRequestError for a wrong type or rank."""
     expected = tf.as_dtype(info.dtype)
     rank = len(info.tensor_shape.dim)
-    if values.size == 0 and values.ndim == rank:  # nothing has no type of its own
+    if values.size == 0 and values.ndim == rank:  # an empty list has no type
         return values.astype(expected.as_numpy_dtype)
     if values.ndim != rank:
         raise BadRequestError(f"{name} must be of rank {rank}. Received: {values.ndim}.")
@@ -165,12 +166,12 @@ def checked(name: str, values: np.ndarray, info) -> np.ndarray:
 
 
 def _utf8(text: str | bytes) -> bytes:
-    """JSON may hold half a surrogate pair, which the tokenizer takes as U+FFFD."""
+    """Encodes half a surrogate pair too, which JSON may hold; the tokenizer reads U+FFFD."""
     return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
 
 
 def _converts(values: np.ndarray, expected: tf.DType) -> bool:
-    """Whether nothing is lost: text to strings, whole numbers to any type of number."""
+    """Returns whether conversion is exact: text to strings, integers to any number type."""
     if expected == tf.string:
         return values.dtype.kind in "SU" or (
             values.dtype.kind == "O" and all(isinstance(v, (str, bytes)) for v in values.flat)
@@ -182,13 +183,22 @@ def _converts(values: np.ndarray, expected: tf.DType) -> bool:
     return values.dtype.kind in "iuf"
 
 
-def check_names(kind: str, given, known, exactly: bool = False) -> None:
-    """BadRequestError for a name that is not known or, if exactly, one that is missing."""
-    wrong = set(given) ^ set(known) if exactly else set(given) - set(known)
+def plain_lists(value: Any) -> Any:
+    """Replaces bytes by text in a nest of lists, for JSON."""
+    if isinstance(value, list):
+        return [plain_lists(item) for item in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def check_names(
+    kind: str, names: Iterable[str], known: Iterable[str], exactly: bool = False
+) -> None:
+    """Raises BadRequestError for an unknown name or, if `exactly`, a missing one."""
+    wrong = set(names) ^ set(known) if exactly else set(names) - set(known)
     if wrong:
         raise BadRequestError(
             f"The {kind} must be {', '.join(sorted(known))}. "
-            f"Received: {', '.join(sorted(given)) or 'none'}."
+            f"Received: {', '.join(sorted(names)) or 'none'}."
         )
 
 

@@ -1,7 +1,7 @@
-"""The signature from token ids to token ids, the part of a SavedModel that needs no tokenizer.
+"""The signature from token ids to token ids, the part of a SavedModel without a tokenizer.
 
-B batch, S source length, T target length. Ragged tensors and other operations that LiteRT lacks
-must stay out of its graph: a test converts it.
+B batch, S source length, T target length. Its graph must do without ragged tensors and other
+operations that LiteRT lacks: a test converts it.
 """
 
 from collections.abc import Callable
@@ -21,53 +21,56 @@ class TokenSignature:
     """The signature from ids to ids, whose graph has no tokenizer.
 
     Args:
-        translator: what to serve; its `num_hypotheses` is not used.
+        translator: the translator to serve; its `num_hypotheses` is not used.
+
+    Attributes:
+        search: the search for the best translations of ids, as a TensorFlow function.
+        positions: the most positions computed together.
     """
 
     def __init__(self, translator: Translator) -> None:
         self._translator = translator
-        self._positions = translator.decoding.batch_tokens // translator.decoding.beam_size
-        # A function of its own, so that the graph holds it once.
-        self._best = in_groups(translator.searcher.search, [IDS], self._positions)
+        self.positions = translator.decoding.batch_tokens // translator.decoding.beam_size
+        # A TensorFlow function, so that the graphs of all signatures share it.
+        self.search = in_groups(translator.searcher.search, [IDS], self.positions)
 
     def functions(self) -> dict[str, Callable]:
-        """A function for each signature name."""
+        """Returns a function for each signature name."""
         return {"tokens": exported(self.tokens, tf.TensorSpec(IDS.shape, IDS.dtype, "tokens"))}
 
     def tokens(self, tokens: tf.Tensor) -> Outputs:
-        """Source ids [B, S] to the ids of the best translation of each."""
+        """Returns the ids of the best translation of each source, ids [B, S]."""
         limit = self._translator.codec.source_limit
         source, sizes, cut = _closed(tokens, self._translator.model.vocab_size, limit)
-        found = self._best(source)
+        hypotheses = self.search(source)
         blank = sizes == 0
-        size = tf.where(blank, 1, found.lengths[:, 0])
-        ids = found.tokens[:, 0, : longest(size)]
+        size = tf.where(blank, 1, hypotheses.lengths[:, 0])
+        ids = hypotheses.tokens[:, 0, : longest(size)]
         ended = tf.where(tf.range(tf.shape(ids)[1]) == 0, EOS_ID, PAD_ID)
         return {
             "tokens": tf.where(blank[:, tf.newaxis], ended, ids),
-            "score": tf.where(blank, 0.0, found.scores[:, 0]),
+            "score": tf.where(blank, 0.0, hypotheses.scores[:, 0]),
             "num_tokens": size,
             "source_cut": cut,
         }
 
 
 def exported(function: Callable, *specs: tf.TensorSpec) -> Callable:
-    """A TensorFlow function of arguments that these describe."""
+    """Returns a TensorFlow function with arguments of these specs."""
     return tf.function(function, input_signature=specs, autograph=False)
 
 
 def longest(sizes: tf.Tensor) -> tf.Tensor:
-    """The largest of sizes [B]; 0 if there is none, of which the maximum is negative."""
+    """Returns the largest of sizes [B]; 0 for an empty batch, whose maximum is negative."""
     return tf.maximum(tf.reduce_max(sizes), 0)
 
 
 def _closed(
     ids: tf.Tensor, vocab_size: int, limit: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Rows up to their first EOS or PAD, UNK in place of ids outside the vocabulary.
+    """Cuts rows at their first EOS or PAD, and replaces ids outside the vocabulary by UNK.
 
-    What follows EOS is never read: a server that pads requests to one width fills with what
-    it likes.
+    Ids after EOS are never read, since a server may pad requests to one width with any value.
 
     Args:
         ids: int32 [B, any].
@@ -75,8 +78,8 @@ def _closed(
         limit: the most tokens of a row, with EOS.
 
     Returns:
-        The rows with EOS and padding [B, S], their sizes without EOS [B], and whether a row
-        was cut [B].
+        The rows with EOS and padding [B, S], their sizes without EOS [B], and whether each was
+        cut at the limit [B].
     """
     ids = tf.ensure_shape(ids, [None, None])
     ended = tf.cumsum(tf.cast((ids == EOS_ID) | (ids == PAD_ID), tf.int32), axis=1) > 0

@@ -1,6 +1,10 @@
-"""The version folders of a served model: those whose name is a number, as TF Serving has it."""
+"""Version folders of a served model: named by a number, as TF Serving has it, and reserved."""
 
+import fcntl
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tf_transformer.errors import UserError
@@ -9,20 +13,20 @@ CARD = Path("assets.extra", "model_card.json")  # in a version's folder
 
 
 def versions(base: Path) -> dict[int, Path]:
-    """What `base` holds under a number, by that number; nothing if it is no folder."""
-    parts = base.iterdir() if base.is_dir() else ()
-    return {int(part.name): part for part in parts if is_version(part.name)}
+    """Returns the entries of `base` named by a number; none if it is no folder."""
+    entries = base.iterdir() if base.is_dir() else ()
+    return {int(entry.name): entry for entry in entries if is_version(entry.name)}
 
 
 def is_version(name: str) -> bool:
-    """Whether a name is a number in the digits 0 to 9, and not a power or in another script."""
+    """Returns whether a name is a number in the digits 0 to 9."""
     return name.isascii() and name.isdecimal()
 
 
 def check_readable(path: Path) -> None:
-    """UserError for a path that TensorFlow cannot load a model from.
+    """Raises UserError for a path that TensorFlow cannot load a model from.
 
-    It takes the path of the weights as a pattern, in which [1] stands for 1 and a backslash for
+    It takes the path of the weights as a pattern, in which [1] matches 1 and a backslash
     nothing. "*" and "?" are safe, since they match themselves.
     """
     if re.search(r"\[.*\]|\\", str(path)):
@@ -30,3 +34,72 @@ def check_readable(path: Path) -> None:
             "A model's path must not contain [...] or a backslash: TensorFlow reads it as a "
             f"pattern and finds no weights there. Received: {path}. Choose another folder."
         )
+
+
+@contextmanager
+def reserved(base: Path, version: int | None = None) -> Iterator[Path]:
+    """Yields BASE/VERSION, which no other export writes until the block ends.
+
+    The reservation is a lock on a hidden file beside it, which the system frees however the
+    process ends.
+
+    Args:
+        base: the model's folder, created if missing.
+        version: its number; the next free one by default.
+
+    Raises:
+        UserError: if the version exists, another export writes it, or the folder cannot be
+            written.
+    """
+    if version is not None and version < 1:
+        raise UserError(f"--version must be at least 1. Received: {version}.")
+    number = version or max(versions(base), default=0) + 1
+    while (lock := _lock(base, number)) is None and version is None:
+        number += 1
+    final = base / str(number)
+    if lock is None:
+        taken = "exists already" if final.exists() else "is being written by another export"
+        raise UserError(f"{final} {taken}. Choose another --version, or none.")
+    try:
+        yield final
+    finally:
+        with suppress(OSError):
+            _lock_file(base, number).unlink()
+        os.close(lock)
+
+
+def _lock_file(base: Path, number: int) -> Path:
+    return base / f".{number}.lock"
+
+
+def _lock(base: Path, number: int) -> int | None:
+    """Locks a number: a file descriptor, or None if the number is taken."""
+    final, file = base / str(number), _lock_file(base, number)
+    if final.exists():
+        return None
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(f"Cannot write {final}: {error.strerror or error}.") from error
+    if _holds(descriptor) and _is_file(descriptor, file) and not final.exists():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _holds(descriptor: int) -> bool:
+    """Returns whether this process has the lock; True on a file system without locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+    return True
+
+
+def _is_file(descriptor: int, file: Path) -> bool:
+    """Returns whether the open file still exists: its owner removes it when done."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False

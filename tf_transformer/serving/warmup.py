@@ -1,9 +1,9 @@
-"""The requests that TF Serving runs before it calls a model ready, so no client waits for them.
+"""Warm-up requests that TF Serving runs before it declares a model ready.
 
-A session builds an executor for each set of outputs at its first call, which takes about a
+A session builds an executor at the first call for each set of outputs, which takes about a
 second for a large model. The file holds PredictionLog messages in the encoding of protocol
-buffers; they are written here by hand because their classes are in tensorflow-serving-api,
-which nothing else of the export needs.
+buffers, written by hand since their classes are in tensorflow-serving-api, which the export does
+not need otherwise.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import BadRequestError, SavedModelSession, check_names
 
-FILE = Path("assets.extra", "tf_serving_warmup_requests")  # where TF Serving looks for it
+FILE = Path("assets.extra", "tf_serving_warmup_requests")  # TF Serving's path
 
 # Field numbers of tensorflow_serving/apis/{prediction_log,predict,model}.proto.
 _PREDICTION_LOG_PREDICT_LOG = 6
@@ -28,7 +28,7 @@ _MAP_KEY, _MAP_VALUE = 1, 2
 
 @dataclass(frozen=True)
 class Request:
-    """A call of a signature: inputs by name, and the outputs wanted (all if empty)."""
+    """A call of a signature: inputs by name, and the requested outputs (all if empty)."""
 
     signature: str
     inputs: Mapping[str, np.ndarray]
@@ -45,10 +45,9 @@ def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -
 
 
 def replay(session: SavedModelSession, requests: Iterable[Request]) -> None:
-    """Runs each request; UserError if one fails: TF Serving would refuse the model.
+    """Runs each request; raises UserError if one fails: TF Serving would reject the model.
 
-    Always with all outputs: a session prepares itself for each set of outputs that it is asked
-    for, and that is most of the time this takes.
+    All outputs are requested, since building an executor for each set takes most of the time.
     """
     for request in requests:
         try:
@@ -62,7 +61,7 @@ def replay(session: SavedModelSession, requests: Iterable[Request]) -> None:
 
 
 def prediction_log(model_name: str, request: Request) -> bytes:
-    """A tensorflow.serving.PredictionLog with this request, serialised."""
+    """Returns a serialised tensorflow.serving.PredictionLog with this request."""
     spec = _field(_MODEL_SPEC_NAME, model_name.encode())
     spec += _field(_MODEL_SPEC_SIGNATURE_NAME, request.signature.encode())
     message = _field(_REQUEST_MODEL_SPEC, spec)
@@ -76,12 +75,12 @@ def prediction_log(model_name: str, request: Request) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A length-delimited field: its number and wire type 2, the length, the content."""
+    """Encodes a length-delimited field: number and wire type 2, length, content."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Encodes seven bits per byte, lowest first; the top bit marks that more follow."""
     digits = bytearray()
     while number > 127:
         digits.append(number & 127 | 128)

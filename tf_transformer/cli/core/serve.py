@@ -71,8 +71,7 @@ def command(options: argparse.Namespace) -> None:
 
     from tf_transformer.serving import server
     from tf_transformer.serving.batcher import BatchLimits
-    from tf_transformer.serving.cost import Meter, token_limits
-    from tf_transformer.serving.lanes import Lanes
+    from tf_transformer.serving.lanes import Lanes, Meter, token_limits
     from tf_transformer.serving.session import SavedModelSession, try_signatures
 
     with saved_model(Path(options.model), options.shortlist) as path:
