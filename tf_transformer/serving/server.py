@@ -68,9 +68,8 @@ def make_app(
 
     def page():
         file = resources.files("tf_transformer.serving").joinpath("page.html")
-        html = file.read_text("utf-8").replace(
-            "MODEL_NAME", json.dumps(name).replace("<", "\\u003c")
-        )
+        quoted_name = json.dumps(name).replace("<", "\\u003c")
+        html = file.read_text("utf-8").replace("MODEL_NAME", quoted_name)
         return flask.Response(html, headers=_PAGE_HEADERS)
 
     app.add_url_rule("/", view_func=page)

@@ -1,9 +1,9 @@
 """Warm-up requests that TF Serving runs before it declares a model ready.
 
 A session builds an executor at the first call for each set of outputs, which takes about a
-second for a large model. The file holds PredictionLog messages in the encoding of protocol
-buffers, written by hand since their classes are in tensorflow-serving-api, which the export does
-not need otherwise.
+second for a large model. The file holds PredictionLog messages as encoded protocol buffers,
+written by hand because their classes are in tensorflow-serving-api, which nothing else of the
+export needs.
 """
 
 from collections.abc import Iterable, Mapping
