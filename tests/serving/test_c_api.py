@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.serving.selftest import TEXTS, requests, source_ids
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.warmup import TEXTS, requests, source_ids
 
 COMPILER = sysconfig.get_config_var("CC").split()[0]
 COMPILER = next((name for name in (COMPILER, "gcc", "cc", "clang") if shutil.which(name)), None)

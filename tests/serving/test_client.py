@@ -20,8 +20,8 @@ from tf_transformer.serving.client import (
     patiently,
     translate,
 )
-from tf_transformer.serving.selftest import requests
 from tf_transformer.serving.server import Limits, make_app, make_server
+from tf_transformer.serving.warmup import requests
 from tools.storm.lab import stdin_of
 
 

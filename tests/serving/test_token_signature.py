@@ -15,8 +15,9 @@ from test_warmup import records
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.serving.publish import CARD, TOKENIZER
-from tf_transformer.serving.selftest import agree, comparisons, source_ids
+from tf_transformer.serving.selftest import agree, comparisons
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.warmup import source_ids
 
 
 @pytest.fixture(scope="module")

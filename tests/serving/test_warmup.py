@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.selftest import requests
-from tf_transformer.serving.warmup import FILE, Request, prediction_log, replay
+from tf_transformer.serving.warmup import FILE, Request, prediction_log, replay, requests
 
 
 def records(exported):

@@ -12,11 +12,11 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.module import ServedModel, Signatures
-from tf_transformer.serving.selftest import requests, self_test
+from tf_transformer.serving.selftest import self_test
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.token_signature import TokenSignature
 from tf_transformer.serving.versions import CARD, check_readable, reserved
-from tf_transformer.serving.warmup import replay, write_requests
+from tf_transformer.serving.warmup import replay, requests, write_requests
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # beside a model that has none inside
 
