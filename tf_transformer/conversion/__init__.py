@@ -1,1 +1,1 @@
-"""Models into and out of the formats of others."""
+"""Conversion of models from and to the formats of other libraries."""

@@ -1,7 +1,7 @@
-"""A run from a Marian checkpoint (OPUS-MT) as Hugging Face's transformers write it.
+"""Imports a Marian checkpoint (OPUS-MT), as Hugging Face's transformers writes it, as a run.
 
-Marian's Transformer is the paper's with biases in the attention, a bias of the logits, another
-activation, and sines and cosines in halves instead of alternating.
+Marian's Transformer is the paper's with biases in the attention and the logits, another
+activation, and positional encodings of all sines, then all cosines.
 """
 
 import dataclasses
@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import Config
-from tf_transformer.conversion.marian_checkpoint import read_json, read_weights
 from tf_transformer.conversion.marian_search import search_settings
 from tf_transformer.conversion.marian_vocabulary import EOS, PAD, merge_vocabulary
-from tf_transformer.conversion.marian_weights import assign_weights
+from tf_transformer.conversion.marian_weights import assign_weights, read_weights
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import replacing, replacing_folder
+from tf_transformer.files import parse_json, replacing, replacing_folder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
 
-# Values in config.json without which it is another architecture; where one is not stated, the
-# second holds, which is the default of transformers.
+# Values in config.json that the architecture requires, each with the default of transformers.
 _REQUIRED = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
@@ -39,11 +37,11 @@ _COMMON = {
     "encoder_ffn_dim": "decoder_ffn_dim",
 }
 _ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}
-_EPSILON = 1e-5  # of PyTorch's layer norm
+_EPSILON = 1e-5  # PyTorch's layer norm
 
 
 def from_marian(checkpoint: Path, run: Path) -> Run:
-    """Writes a run directory with the weights, the vocabulary and the search of a checkpoint.
+    """Writes a run directory with the weights, vocabulary and search settings of a checkpoint.
 
     Args:
         checkpoint: a folder with config.json, vocab.json, source.spm, target.spm, and
@@ -51,8 +49,8 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
         run: the folder to write; it must not exist.
 
     Raises:
-        UserError: if a file is missing or damaged, or the model is of another architecture
-            than ours can be; nothing is written then.
+        UserError: if a file is missing or damaged, or the architecture cannot be converted;
+            nothing is written then.
     """
     if run.exists():
         raise UserError(f"{run} exists already. Choose another folder.")
@@ -81,13 +79,32 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
     return Run.open(run)
 
 
+def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
+    """Reads a JSON object; an empty one for a missing file that is `optional`."""
+    if optional and not path.exists():
+        return {}
+    try:
+        record = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}. Expected the folder of a checkpoint as "
+            "huggingface.co has it: config.json, vocab.json, source.spm, target.spm and "
+            "model.safetensors or pytorch_model.bin."
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON: {error}.") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{path} must hold a JSON object. Received: {type(record).__name__}.")
+    return record
+
+
 def _stated(record: dict[str, Any]) -> dict[str, Any]:
-    """A record without its nulls, which state nothing."""
+    """Returns a record without its nulls, which stand for defaults."""
     return {name: value for name, value in record.items() if value is not None}
 
 
 def _check_written(folder: Path) -> None:
-    """Opens what was written, as all commands will."""
+    """Opens the written run as all commands will."""
     try:
         Tokenizer(Run.open(folder).tokenizer)
     except UserError as error:
@@ -98,11 +115,11 @@ def _check_written(folder: Path) -> None:
 
 
 def _check(record: dict[str, Any]) -> None:
-    """Refuses what our model cannot be."""
+    """Raises UserError for an architecture that cannot be converted."""
     for name, (required, default) in _REQUIRED.items():
         _require(record, name, record.get(name, default), required)
-    for one, other in _COMMON.items():
-        _require(record, one, record.get(one), record.get(other))
+    for encoder, decoder in _COMMON.items():
+        _require(record, encoder, record.get(encoder), record.get(decoder))
     _require(record, "decoder_start_token_id", record.get("decoder_start_token_id"),
              record.get("pad_token_id"))  # fmt: skip
     activation = record.get("activation_function")
@@ -130,10 +147,10 @@ def _require(record: dict[str, Any], name: str, value: object, required: object)
 
 
 def _check_vocabulary(record: dict[str, Any], pieces: dict[str, Any]) -> None:
-    wanted = {EOS: record.get("eos_token_id"), PAD: record.get("pad_token_id")}
-    found = {name: pieces.get(name) for name in wanted}
-    if found != wanted:
-        raise UserError(f"vocab.json must have {wanted}, as config.json. Received: {found}.")
+    required = {EOS: record.get("eos_token_id"), PAD: record.get("pad_token_id")}
+    ids = {name: pieces.get(name) for name in required}
+    if ids != required:
+        raise UserError(f"vocab.json must have {required}, as config.json. Received: {ids}.")
     for name in ("vocab_size", "decoder_vocab_size"):
         if record.get(name) not in (len(pieces), None):
             raise UserError(

@@ -1,4 +1,4 @@
-"""The search that a Marian checkpoint asks for, as settings of ours."""
+"""Search settings of a Marian checkpoint, as settings of `decoding`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tf_transformer.config import MAX_TOKENS, SETTINGS, DecodingConfig
 from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.errors import UserError, quoted
 
-# What a search of transformers can do and ours cannot, each with the value that does nothing.
+# Options of transformers' search that ours lacks, each with the value that turns it off.
 _NEUTRAL = {
     "do_sample": False,
     "repetition_penalty": 1,
@@ -30,18 +30,18 @@ _NEUTRAL = {
 
 
 def search_settings(record: dict[str, Any], wishes: dict[str, Any]) -> dict[str, Any]:
-    """The search that a checkpoint asks for, as settings of `decoding`.
+    """Returns the search settings of a checkpoint as settings of `decoding`.
 
     Its length penalty divides by the length, ours by (5 + length) / 6, to the same exponent.
-    Its lengths count the start. That of `min_length` is taken before the end is appended,
-    which ours counts: one number for both.
+    Its lengths count BOS, ours do not. Its `min_length` counts BOS and not EOS, ours EOS and
+    not BOS, so that number stays the same.
 
     Args:
-        record: what config.json states.
-        wishes: what config.json and generation_config.json state of the search.
+        record: content of config.json.
+        wishes: search settings of config.json and generation_config.json.
 
     Raises:
-        UserError: if ours cannot be that search.
+        UserError: if our search cannot follow these settings.
     """
     _check_search(record, wishes)
     longest = record["max_position_embeddings"]
@@ -59,7 +59,7 @@ def search_settings(record: dict[str, Any], wishes: dict[str, Any]) -> dict[str,
 
 
 def _check_search(record: dict[str, Any], wishes: dict[str, Any]) -> None:
-    """Refuses a search that ours cannot be."""
+    """Raises UserError for rules that our search lacks."""
     banned = wishes.get("bad_words_ids", [])
     if banned not in ([], [[record["pad_token_id"]]]):
         raise UserError(
@@ -83,11 +83,11 @@ def _check_search(record: dict[str, Any], wishes: dict[str, Any]) -> None:
 def _setting(
     wishes: dict[str, Any], name: str, ours: str, default: float | None = None
 ) -> float:
-    """A number within the bounds of our setting of decoding, whose default holds if None."""
+    """Returns a number within the bounds of our setting, whose default holds if None."""
     default = getattr(DecodingConfig, ours) if default is None else default
     return _number(wishes, name, default, SETTINGS[f"decoding.{ours}"].bounds)
 
 
 def _number(wishes: dict[str, Any], name: str, default: float, bounds: Bounds) -> float:
-    """A number of the type of its default, within the bounds."""
+    """Returns a number of the type of its default, within the bounds."""
     return Setting(type(default), bounds).check(name, wishes.get(name, default))

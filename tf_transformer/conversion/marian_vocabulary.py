@@ -1,8 +1,8 @@
 """The vocabulary of a Marian checkpoint as SentencePiece models with our special ids.
 
-Marian has a SentencePiece model for each language and one list of pieces, vocab.json, that is
-common to both. Each of ours has all of that list: the pieces of its own language segment text
-as they did, the others only spell what the decoder writes.
+Marian has a SentencePiece model for each language, and one list of pieces for both, vocab.json.
+Each of our two models has the whole list: the pieces of its language segment text as before, the
+others only spell the decoder's output.
 """
 
 import re
@@ -16,27 +16,27 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.normalization import read_proto
 from tf_transformer.errors import UserError, quoted
 
-UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # as vocab.json calls them
+UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # names in vocab.json
 
 _Piece = sentencepiece_proto.ModelProto.SentencePiece
 _UNIGRAM = sentencepiece_proto.TrainerSpec.UNIGRAM
 _LANGUAGE = re.compile(r">>[^<>]+<<")
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, none in UTF-8
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, invalid in UTF-8
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a blank, in a piece
-# How SentencePiece treats white space, which reading and writing must agree about.
+# SentencePiece's treatment of white space, which both models must share.
 _SPACES = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
 
 
 @dataclass(frozen=True)
 class MarianVocabulary:
-    """What Marian's pieces have become.
+    """Marian's vocabulary in our order.
 
     Attributes:
-        source_model, target_model: SentencePiece models of the same V pieces, which segment
-            text of the one and of the other language.
-        rows: int [V], the id in vocab.json of each piece: that of <pad> for our BOS, with
-            which Marian's decoder begins, and that of <unk> for pieces that it lacks.
-        inputs_only: bool [V], pieces that Marian cannot write: our padding, and those that
+        source_model, target_model: SentencePiece models with the same V pieces, which segment
+            text of the source and the target language.
+        rows: int [V], the id in vocab.json of each piece: <pad> for our BOS, with which
+            Marian's decoder begins, and <unk> for pieces that vocab.json lacks.
+        inputs_only: bool [V], pieces that Marian cannot generate: our padding, and those that
             vocab.json lacks.
     """
 
@@ -49,19 +49,19 @@ class MarianVocabulary:
 def merge_vocabulary(
     vocabulary: dict[str, int], source: Path, target: Path
 ) -> MarianVocabulary:
-    """Two SentencePiece models with our ids, of vocab.json, source.spm and target.spm.
+    """Merges vocab.json, source.spm and target.spm into SentencePiece models with our ids.
 
-    Ids 0 to 3 are ours. The other pieces follow in the order of vocab.json, in each model with
-    the score that it had there, else never segmented to. Prefixes of multilingual models such
-    as >>fra<< are pieces that a text is always cut at. Last come pieces of the models that
-    vocab.json lacks: Marian reads them as <unk>.
+    Ids 0 to 3 are our special ids. The other pieces follow in the order of vocab.json, each
+    with its score in the model, or unused if the model lacks it. Language tags of multilingual
+    models, such as >>fra<<, are user-defined pieces. Pieces that vocab.json lacks come last:
+    Marian reads them as <unk>.
 
     Args:
-        vocabulary: the ids of the pieces, which must be 0 to their number.
-        source, target: the files of the SentencePiece models.
+        vocabulary: ids of the pieces, which must be 0 to their number.
+        source, target: files of the SentencePiece models.
 
     Raises:
-        UserError: if a file cannot be read, or is not what OPUS-MT models have.
+        UserError: if a file cannot be read, or differs from those of OPUS-MT models.
     """
     _check_ids(vocabulary)
     _check_pieces(vocabulary)
@@ -80,14 +80,14 @@ def merge_vocabulary(
 
 
 def _unlisted(vocabulary: dict[str, int], *models) -> list[str]:
-    """The pieces of the models that vocab.json lacks, each once."""
-    found = [
+    """Returns the pieces of the models that vocab.json lacks, without duplicates."""
+    pieces = [
         piece.piece
         for model in models
         for piece in model.pieces
         if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED) and piece.piece not in vocabulary
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(pieces))
 
 
 def _check_ids(vocabulary: dict[str, int]) -> None:
@@ -103,7 +103,7 @@ def _check_ids(vocabulary: dict[str, int]) -> None:
 
 
 def _check_pieces(vocabulary: dict[str, int]) -> None:
-    """Refuses pieces that SentencePiece cannot have."""
+    """Raises UserError for pieces that SentencePiece does not allow."""
     for piece in vocabulary:
         if not piece or "\0" in piece or _SURROGATE.search(piece):
             raise UserError(
@@ -131,16 +131,16 @@ def _read(path: Path) -> sentencepiece_proto.ModelProto:
 
 def _check_spaces(source, target) -> None:
     for name in _SPACES:
-        own, other = (getattr(model.normalizer_spec, name) for model in (source, target))
-        if own != other:
+        values = [getattr(model.normalizer_spec, name) for model in (source, target)]
+        if values[0] != values[1]:
             raise UserError(
-                f"source.spm and target.spm must have the same {name}. Received: {own} and "
-                f"{other}."
+                f"source.spm and target.spm must have the same {name}. Received: {values[0]} "
+                f"and {values[1]}."
             )
 
 
 def _special_pieces(vocabulary: dict[str, int]) -> list:
-    """Pieces 0 to 3."""
+    """Returns pieces 0 to 3."""
     names = ("<s>", *(f"<s{i}>" for i in range(len(vocabulary))))
     bos = next(name for name in names if name not in vocabulary)
     names = {PAD_ID: PAD, UNK_ID: UNK, BOS_ID: bos, EOS_ID: EOS}
@@ -151,10 +151,10 @@ def _special_pieces(vocabulary: dict[str, int]) -> list:
 
 
 def _with_pieces(model, specials: list, names: list[str]) -> bytes:
-    """A model with `specials` and `names` as its pieces, and all else as in `model`."""
-    own = {piece.piece: piece for piece in model.pieces}
-    pieces = specials + [_ordinary_piece(name, own.get(name)) for name in names]
-    # Not a copy of the whole: it may hold a self-test, of the ids before.
+    """Returns `model` with `specials` and `names` as its pieces."""
+    by_name = {piece.piece: piece for piece in model.pieces}
+    pieces = specials + [_ordinary_piece(name, by_name.get(name)) for name in names]
+    # Other fields are not copied: a self-test would have the previous ids.
     merged = sentencepiece_proto.ModelProto(
         pieces=pieces,
         trainer_spec=model.trainer_spec,
@@ -170,9 +170,9 @@ def _with_pieces(model, specials: list, names: list[str]) -> bytes:
     return merged.SerializeToString()
 
 
-def _ordinary_piece(name: str, own):
-    """A piece as `own`, that of the model, has it; never segmented to if that is None."""
+def _ordinary_piece(name: str, piece: _Piece | None) -> _Piece:
+    """Returns the model's piece of this name, or an unused one if that is None."""
     if _LANGUAGE.fullmatch(name):
-        # The space before it, which SentencePiece puts there, goes with it, as in Marian.
+        # It includes the space that SentencePiece puts before it, as in Marian.
         return _Piece(piece=f"{_SPACE}{name}", type=_Piece.USER_DEFINED)
-    return own or _Piece(piece=name, type=_Piece.UNUSED)
+    return piece or _Piece(piece=name, type=_Piece.UNUSED)

@@ -1,21 +1,24 @@
-"""Marian's tensors as the weights of our model.
+"""Weights of a Marian checkpoint: read from its file, and assigned to a Transformer.
 
-Marian's positions are all sines and then all cosines, ours alternate. The order of the D units
-between the layers means nothing else, so it is changed in every weight that reads or writes
-them, and the positions need no setting.
+Marian's positional encodings are all sines, then all cosines; ours alternate. Nothing else
+depends on the order of the D units between layers, so the conversion permutes them in every
+weight that reads or writes them, and no setting is needed.
 """
+
+from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.conversion.marian_checkpoint import Arrays
 from tf_transformer.conversion.marian_vocabulary import MarianVocabulary
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 
-# A logit that makes a piece impossible, yet does not swamp a label-smoothed loss.
+Arrays = dict[str, np.ndarray]
+
+# A logit that makes a piece impossible without dominating a label-smoothed loss.
 _NEVER = -100.0
 _SHARED = "model.shared.weight"
-# The same matrix by other names, of which a file may have none.
+# The same matrix by other names, all optional.
 _COPIES = (
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
@@ -25,7 +28,7 @@ _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_posit
 
 
 def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabulary) -> None:
-    """Fills a model with Marian's tensors, in our order of pieces and of units.
+    """Assigns Marian's tensors to a model, in its order of pieces and units.
 
     Raises:
         UserError: if a tensor is missing, of another shape, or left over.
@@ -56,10 +59,10 @@ def _assign_layer(layer, marian: "_Tensors", prefix: str) -> None:
 
 
 class _Tensors:
-    """The tensors of a checkpoint, each of which is taken once.
+    """The tensors of a checkpoint, each to be taken once.
 
-    `units`, int [D], is which of Marian's units is each of ours: sine i and cosine i were i and
-    D / 2 + i.
+    Attributes:
+        units: int [D], Marian's unit for each of ours: sine and cosine i are i and D / 2 + i.
     """
 
     def __init__(self, tensors: Arrays, d_model: int) -> None:
@@ -68,6 +71,7 @@ class _Tensors:
         self.units = halves.T.reshape(-1)
 
     def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Removes a tensor and returns it; raises UserError if missing or of another shape."""
         tensor = self._left.pop(name, None)
         received = "nothing" if tensor is None else tensor.shape
         if received != tuple(shape):
@@ -78,7 +82,7 @@ class _Tensors:
         return tensor
 
     def embeddings(self, pieces: int) -> np.ndarray:
-        """The one matrix [pieces, D] of both embeddings and of the output."""
+        """Returns the matrix [pieces, D] shared by both embeddings and the output."""
         shape = (pieces, len(self.units))
         words = self.take(_SHARED, shape)
         for name in _COPIES:
@@ -90,27 +94,29 @@ class _Tensors:
         return words
 
     def reader(self, name: str, kernel, bias) -> None:
-        """A dense layer that reads the D units: weight [outputs, D] and bias [outputs]."""
+        """Assigns a dense layer that reads the D units: weight [outputs, D], bias [outputs]."""
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1]).T[self.units])
         bias.assign(self.take(f"{name}.bias", bias.shape))
 
     def writer(self, name: str, kernel, bias) -> None:
-        """A dense layer that writes the D units: weight [D, inputs] and bias [D]."""
+        """Assigns a dense layer that writes the D units: weight [D, inputs], bias [D]."""
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1])[self.units].T)
         bias.assign(self.take(f"{name}.bias", bias.shape)[self.units])
 
     def attention(self, name: str, layer) -> None:
+        """Assigns the four projections of an attention layer."""
         self.reader(f"{name}.q_proj", layer.query_kernel, layer.query_bias)
         self.reader(f"{name}.k_proj", layer.key_kernel, layer.key_bias)
         self.reader(f"{name}.v_proj", layer.value_kernel, layer.value_bias)
         self.writer(f"{name}.out_proj", layer.output_kernel, layer.output_bias)
 
     def norm(self, name: str, layer) -> None:
+        """Assigns gain and bias of a layer norm."""
         layer.gamma.assign(self.take(f"{name}.weight", layer.gamma.shape)[self.units])
         layer.beta.assign(self.take(f"{name}.bias", layer.beta.shape)[self.units])
 
     def check_all_taken(self) -> None:
-        """Tables of sinusoids may be left: they are computed, and must be what we compute."""
+        """Raises UserError for tensors left over, except tables of the paper's sinusoids."""
         for name in _POSITIONS:
             table = self._left.pop(name, None)
             if table is not None and not _are_sinusoids(table, len(self.units)):
@@ -129,7 +135,56 @@ def _are_sinusoids(table: np.ndarray, d_model: int) -> bool:
 
 
 def _sinusoids(length: int, d_model: int) -> np.ndarray:
-    """The positions of the paper, 3.5, sines first: [length, D]."""
+    """Returns the positional encodings of Section 3.5, sines first: [length, D]."""
     rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     angles = np.arange(length)[:, None] * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+# --- Files --------------------------------------------------------------------------------
+
+
+def read_weights(folder: Path) -> Arrays:
+    """Reads all tensors of a checkpoint by their names, in float32.
+
+    Raises:
+        UserError: if the file of weights is missing or damaged, or the library that reads it
+            is not installed.
+    """
+    readers = {"model.safetensors": _read_safetensors, "pytorch_model.bin": _read_torch}
+    for name, read in readers.items():
+        if (folder / name).exists():
+            tensors = read(folder / name)
+            return {key: np.asarray(value, "float32") for key, value in tensors.items()}
+    raise UserError(f"{folder} has no weights. Expected {' or '.join(readers)} in it.")
+
+
+def _read_safetensors(path: Path) -> Arrays:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise UserError(
+            f"{path} needs safetensors, which is not installed: "
+            "pip install 'tf-transformer[marian]'"
+        ) from None
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from None
+
+
+def _read_torch(path: Path) -> Arrays:
+    try:
+        import torch
+    except ImportError:
+        raise UserError(
+            f"{path} needs PyTorch, which is not installed: pip install torch. Or take the "
+            "checkpoint's model.safetensors, if it has one."
+        ) from None
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # raised by pickle, zipfile or torch
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{path} cannot be read: {reason}.") from None
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""A run as a CTranslate2 model, for fast decoding on CPUs, in int8 too.
+"""Exports a model to CTranslate2, for fast decoding on CPUs, in int8 too.
 
 https://opennmt.net/CTranslate2
 """
@@ -17,8 +17,9 @@ from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 
 QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
-LONGEST = 2048  # positions in the table, where the model itself has no limit
+LONGEST = 2048  # positions in the table of a model without a limit
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
+_QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 
 try:
     from ctranslate2.specs import common_spec, transformer_spec
@@ -37,12 +38,12 @@ def to_ctranslate2(
     Args:
         model: a trained model.
         tokenizer: the one it was trained with.
-        folder: to write; it must not exist.
+        folder: folder to write; it must not exist.
         quantization: one of `QUANTIZATIONS`.
 
     Raises:
         UserError: if the folder exists or cannot be written, or the sizes per head are not
-            d_model / num_heads, which CTranslate2 cannot have.
+            d_model / num_heads, as CTranslate2 requires.
     """
     if folder.exists():
         raise UserError(f"{folder} exists already. Choose another folder.")
@@ -106,9 +107,13 @@ def _set_embedding(stack, embeddings, layer, model: Transformer) -> None:
 
 def _set_stack(spec, stack) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        _set_self_attention(layer_spec.self_attention, layer)
+        attention = layer_spec.self_attention, layer.self_attention
+        _set_attention(*attention, layer.self_attention_norm, [_QKV, _OUTPUT])
         if hasattr(layer, "cross_attention"):
-            _set_cross_attention(layer_spec.attention, layer)
+            attention = layer_spec.attention, layer.cross_attention
+            _set_attention(
+                *attention, layer.cross_attention_norm, [_QKV[:1], _QKV[1:], _OUTPUT]
+            )
         _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.inner)
         _set_dense(layer_spec.ffn.linear_1, layer.feed_forward.outer)
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm.norm)
@@ -116,23 +121,14 @@ def _set_stack(spec, stack) -> None:
         _set_norm(spec.layer_norm, stack.norm)
 
 
-def _set_self_attention(spec, layer) -> None:
-    own = layer.self_attention
-    _set_projections(spec.linear[0], own, "query", "key", "value")
-    _set_projections(spec.linear[1], own, "output")
-    _set_norm(spec.layer_norm, layer.self_attention_norm.norm)
-
-
-def _set_cross_attention(spec, layer) -> None:
-    cross = layer.cross_attention
-    _set_projections(spec.linear[0], cross, "query")
-    _set_projections(spec.linear[1], cross, "key", "value")
-    _set_projections(spec.linear[2], cross, "output")
-    _set_norm(spec.layer_norm, layer.cross_attention_norm.norm)
+def _set_attention(spec, attention, norm, projections: list[tuple[str, ...]]) -> None:
+    for linear, names in zip(spec.linear, projections, strict=True):
+        _set_projections(linear, attention, *names)
+    _set_norm(spec.layer_norm, norm.norm)
 
 
 def _set_projections(spec, attention, *names: str) -> None:
-    """Kernels [inputs, outputs] side by side, as one of [outputs, inputs], and their biases."""
+    """Sets kernels [inputs, outputs], concatenated as [outputs, inputs], and their biases."""
     kernels = [_array(getattr(attention, f"{name}_kernel")).T for name in names]
     biases = [getattr(attention, f"{name}_bias") for name in names]
     sizes = [len(kernel) for kernel in kernels]
@@ -141,7 +137,7 @@ def _set_projections(spec, attention, *names: str) -> None:
 
 
 def _bias(weight, size: int) -> np.ndarray:
-    """A bias [size]; zeros where the model has none."""
+    """Returns a bias [size]; zeros if the model has none."""
     return np.zeros(size, "float32") if weight is None else _array(weight)
 
 
@@ -156,4 +152,4 @@ def _set_norm(spec, norm) -> None:
 
 
 def _array(tensor) -> np.ndarray:
-    return np.array(tf.convert_to_tensor(tensor), "float32")  # a copy, to be quantised
+    return np.array(tf.convert_to_tensor(tensor), "float32")  # a copy, for quantisation

@@ -225,7 +225,7 @@ class _Signatures:
         translations: list[list[Hypothesis]],
         answer: Answer,
     ) -> Iterator[Comparison]:
-        """Compares all hypotheses, but not the texts of those that tie with the last one kept."""
+        """Compares all hypotheses, without the texts of those that tie with the last one."""
         tolerance = tolerance_of(self._translator)
         counts = [sum(h.num_tokens > 0 for h in hypotheses) or 1 for hypotheses in translations]
         expected = {"count": counts, "source_cut": [False] * len(texts)}
