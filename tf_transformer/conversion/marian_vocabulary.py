@@ -1,8 +1,8 @@
 """The vocabulary of a Marian checkpoint as SentencePiece models with our special ids.
 
 Marian has a SentencePiece model for each language, and one list of pieces for both, vocab.json.
-Each of our two models has the whole list: the pieces of its language segment text as before, the
-others only spell the decoder's output.
+Each of our two models has the whole list: the pieces of its language segment text as before,
+the others only spell the decoder's output.
 """
 
 import re

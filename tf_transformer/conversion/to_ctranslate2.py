@@ -107,13 +107,11 @@ def _set_embedding(stack, embeddings, layer, model: Transformer) -> None:
 
 def _set_stack(spec, stack) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        attention = layer_spec.self_attention, layer.self_attention
-        _set_attention(*attention, layer.self_attention_norm, [_QKV, _OUTPUT])
+        attention, norm = layer.self_attention, layer.self_attention_norm
+        _set_attention(layer_spec.self_attention, attention, norm, [_QKV, _OUTPUT])
         if hasattr(layer, "cross_attention"):
-            attention = layer_spec.attention, layer.cross_attention
-            _set_attention(
-                *attention, layer.cross_attention_norm, [_QKV[:1], _QKV[1:], _OUTPUT]
-            )
+            attention, norm = layer.cross_attention, layer.cross_attention_norm
+            _set_attention(layer_spec.attention, attention, norm, [_QKV[:1], _QKV[1:], _OUTPUT])
         _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.inner)
         _set_dense(layer_spec.ffn.linear_1, layer.feed_forward.outer)
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm.norm)
