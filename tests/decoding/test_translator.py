@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import DECODING, assert_same, small_model, traces_of
+from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
@@ -68,8 +68,7 @@ def test_nothing_gives_nothing(translator):
 
 @pytest.mark.parametrize("max_length", [0, 7])
 def test_length_limits_are_those_of_the_search(translator, texts, max_length):
-    decoding = dataclasses.replace(DECODING, max_extra_length=5, max_length=max_length)
-    other = Translator(translator.model, translator.tokenizer, decoding)
+    other = with_settings(translator, max_extra_length=5, max_length=max_length)
     pieces = [len(ids) for ids in translator.tokenizer.tokenize(tf.constant(texts)).numpy()]
     limits = [length + 1 + 5 for length in pieces]  # EOS counts in both
     assert other.codec.length_limits(texts) == [min(n, max_length or n) for n in limits]
@@ -89,8 +88,7 @@ def test_hypotheses_are_ordered_distinct_and_scored_by_their_length(texts, expec
 
 
 def test_output_is_longer_than_input_by_a_limit_at_most(translator, texts):
-    decoding = dataclasses.replace(DECODING, max_extra_length=1)
-    limited = Translator(translator.model, translator.tokenizer, decoding)
+    limited = with_settings(translator, max_extra_length=1)
     for ids, (found,) in zip(
         translator.codec.encode(tf.constant(texts))[0].numpy(),
         limited.translate(texts),
@@ -107,8 +105,7 @@ def test_progress_counts_up_to_all_sentences(translator, texts):
 
 
 def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
-    decoding = dataclasses.replace(DECODING, max_source_length=6)
-    limited = Translator(translator.model, translator.tokenizer, decoding)
+    limited = with_settings(translator, max_source_length=6)
     whole, none_cut = translator.codec.encode(tf.constant(texts))
     ids, cut = limited.codec.encode(tf.constant(texts))
     assert max(whole.row_lengths()) > 6

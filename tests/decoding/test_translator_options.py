@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import DECODING, assert_same, small_model, traces_of
+from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
 from tf_transformer.config import SamplingConfig
 from tf_transformer.decoding.translator import Translator
@@ -24,8 +24,7 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("prefixed", [False, True])
 def test_options_hold_for_a_sentence_in_any_batch(translator, texts, options, prefixed):
-    decoding = dataclasses.replace(DECODING, **options)
-    other = Translator(translator.model, translator.tokenizer, decoding)
+    other = with_settings(translator, **options)
     texts = texts[:12]
     prefixes = [("", "Wir", "Um fünf vor halb acht")[row % 3] for row in range(12)]
     prefixes = prefixes if prefixed else None
@@ -96,9 +95,7 @@ def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(transla
     ((found,),) = learned.translate(["Hello."], prefixes=["eins zwei drei " * 20])
     assert found.num_tokens == 12
     assert ("eins zwei drei " * 20).startswith(found.text)
-    limited = Translator(
-        translator.model, translator.tokenizer, dataclasses.replace(DECODING, max_length=3)
-    )
+    limited = with_settings(translator, max_length=3)
     caplog.clear()
     prefixes = ["Guten Morgen, mein Freund", "", "wort " * 1_200]
     cut, free, cut_too = (
@@ -115,8 +112,7 @@ def test_a_prefix_may_fill_its_limit_and_no_more(translator, caplog):
     ids, _ = translator.codec.encode(tf.constant(["Guten Morgen, mein Freund"]), target=True)
     for limit, is_cut in ((len(ids[0]), False), (len(ids[0]) - 1, True)):
         caplog.clear()
-        decoding = dataclasses.replace(DECODING, max_length=limit)
-        limited = Translator(translator.model, translator.tokenizer, decoding)
+        limited = with_settings(translator, max_length=limit)
         ((found,),) = limited.translate(["Hello."], prefixes=["Guten Morgen, mein Freund"])
         assert found.num_tokens == limit
         assert (found.text == "Guten Morgen, mein Freund") is not is_cut
@@ -149,7 +145,7 @@ def test_samples_depend_on_seed_and_sentence_only(translator, texts, sampling):
 
 
 def test_another_seed_compiles_nothing(translator, texts, monkeypatch):
-    other = Translator(translator.model, translator.tokenizer, DECODING)
+    other = with_settings(translator)
     traces = traces_of(monkeypatch, other.searcher, "sample")
     drawn = {
         other.translate(texts[5:6], sampling=SamplingConfig(seed=seed))[0][0].text
@@ -160,9 +156,7 @@ def test_another_seed_compiles_nothing(translator, texts, monkeypatch):
 
 
 def test_sampling_the_most_probable_token_is_greedy_search(translator, texts):
-    greedy = Translator(
-        translator.model, translator.tokenizer, dataclasses.replace(DECODING, beam_size=1)
-    )
+    greedy = with_settings(translator, beam_size=1)
     drawn = greedy.translate(texts, sampling=SamplingConfig(top_k=1))
     for (one,), (other,) in zip(drawn, greedy.translate(texts), strict=True):
         assert one.text == other.text

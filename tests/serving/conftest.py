@@ -1,5 +1,6 @@
 """One exported model for all tests of serving."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,6 +51,29 @@ def text_free(translator, tmp_path_factory) -> Path:
 def session(exported) -> Iterator[SavedModelSession]:
     with SavedModelSession(exported) as loaded:
         yield loaded
+
+
+@pytest.fixture(scope="module")
+def start(session, make_lanes) -> Iterator[Callable[..., int]]:
+    """`start(limits, waiting=1)` serves the exported model over HTTP and returns the port."""
+    pytest.importorskip("flask")
+    pytest.importorskip("waitress")
+    from tf_transformer.serving.server import Limits, make_app, make_server
+
+    running = []
+
+    def start(limits: Limits, **of_batches) -> int:
+        lanes = make_lanes(**of_batches)
+        app = make_app(session, lanes, "small", 1, limits)
+        server = make_server(app, "localhost", 0, limits)
+        threading.Thread(target=server.run, daemon=True).start()
+        running.append((server, lanes))
+        return server.effective_port
+
+    yield start
+    for server, lanes in running:
+        server.close()
+        lanes.close()
 
 
 @pytest.fixture(scope="session")

@@ -53,12 +53,17 @@ def occupy(batcher, gate):
     return answer
 
 
+def finish(gate, *answers):
+    """Lets the batcher compute, and waits until all requests are answered."""
+    for _ in range(10):
+        gate.leave.release()
+    assert not wait(answers, timeout=60).not_done
+
+
 def test_those_who_wait_are_computed_together(session, batcher, gate):
     first = occupy(batcher, gate)
     answers = [batcher.submit("serving_default", text(line)) for line in TEXTS]
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, *answers], timeout=60)
+    finish(gate, first, *answers)
     assert gate.rows == [("serving_default", rows) for rows in (1, 4, 1)]
     for line, answer in zip(TEXTS, answers, strict=True):
         alone = session.run("serving_default", text(line))
@@ -73,9 +78,7 @@ def test_signatures_and_widths_do_not_mix(session, batcher, gate):
     answers = [batcher.submit("tokens", one) for one in ids[:2]]
     other = batcher.submit("nbest", text("The dog."))
     answers.append(batcher.submit("tokens", ids[2]))
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, other, *answers], timeout=60)
+    finish(gate, first, other, *answers)
     assert gate.rows[1:] == [("tokens", 3), ("nbest", 1)]
     for one, answer in zip(ids, answers, strict=True):
         size = answer.result()["num_tokens"][0]
@@ -87,9 +90,7 @@ def test_a_bad_request_does_not_fail_its_company(batcher, gate):
     first = occupy(batcher, gate)
     good = batcher.submit("serving_default", text("The dog."))
     bad = batcher.submit("serving_default", {"text": np.array([1], "int32")})
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, good, bad], timeout=60)
+    finish(gate, first, good, bad)
     assert len(good.result()["translation"]) == 1
     with pytest.raises(BadRequestError, match="text must be string"):
         bad.result()
@@ -140,9 +141,7 @@ def test_whatever_fails_hits_only_its_own_request(session, name):
     first = occupy(batcher, gate)
     lines = ["The dog.", "bad", "A cat."]
     answers = [batcher.submit("serving_default", text(line)) for line in lines]
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, *answers], timeout=60)
+    finish(gate, first, *answers)
     assert moody.calls[1:] == [lines, *([line] for line in lines)]
     assert isinstance(answers[1].exception(), expected)
     for place in (0, 2):
@@ -171,9 +170,7 @@ def test_a_deadline_leaves_time_for_each_request_alone():
     batcher = Batcher(gate, BatchLimits(deadline=60.0))
     first = occupy(batcher, gate)
     answers = [batcher.submit("serving_default", text("a")) for _ in range(4)]
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, *answers], timeout=60)
+    finish(gate, first, *answers)
     assert all(answer.result() for answer in answers)
     shares = [60, 60 / 2, 60 / 4, 60 / 3, 60 / 2, 60]  # the first, the batch, each
     assert gate.session.timeouts == pytest.approx(shares, rel=0.2)
@@ -197,9 +194,7 @@ def test_a_batch_has_so_many_positions_at_most(batcher, gate):
     first = occupy(batcher, gate)
     longest = [40, 30, 10, 101, 40]  # of a row each, and 100 together
     answers = [batcher.submit("serving_default", text("a"), size) for size in longest]
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, *answers], timeout=60)
+    finish(gate, first, *answers)
     # 40 and 30 are 2 rows of 40, and a third would make it 120.
     assert [rows for _, rows in gate.rows] == [1, 2, 2, 1]
 
@@ -222,9 +217,7 @@ def test_a_full_queue_refuses_and_empties_again(batcher, gate):
     answers = [batcher.submit("serving_default", text("a", "b")) for _ in range(4)]
     with pytest.raises(QueueFullError):
         batcher.submit("serving_default", text("one too many"))
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, *answers], timeout=60)
+    finish(gate, first, *answers)
     assert batcher.submit("serving_default", text("again")).result(60)
 
 
@@ -233,9 +226,7 @@ def test_what_was_given_up_is_not_computed(batcher, gate):
     given_up = batcher.submit("serving_default", text("a"))
     kept = batcher.submit("serving_default", text("b", "c"))
     assert given_up.cancel()
-    for _ in range(10):
-        gate.leave.release()
-    wait([first, kept], timeout=60)
+    finish(gate, first, kept)
     assert gate.rows == [("serving_default", 1), ("serving_default", 2)]
 
 
@@ -246,9 +237,7 @@ def test_what_was_given_up_takes_no_room(batcher, gate):
     kept = [batcher.submit("serving_default", text(*"ab")) for _ in range(3)]
     given_up.append(kept.pop(0))
     assert given_up[-1].cancel()
-    for _ in range(10):
-        gate.leave.release()
-    assert not wait([first, *given_up, *kept], timeout=60).not_done
+    finish(gate, first, *given_up, *kept)
     assert gate.rows == [("serving_default", 1), ("serving_default", 4)]
 
 

@@ -20,7 +20,7 @@ from tf_transformer.serving.client import (
     patiently,
     translate,
 )
-from tf_transformer.serving.server import Limits, make_app, make_server
+from tf_transformer.serving.server import Limits
 from tf_transformer.serving.warmup import requests
 from tools.storm.lab import stdin_of
 
@@ -33,13 +33,8 @@ def grpc_server(exported):
 
 
 @pytest.fixture(scope="module")
-def rest_url(session, make_lanes):
-    limits, lanes = Limits(), make_lanes()
-    server = make_server(make_app(session, lanes, "small", 1, limits), "127.0.0.1", 0, limits)
-    threading.Thread(target=server.run, daemon=True).start()
-    yield f"http://127.0.0.1:{server.effective_port}/"
-    server.close()
-    lanes.close()
+def rest_url(start) -> str:
+    return f"http://127.0.0.1:{start(Limits())}/"
 
 
 @pytest.fixture(params=["grpc", "rest"])

@@ -1,20 +1,18 @@
 """Connections that are held open, and how serving ends."""
 
-import http.client
-import json
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from http_calls import predict
 
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 from tf_transformer.serving.server import Limits, make_app, make_server
 
-PREDICT = "/v1/models/small:predict"
 CONNECTIONS = 8
 
 
@@ -42,13 +40,7 @@ def connect(port: int, sent: bytes = b"") -> socket.socket:
 
 
 def ask(port: int, *texts: str, signature: str = "serving_default") -> int:
-    body = json.dumps({"signature_name": signature, "instances": list(texts)})
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request("POST", PREDICT, body)
-        return connection.getresponse().status
-    finally:
-        connection.close()
+    return predict(port, *texts, signature=signature)[0]
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/models/small:pre"], ids=["nothing", "a part"])

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import threading
 from urllib.parse import quote
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
-from tf_transformer.serving.server import Limits, make_app, make_server
+from tf_transformer.serving.server import Limits
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next((name for name in BROWSERS if shutil.which(name)), None)
@@ -18,14 +17,8 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"needs one of {BROWSERS
 
 
 @pytest.fixture(scope="module")
-def port(session, make_lanes):
-    limits, lanes = Limits(), make_lanes()
-    app = make_app(session, lanes, "small", 1, limits)
-    server = make_server(app, "127.0.0.1", 0, limits)
-    threading.Thread(target=server.run, daemon=True).start()
-    yield server.effective_port
-    server.close()
-    lanes.close()
+def port(start) -> int:
+    return start(Limits())
 
 
 def page(port: int, text: str, folder) -> str:

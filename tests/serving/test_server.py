@@ -1,6 +1,5 @@
 """The HTTP server on a real socket: what it answers, and what it survives."""
 
-import http.client
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from command_line import ROOT, TF_TRANSFORMER, environment, status_of
+from http_calls import PREDICT, call, predict
 
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
@@ -27,50 +27,10 @@ from tf_transformer.serving.batcher import BatchLimits
 from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits
 from tf_transformer.serving.server import Limits, make_app, make_server
 
-PREDICT = "/v1/models/small:predict"
-
-
-@pytest.fixture(scope="module")
-def start(session, make_lanes):
-    """`start(limits, waiting=1)` starts a server of the exported model and returns its port."""
-    running = []
-
-    def start(limits: Limits, **of_batches) -> int:
-        lanes = make_lanes(**of_batches)
-        server = make_server(
-            make_app(session, lanes, "small", 1, limits), "localhost", 0, limits
-        )
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        running.append((server, lanes))
-        return server.effective_port
-
-    yield start
-    for server, lanes in running:
-        server.close()
-        lanes.close()
-
 
 @pytest.fixture(scope="module")
 def port(start) -> int:
     return start(Limits(body_bytes=20_000, idle=2))
-
-
-def call(port, method, path, body=None, **headers):
-    """Status, headers and text of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read().decode()
-    finally:
-        connection.close()
-
-
-def predict(port, *texts, signature="serving_default"):
-    body = json.dumps({"signature_name": signature, "instances": list(texts)})
-    status, _, text = call(port, "POST", PREDICT, body)
-    return status, json.loads(text)
 
 
 def test_a_translation_is_the_models(port, session, trained_run):

@@ -1,0 +1,23 @@
+"""Calls of a served model over HTTP."""
+
+import http.client
+import json
+
+PREDICT = "/v1/models/small:predict"
+
+
+def call(port, method, path, body=None, **headers):
+    """Status, headers and text of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def predict(port, *texts, signature="serving_default"):
+    body = json.dumps({"signature_name": signature, "instances": list(texts)})
+    status, _, text = call(port, "POST", PREDICT, body)
+    return status, json.loads(text)
