@@ -62,11 +62,11 @@ class TextCodec:
 
     def source_ids(self, texts: Sequence[str]) -> Ids:
         """Returns the ids of each source with EOS; warns if some were cut."""
-        return self._ids(texts, "texts", self.source_limit, self._longest_source)
+        return self._ids(texts, target=False)
 
     def target_ids(self, texts: Sequence[str]) -> Ids:
         """Returns the ids of each target with EOS; warns if some were cut."""
-        return self._ids(texts, "targets", self.target_limit, self._longest_target, target=True)
+        return self._ids(texts, target=True)
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
@@ -97,21 +97,15 @@ class TextCodec:
         decoded = [Hypothesis(*row) for row in zip(texts, *columns, strict=True)]
         return [decoded[row * number : (row + 1) * number] for row in range(batch)]
 
-    def _ids(
-        self,
-        texts: Sequence[str],
-        name: str,
-        limit: int,
-        positions: int | None,
-        *,
-        target: bool = False,
-    ) -> Ids:
+    def _ids(self, texts: Sequence[str], *, target: bool) -> Ids:
         if not texts:
             return []
-        strings = tf.constant(list(texts), tf.string)
-        ragged, cut = self.encode(strings, limit, target=target)
+        limit = self.target_limit if target else self.source_limit
+        ragged, cut = self.encode(tf.constant(list(texts), tf.string), limit, target=target)
         if number := int(tf.math.count_nonzero(cut)):
-            why = ", where the trained positions end" if limit == positions else ""
+            learned = self._longest_target if target else self._longest_source
+            why = ", where the trained positions end" if limit == learned else ""
+            name = "targets" if target else "texts"
             logger.warning("%s cut at %d tokens%s: %d", name, limit, why, number)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 

@@ -1,1 +1,1 @@
-"""The SavedModel and what serves it."""
+"""SavedModels: their export, self-test and HTTP server."""
