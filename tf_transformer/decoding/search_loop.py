@@ -88,12 +88,12 @@ def search(state: State, advance: Advance, active: Active) -> Hypotheses:
 
     def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
         (state,) = tf.while_loop(
-            lambda state: _mostly(active(state)),
+            lambda state: _over_three_quarters(active(state)),
             lambda state: (advance(state),),
             (state,),
             shape_invariants=(shapes,),
         )
-        return _keep(active(state), state), _store(results, state)
+        return _compact(active(state), state), _store(results, state)
 
     _, results = tf.while_loop(
         lambda state, _: tf.size(state.rows) > 0,
@@ -113,13 +113,14 @@ def _loop_shape(tensor: tf.Tensor) -> tf.TensorShape:
     return tf.TensorShape([None, *(size or None for size in tensor.shape[1:])])
 
 
-def _mostly(active: tf.Tensor) -> tf.Tensor:
-    """Returns whether over three quarters are active; below, compacting the batch pays."""
+def _over_three_quarters(active: tf.Tensor) -> tf.Tensor:
+    """Returns whether too many sentences are active for compacting to pay."""
     count = tf.math.count_nonzero(active, dtype=tf.int32)
     return 4 * count > 3 * tf.size(active)
 
 
-def _keep(active: tf.Tensor, state: State) -> State:
+def _compact(active: tf.Tensor, state: State) -> State:
+    """Drops the sentences that are not active."""
     rows = tf.where(active)[:, 0]
     return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), state)
 
