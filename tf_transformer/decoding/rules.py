@@ -55,7 +55,7 @@ def make_rules(
     no_repeat_ngram: int = 0,
     context: tf.Tensor | None = None,
 ) -> Rules:
-    """Returns the rules of a search.
+    """Returns the rules of a search; raises ValueError if `no_repeat_ngram` is negative.
 
     EOS at the length limit takes precedence over a prefix, and a prefix over the other rules.
     A sentence that they leave no hypothesis has fillers only, see `Hypotheses`.
@@ -69,9 +69,6 @@ def make_rules(
         no_repeat_ngram: size of n-grams that no hypothesis repeats, unless its prefix does; 0
             allows all. Only checked here.
         context: bool [B, N, G], a grammar's `context` of the sources.
-
-    Raises:
-        ValueError: if `no_repeat_ngram` is negative.
     """
     if no_repeat_ngram < 0:
         raise ValueError(

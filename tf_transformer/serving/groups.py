@@ -15,6 +15,8 @@ from tf_transformer.config import PAD_ID
 def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int) -> Callable:
     """Returns a TensorFlow function that computes `function` one group of rows at a time.
 
+    Outputs of different width are padded with zeros.
+
     Args:
         function: takes tensors and returns a nest of tensors, all with dimension 0 = B. The
             outputs of a row must depend on that row alone.
@@ -22,9 +24,6 @@ def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int
             of a group.
         positions: the most positions of a group, its rows times the longest; a group has at
             least one row.
-
-    Returns:
-        The function; outputs of different width are padded with zeros.
     """
     compute = tf.function(function, input_signature=specs, autograph=False)
     outputs = compute.get_concrete_function().structured_outputs

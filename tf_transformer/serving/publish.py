@@ -29,7 +29,7 @@ def export(
     *,
     text: bool = True,
 ) -> Path:
-    """Writes BASE/VERSION/ after a self-test of the loaded model.
+    """Writes BASE/VERSION/ after a self-test of the loaded model; returns that folder.
 
     Args:
         translator: the translator to export.
@@ -38,9 +38,6 @@ def export(
         card: content of assets.extra/model_card.json.
         text: whether the model takes text. Otherwise it takes ids alone, needs no operations
             but TensorFlow's, and has its tokenizer beside it.
-
-    Returns:
-        The folder of the new version.
 
     Raises:
         UserError: if TensorFlow could not read the folder, the version exists or cannot be
