@@ -79,7 +79,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is running: until `close`, unless it fails."""
+        """True while the thread is running: until `close`, unless it fails."""
         return self._thread.is_alive()
 
     def submit(

@@ -126,7 +126,7 @@ class Lanes:
 
     @property
     def alive(self) -> bool:
-        """Whether both batchers are running."""
+        """True while both batchers are running."""
         return self._short.alive and self._long.alive
 
     def submit(self, signature: str, inputs: Mapping[str, np.ndarray]) -> Future:

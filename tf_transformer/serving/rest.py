@@ -106,7 +106,7 @@ def _decoded(value: Any, depth: int = 0) -> Any:
 
 
 def format_response(outputs: Arrays, by_row: bool) -> str:
-    """The answer to a predict call: rows are values where there is a single output."""
+    """Returns the answer to a predict call; rows of a single output are bare values."""
     columns = {name: plain_lists(values.tolist()) for name, values in outputs.items()}
     if not by_row:
         only = next(iter(columns.values()))
