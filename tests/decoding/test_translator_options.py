@@ -63,8 +63,8 @@ def test_a_translation_begins_with_its_prefix_and_scores_it(translator, texts):
 def test_a_prefix_of_a_greedy_translation_changes_nothing(translator, trained_run, size):
     """As ids: text may be spelled in other pieces. In a beam it makes room for others."""
     greedy = translator.with_decoding(dataclasses.replace(DECODING, beam_size=1), 1)
-    source = greedy.encode(tf.constant(trained_run.lines("dev.en")))[0].to_tensor()
-    search = tf.function(greedy.search, autograph=False)
+    source = greedy.codec.encode(tf.constant(trained_run.lines("dev.en")))[0].to_tensor()
+    search = tf.function(greedy.searcher.search, autograph=False)
     found = search(source)
     again = search(source, prefix=found.tokens[:, 0, :size])
     np.testing.assert_array_equal(again.tokens, found.tokens)
@@ -73,13 +73,13 @@ def test_a_prefix_of_a_greedy_translation_changes_nothing(translator, trained_ru
 
 def test_a_search_with_a_prefix_scores_as_forced_decoding_does(translator, trained_run):
     """Of every hypothesis, which all begin with the prefix."""
-    source = translator.encode(tf.constant(trained_run.lines("dev.en")))[0].to_tensor()
-    search = tf.function(translator.search, autograph=False)
+    source = translator.codec.encode(tf.constant(trained_run.lines("dev.en")))[0].to_tensor()
+    search = tf.function(translator.searcher.search, autograph=False)
     prefix = search(source).tokens[:, 0, :3]
     found = search(source, prefix=prefix)
     for beam in range(translator.num_hypotheses):
         assert tf.reduce_all(found.tokens[:, beam, :3] == prefix)
-        forced = translator.log_probs(source, found.tokens[:, beam])
+        forced = translator.scorer.log_probs(source, found.tokens[:, beam])
         np.testing.assert_allclose(found.log_probs[:, beam], forced, rtol=1e-6, atol=1e-5)
 
 
