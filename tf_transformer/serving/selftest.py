@@ -31,9 +31,9 @@ class Tolerance(NamedTuple):
 
 
 # float32 rounds the log-probability of a long text by more than 1e-4. Processors with bfloat16
-# products fuse and round a graph differently from the same operations in Python: scores, which
-# are sums of many roundings, have differed by 1.4e-4. An attention weight is one bfloat16, whose
-# neighbour is up to 0.004 away, and follows a product that may be off by one such step too.
+# products fuse and round a graph differently from the same operations in Python: scores, sums of
+# many roundings, have differed by 1.4e-4. An attention weight is one bfloat16, whose neighbour
+# is up to 0.004 away, and its input is a product that may also be off by such a step.
 FLOAT32 = Tolerance(absolute=1e-4, relative=1e-6, attention=1e-4)
 BFLOAT16 = Tolerance(absolute=1e-3, relative=1e-3, attention=0.02)
 
