@@ -30,10 +30,9 @@ class Tolerance(NamedTuple):
     attention: float
 
 
-# float32 rounds the log-probability of a long text by more than 1e-4. Processors with bfloat16
-# products fuse and round a graph differently from the same operations in Python: scores, sums of
-# many roundings, have differed by 1.4e-4. An attention weight is one bfloat16, whose neighbour
-# is up to 0.004 away, and its input is a product that may also be off by such a step.
+# A long text's log-probability is a sum of many roundings, off by more than 1e-4; with bfloat16
+# products a graph differs from Python by 1.4e-4. An attention weight is one bfloat16,
+# whose neighbour is up to 0.004 away, after a product that may be off by such a step too.
 FLOAT32 = Tolerance(absolute=1e-4, relative=1e-6, attention=1e-4)
 BFLOAT16 = Tolerance(absolute=1e-3, relative=1e-3, attention=0.02)
 
@@ -257,8 +256,5 @@ def _compare(
 
 
 def _compiled(method: Callable, *ids: np.ndarray) -> Any:
-    """Calls a method as a graph for ids of any size.
-
-    A graph for a known size may round differently, and eager operations are much slower.
-    """
+    # A graph for a known size may round differently, and eager operations are much slower.
     return tf.function(lambda *args: method(*args), [IDS] * len(ids), autograph=False)(*ids)
