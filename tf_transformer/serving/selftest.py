@@ -68,9 +68,8 @@ def comparisons(
     yield from signatures.tokens(best)
     if text:
         yield from signatures.attention(best)
-        yield from signatures.best_and_all()
-        yield from signatures.with_options()
-        yield from signatures.score()
+        for compare in (signatures.best_and_all, signatures.with_options, signatures.score):
+            yield from compare()
 
 
 def agree(expected: Value, received: Any, tolerance: Tolerance = FLOAT32) -> bool:
