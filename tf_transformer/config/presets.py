@@ -7,7 +7,10 @@ is built on another. The defaults of the dataclasses are the paper's base model 
 import dataclasses
 import difflib
 
-from tf_transformer.config.sections import Config, DecodingConfig, ModelConfig, TrainingConfig
+from tf_transformer.config.config import Config
+from tf_transformer.config.decoding import DecodingConfig
+from tf_transformer.config.model import ModelConfig
+from tf_transformer.config.training import TrainingConfig
 from tf_transformer.errors import UserError, quoted
 
 
