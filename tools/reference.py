@@ -21,7 +21,7 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
-            "Written by `python -m tools.reference` from the fields of `tf_transformer/config`:",
+            "Written by `python -m tools.reference` from `tf_transformer/config`:",
             "do not edit. Every setting of a run is `--set SECTION.FIELD=VALUE`, such as",
             "`--set model.dropout=0.3`; the defaults are the paper's base model and recipe.",
             *sections,

@@ -109,7 +109,7 @@ def test_steps_of_two_equal_beams_are_the_whole_pass(norm_first):
         beams = np.repeat(TARGET[:, t : t + 1], 2, axis=1)  # [B, W, D]
         own = np.tile(np.eye(2, dtype=bool), t + 1)[None, None]  # [1, 1, W, (t + 1) * W]
         outputs, past = decoder.step(
-            beams, past, memory, own, np.ones((2, 1, 1, 5), bool), decoder.self_projections()
+            beams, past, memory, own, np.ones((2, 1, 1, 5), bool), decoder.fused_projections()
         )
         np.testing.assert_allclose(outputs, expected[:, [t, t]], atol=1e-5)
 

@@ -7,7 +7,7 @@ import pytest
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.metrics import Perplexity
-from tf_transformer.models.optimizers import Adam
+from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.transformer import Transformer
 
 IDS = np.array([[5, 6, 3, 0], [7, 3, 0, 0]], "int32")

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.fast.shapes import project
+from tf_transformer.fast.tensors import project
 from tf_transformer.layers.masking import padding_mask
 
 

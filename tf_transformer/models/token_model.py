@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, token_weights
 from tf_transformer.models.metrics import TokenMean, full_precision
-from tf_transformer.models.optimizers import LossScaleOptimizer
+from tf_transformer.fast.optimizers import LossScaleOptimizer
 
 logger = logging.getLogger(__name__)
 

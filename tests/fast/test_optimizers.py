@@ -16,7 +16,7 @@ from replicas import (
     token_inputs,
 )
 
-from tf_transformer.models.optimizers import Adam, LossScaleOptimizer, averaged_weights, step_of
+from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer, averaged_weights, step_of
 from tf_transformer.models.token_model import TokenModel
 
 
