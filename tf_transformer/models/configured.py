@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from inspect import Parameter, Signature, signature
+from types import MappingProxyType
 from typing import Any, Self
 
 import keras
@@ -29,7 +30,7 @@ class ConfiguredModel(TokenModel):
     """
 
     config: ModelConfig
-    own: Mapping[str, Any]
+    own: Mapping[str, Any] = MappingProxyType({})
     unused: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **kwargs):

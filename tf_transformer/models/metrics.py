@@ -3,12 +3,15 @@
 import keras
 from keras import ops
 
-from tf_transformer.models.losses import softmax_statistics, token_weights
+from tf_transformer.fast.cross_entropy import softmax_statistics
+from tf_transformer.models.losses import token_weights
 
 
 def full_precision(dtype=None) -> str:
-    """`dtype`, by default `floatx`, or float32 if that is less: float16 ends at 65,504 tokens,
-    and bfloat16 does not count beyond 256."""
+    """Returns `dtype` (`floatx` if None), or float32 if that is more precise.
+
+    float16 ends at 65,504 tokens, and bfloat16 cannot count beyond 256.
+    """
     return keras.backend.result_type(dtype or keras.config.floatx(), "float32")
 
 
@@ -16,8 +19,7 @@ class TokenMean(keras.metrics.Metric):
     """The mean of a value per token over all real tokens seen since the last reset.
 
     Args:
-        first_label: the label that column 0 of the logits stands for, see
-            `LabelSmoothedCrossEntropy`.
+        first_label: the label of column 0 of the logits, see `LabelSmoothedCrossEntropy`.
     """
 
     def __init__(self, name: str, first_label: int = 0, dtype=None, **kwargs):
@@ -33,7 +35,7 @@ class TokenMean(keras.metrics.Metric):
         self.count.assign_add(ops.sum(weights))
 
     def token_values(self, labels, logits):
-        """[B, T] and [B, T, V] -> [B, T]."""
+        """Returns the values [B, T] of labels [B, T] and logits [B, T, V]."""
         raise NotImplementedError
 
     def result(self):

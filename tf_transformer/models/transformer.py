@@ -77,7 +77,6 @@ class Transformer(ConfiguredModel):
         self.dtype_policy = self.encoder.dtype_policy
         output = {"tie_embeddings": bool(tied), "output_bias": self.projection.use_bias}
         self.config = config_of(self.source_embedding, self.encoder, **output)
-        self.own = {}
         other = config_of(self.target_embedding, self.decoder, **output)
         if other != self.config:
             raise ValueError(

@@ -1,6 +1,5 @@
 """What tasks that learn from text share: tokenizer, encoded corpora, batches, model."""
 
-import dataclasses
 import functools
 import logging
 import shutil
@@ -211,7 +210,7 @@ class SequenceTask:
 def build_model(config: Config, precision: str | None = None) -> Transformer:
     """The model of a configuration, in the precision of its training unless one is given."""
     dtype = precision or config.training.precision
-    return Transformer(**dataclasses.asdict(config.model), dtype=dtype, name="transformer")
+    return Transformer(config.model, dtype=dtype, name="transformer")
 
 
 def load_tokenizer(

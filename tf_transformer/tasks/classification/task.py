@@ -165,10 +165,8 @@ class ClassificationTask(SequenceTask):
 def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     """The model of a run, in the precision of its training unless one is given."""
     config = run.config
-    settings = dataclasses.asdict(config.model)
-    settings = {name: value for name, value in settings.items() if name not in _OF_DECODER}
     return Classifier(
-        **settings,
+        config.model,
         num_classes=len(run.require_labels()),
         dtype=precision or config.training.precision,
         name="classifier",
