@@ -1,7 +1,5 @@
 """The size of the model in every row of the paper's Table 3."""
 
-import dataclasses
-
 import keras
 import pytest
 
@@ -56,7 +54,7 @@ def table3_counts():
     counts = {}
     for name, config in TABLE3.items():
         with keras.StatelessScope(initialize_variables=False):
-            model = Transformer(**dataclasses.asdict(config.model))
+            model = Transformer(config.model)
         counts[name] = model.count_params()
     keras.utils.clear_session()  # forgets the variables that wait for their values
     return counts

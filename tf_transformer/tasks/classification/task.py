@@ -34,9 +34,6 @@ logger = logging.getLogger(__name__)
 SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
 SAMPLES = 5
 
-# Settings of `model` that only a decoder has.
-_OF_DECODER = ("tie_embeddings", "output_bias")
-
 
 @dataclasses.dataclass(frozen=True)
 class DevResult:
