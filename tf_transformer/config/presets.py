@@ -1,7 +1,7 @@
 """Named configurations: the models of the paper's Tables 3 and 4, and sizes for smaller data.
 
-A preset is absolute: each one states all that differs from the dataclasses' defaults, none
-is built on another. The defaults of the dataclasses are the paper's base model and recipe.
+Presets are absolute: each states all differences from the defaults, which are the paper's
+base model and recipe; none is built on another.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ def _table3(
     averaged: int,
     positions: str = "sinusoidal",
 ) -> Config:
-    """One row of Table 3; key_dim None is d_model / num_heads, as value_dim is in every row.
+    """A row of Table 3, decoded with the average of `averaged` checkpoints (section 6.1).
 
-    `averaged` checkpoints are what section 6.1 decodes with; Table 3 itself averages none.
+    Sizes per head are d_model / num_heads if None, as value_dim is in every row.
     """
     return Config(
         model=ModelConfig(
@@ -78,10 +78,9 @@ TABLE3 = {
 
 
 def _table4(vocab_size: int) -> Config:
-    """The 4-layer parser of section 6.3; all that it does not name is the base model's.
+    """The 4-layer parser of section 6.3, otherwise with the base model's settings.
 
-    The paper chose dropout and learning rate on WSJ section 22 and does not print them: here
-    they are the base model's too.
+    The paper chose dropout and learning rate on WSJ section 22 and does not print them.
     """
     return Config(
         task="parsing",
@@ -200,7 +199,7 @@ PRESETS = {
 
 
 def preset(name: str) -> Config:
-    """The configuration called `name`; an unknown name is a UserError with the nearest one."""
+    """Returns a configuration by name; an unknown name is a UserError with the nearest."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -88,7 +88,7 @@ RECIPES = {
 
 
 def recipe(name: str) -> Recipe:
-    """Returns a recipe by name; the UserError for an unknown name suggests the nearest."""
+    """Returns a recipe by name; an unknown name is a UserError with the nearest."""
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

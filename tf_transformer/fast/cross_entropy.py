@@ -63,7 +63,6 @@ def smoothed_cross_entropy(
     Returns:
         float32 of the shape of `labels`, in nats.
     """
-    vocab_size = logits.shape[-1]
 
     @ops.custom_gradient
     def cross_entropy(logits):
@@ -75,22 +74,26 @@ def smoothed_cross_entropy(
             smooth = smooth + label_smoothing * ops.mean(logits, axis=-1)
 
         def gradient(upstream):
-            scale = upstream[..., None]
-            grad = (probabilities - label_smoothing / vocab_size) * scale
-            positions = _label_positions(labels, vocab_size, first_label)
-            at_label = ops.take(ops.reshape(probabilities, (-1,)), positions) - (
-                1 - label_smoothing + label_smoothing / vocab_size
+            return _gradient(
+                labels, probabilities, upstream, label_smoothing, first_label, scatter
             )
-            at_label = at_label * ops.reshape(upstream, (-1,))
-            if not scatter:
-                at_label = ops.reshape(at_label, ops.shape(labels))[..., None]
-                return ops.where(
-                    _label_columns(labels, vocab_size, first_label), at_label, grad
-                )
-            flat = ops.reshape(grad, (-1,))
-            flat = ops.scatter_update(flat, positions[:, None], at_label)
-            return ops.reshape(flat, ops.shape(logits))
 
         return log_sum - smooth, gradient
 
     return cross_entropy(ops.cast(logits, "float32"))
+
+
+def _gradient(labels, probabilities, upstream, label_smoothing, first_label, scatter):
+    """Returns the gradient of the logits: `upstream` [B, T] -> [B, T, V]."""
+    vocab_size = probabilities.shape[-1]
+    grad = (probabilities - label_smoothing / vocab_size) * upstream[..., None]
+    positions = _label_positions(labels, vocab_size, first_label)
+    at_label = ops.take(ops.reshape(probabilities, (-1,)), positions) - (
+        1 - label_smoothing + label_smoothing / vocab_size
+    )
+    at_label = at_label * ops.reshape(upstream, (-1,))
+    if not scatter:
+        at_label = ops.reshape(at_label, ops.shape(labels))[..., None]
+        return ops.where(_label_columns(labels, vocab_size, first_label), at_label, grad)
+    flat = ops.scatter_update(ops.reshape(grad, (-1,)), positions[:, None], at_label)
+    return ops.reshape(flat, ops.shape(probabilities))

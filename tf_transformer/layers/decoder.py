@@ -1,8 +1,8 @@
 """The decoder (paper 3.1, right half of Figure 1), for training and step by step.
 
 Training and cached decoding run the same code, `DecoderLayer._forward`: a step is a forward
-pass whose "target positions" are the W beams of a sentence, with a mask that lets each beam
-see its own history among the cached keys. The attention weights are those of the same pass.
+pass whose "target positions" are the W beams of a sentence, with a mask that restricts each
+beam to its history among the cached keys.
 """
 
 import keras
@@ -17,7 +17,7 @@ from tf_transformer.layers.stack import Stack, TransformerLayer
 class DecoderLayer(TransformerLayer):
     """Causal self-attention, attention to the encoder and feed-forward, each in Add & Norm.
 
-    Arguments: those of `TransformerLayer`.
+    Arguments are those of `TransformerLayer`.
 
     Call arguments:
         target: [B, T, D].
@@ -29,6 +29,7 @@ class DecoderLayer(TransformerLayer):
     """
 
     def add_sublayers(self):
+        """Creates the sublayers of Figure 1, right."""
         self.self_attention = self.attention("self_attention")
         self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
         self.cross_attention = self.attention("cross_attention")

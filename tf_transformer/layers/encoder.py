@@ -11,10 +11,11 @@ from tf_transformer.layers.stack import Stack, TransformerLayer
 class EncoderLayer(TransformerLayer):
     """Self-attention and feed-forward, each inside Add & Norm: [B, S, D] -> [B, S, D].
 
-    Arguments: those of `TransformerLayer`.
+    Arguments are those of `TransformerLayer`.
     """
 
     def add_sublayers(self):
+        """Creates the sublayers of Figure 1, left."""
         self.self_attention = self.attention("self_attention")
         self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
         self.feed_forward = self.make(FeedForward, "feed_forward")
@@ -45,7 +46,7 @@ class EncoderLayer(TransformerLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(Stack):
-    """N encoder layers: [B, S, D] -> [B, S, D]. Arguments: those of `Stack`."""
+    """N encoder layers: [B, S, D] -> [B, S, D]. Arguments are those of `Stack`."""
 
     layer_class = EncoderLayer
 

@@ -94,6 +94,7 @@ class Stack(TransformerLayer):
         super().__init__(*args, **arguments)
 
     def add_sublayers(self):
+        """Creates dropout, layers and the last norm."""
         policy, arguments = self.dtype_policy, self.arguments
         self.dropout = Dropout(arguments["dropout"], name="dropout", dtype=policy)
         self.layers = [

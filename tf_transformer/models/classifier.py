@@ -64,4 +64,4 @@ class Classifier(ConfiguredModel):
         self.encoder = layers["encoder"]
         self.dtype_policy = self.encoder.dtype_policy
         self.config = config_of(self.embedding, self.encoder)
-        self.own = {"num_classes": layers["classes"].units}
+        self.extra = {"num_classes": layers["classes"].units}

@@ -10,55 +10,42 @@ from typing import Any, Self
 import keras
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import PositionalEmbedding
 from tf_transformer.layers.stack import Stack, accepted
 from tf_transformer.models.token_model import TokenModel
+
+_NAMES = tuple(field.name for field in dataclasses.fields(ModelConfig))
 
 
 class ConfiguredModel(TokenModel):
     """A functional model made from a `ModelConfig`, also given as keyword arguments.
 
-    A subclass connects the layers in `graph`; arguments of `graph` beyond config and policy
-    are arguments of the model. `keras.models.clone_model` copies the layers and calls the
+    A subclass connects the layers in `graph`; parameters of `graph` after config and policy
+    are arguments of the model too. `keras.models.clone_model` copies the layers and calls the
     class with their graph, so (inputs, outputs) are accepted as well.
 
     Attributes:
         config: the `ModelConfig`.
-        own: the arguments of `graph` beyond config and policy.
+        extra: the arguments of `graph` after config and policy.
         unused: settings that have no layer in this model.
     """
 
     config: ModelConfig
-    own: Mapping[str, Any] = MappingProxyType({})
+    extra: Mapping[str, Any] = MappingProxyType({})
     unused: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        settings = settings_of(ModelConfig)
-        settings = {name: settings[name] for name in settings if name not in cls.unused}
-        kind = Parameter.POSITIONAL_OR_KEYWORD
-        first, *others = (
-            Parameter(name, kind, default=setting.default, annotation=setting.type)
-            for name, setting in settings.items()
-        )
-        dtype = Parameter("dtype", kind, default=None)
-        rest = Parameter("kwargs", Parameter.VAR_KEYWORD)
-        own = [p.replace(kind=kind) for p in list(signature(cls.graph).parameters.values())[2:]]
-        vocab_size = first.replace(default=Parameter.empty)
-        cls.__signature__ = Signature([vocab_size, *own, *others, dtype, rest])
-        lines = [f"{name}: {setting.help}." for name, setting in settings.items()]
-        cls.__doc__ = re.sub(
-            r"( *)\{settings\}", lambda m: "\n".join(m[1] + line for line in lines), cls.__doc__
-        )
+        cls.__signature__ = _signature(cls)
+        cls.__doc__ = _documented(cls)
 
     def __init__(self, *args, **kwargs):
         if any(map(keras.utils.is_keras_tensor, keras.tree.flatten(args[:1]))):
             inputs, outputs = args
         else:
-            config, own, dtype, kwargs = self._parse(*args, **kwargs)
+            config, extra, dtype, kwargs = self._split(*args, **kwargs)
             policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-            inputs, outputs = self.graph(config, policy, **own)
+            inputs, outputs = self.graph(config, policy, **extra)
         super().__init__(inputs, outputs, **kwargs)
         self.take_layers({layer.name: layer for layer in self.layers})
 
@@ -72,26 +59,25 @@ class ConfiguredModel(TokenModel):
         raise NotImplementedError
 
     @classmethod
-    def _parse(cls, *args, **kwargs):
-        """Splits the arguments into ModelConfig, own arguments, dtype and the rest."""
+    def _split(cls, *args, **kwargs):
+        """Splits the arguments into config, those of `graph`, dtype, and those of Keras."""
         if args and isinstance(args[0], ModelConfig):
-            settings = dataclasses.asdict(args[0]) | kwargs
-            args = ()
-            kwargs = {name: settings[name] for name in settings if name not in cls.unused}
-        bound = cls.__signature__.bind(*args, **kwargs)
-        arguments = bound.arguments
+            kwargs |= cls._used(args[0])
+            args = args[1:]
+        arguments = cls.__signature__.bind(*args, **kwargs).arguments
         kwargs, dtype = arguments.pop("kwargs", {}), arguments.pop("dtype", None)
-        names = {field.name for field in dataclasses.fields(ModelConfig)}
-        settings = {name: arguments[name] for name in arguments if name in names}
-        own = {name: arguments[name] for name in arguments if name not in names}
-        return ModelConfig(**settings), own, dtype, kwargs
+        settings = {name: arguments.pop(name) for name in _NAMES if name in arguments}
+        return ModelConfig(**settings), arguments, dtype, kwargs
+
+    @classmethod
+    def _used(cls, config: ModelConfig) -> dict[str, Any]:
+        """Returns the settings that this model has layers for."""
+        return {name: getattr(config, name) for name in _NAMES if name not in cls.unused}
 
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         general = {"name": self.name, "trainable": self.trainable, "dtype": policy}
-        settings = dataclasses.asdict(self.config)
-        kept = {name: settings[name] for name in settings if name not in self.unused}
-        return general | kept | self.own
+        return general | self._used(self.config) | self.extra
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
@@ -99,6 +85,40 @@ class ConfiguredModel(TokenModel):
         if config.get("max_length") is None:
             config = {name: config[name] for name in config if name != "max_length"}
         return cls(**config)
+
+
+def _signature(cls: type[ConfiguredModel]) -> Signature:
+    """Returns the keyword front: `vocab_size`, `graph`'s, the other settings, `dtype`."""
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    _, _, *extra = signature(cls.graph).parameters.values()
+    others = [
+        Parameter(field.name, kind, default=field.default, annotation=field.type)
+        for field in dataclasses.fields(ModelConfig)
+        if field.name not in ("vocab_size", *cls.unused)
+    ]
+    return Signature(
+        [
+            Parameter("vocab_size", kind, annotation=int),
+            *extra,
+            *others,
+            Parameter("dtype", kind, default=None),
+            Parameter("kwargs", Parameter.VAR_KEYWORD),
+        ]
+    )
+
+
+def _documented(cls: type[ConfiguredModel]) -> str:
+    """Returns the docstring with the help of the settings in place of {settings}."""
+    lines = [
+        f"{field.name}: {field.metadata['help']}."
+        for field in dataclasses.fields(ModelConfig)
+        if field.name not in cls.unused
+    ]
+    return re.sub(
+        r"( *)\{settings\}",
+        lambda match: "\n".join(match[1] + line for line in lines),
+        cls.__doc__ or "",
+    )
 
 
 def make_embedding(config: ModelConfig, policy, name: str, **changes) -> PositionalEmbedding:
