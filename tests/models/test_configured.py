@@ -45,7 +45,7 @@ def test_every_setting_is_an_argument_with_its_default_and_its_help(cls):
         if field.name in cls.unused:
             assert field.name not in parameters
             continue
-        assert f"{field.name}: {field.metadata['help']}." in cls.__doc__
+        assert f"{field.name}: {field.metadata['help']}" in cls.__doc__
         if field.name != "vocab_size":
             assert parameters[field.name].default == field.default
     with pytest.raises(TypeError, match="vocab_size"):

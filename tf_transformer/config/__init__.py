@@ -16,26 +16,11 @@ from tf_transformer.config.model import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelCon
 from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
 from tf_transformer.config.training import TrainingConfig
 
+# fmt: off
 __all__ = [
-    "BOS_ID",
-    "Config",
-    "DataConfig",
-    "DecodingConfig",
-    "EOS_ID",
-    "MAX_ALPHA",
-    "MAX_BEAM_SIZE",
-    "MAX_COUNT",
-    "MAX_TOKENS",
-    "ModelConfig",
-    "NORMALIZATIONS",
-    "PAD_ID",
-    "SAMPLING",
-    "SETTINGS",
-    "SHORTLIST_FREQUENT",
-    "SHORTLIST_PAIRS",
-    "SHORTLIST_TRANSLATIONS",
-    "SamplingConfig",
-    "TEMPERATURES",
-    "TrainingConfig",
-    "UNK_ID",
+    "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
+    "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
+    "SAMPLING", "SETTINGS", "SHORTLIST_FREQUENT", "SHORTLIST_PAIRS", "SHORTLIST_TRANSLATIONS",
+    "SamplingConfig", "TEMPERATURES", "TrainingConfig", "UNK_ID",
 ]
+# fmt: on

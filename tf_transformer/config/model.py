@@ -32,7 +32,7 @@ class ModelConfig:
     norm_first: bool = setting(
         False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
     positions: str = setting(
-        "sinusoidal", choices=("sinusoidal", "learned"), help="position encodings (paper 3.5)")
+        "sinusoidal", choices=("sinusoidal", "learned"), help="encodings added to the embeddings")
     tie_embeddings: bool = setting(
         True, help="one matrix for both embeddings and the output projection (paper 3.4)")
     max_length: int = setting(
@@ -42,7 +42,7 @@ class ModelConfig:
     output_bias: bool = setting(
         False, help="a bias added to the logits; the paper has none")
     activation: str = setting(
-        "relu", choices=("relu", "swish"), help="of feed-forward networks; the paper's is relu")
+        "relu", choices=("relu", "swish"), help="of the feed-forward networks")
     norm_epsilon: float = setting(
         1e-6, above=0, high=1, help="added to the variance in every layer norm")
     # fmt: on

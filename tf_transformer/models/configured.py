@@ -10,6 +10,7 @@ from typing import Any, Self
 import keras
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import PositionalEmbedding
 from tf_transformer.layers.stack import Stack, accepted
 from tf_transformer.models.token_model import TokenModel
@@ -109,11 +110,11 @@ def _signature(cls: type[ConfiguredModel]) -> Signature:
 
 def _documented(cls: type[ConfiguredModel]) -> str:
     """Returns the docstring with the help of the settings in place of {settings}."""
-    lines = [
-        f"{field.name}: {field.metadata['help']}."
-        for field in dataclasses.fields(ModelConfig)
-        if field.name not in cls.unused
-    ]
+    lines = []
+    for name, setting in settings_of(ModelConfig).items():
+        if name not in cls.unused:
+            choices = f" ({' or '.join(map(repr, setting.choices))})" if setting.choices else ""
+            lines.append(f"{name}: {setting.help}{choices}.")
     return re.sub(
         r"( *)\{settings\}",
         lambda match: "\n".join(match[1] + line for line in lines),
