@@ -32,7 +32,7 @@ class ModelConfig:
     norm_first: bool = setting(
         False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
     positions: str = setting(
-        "sinusoidal", choices=("sinusoidal", "learned"), help="encodings added to the embeddings")
+        "sinusoidal", choices=("sinusoidal", "learned"), help="added to the embeddings")
     tie_embeddings: bool = setting(
         True, help="one matrix for both embeddings and the output projection (paper 3.4)")
     max_length: int = setting(

@@ -18,7 +18,7 @@ MAX_TOKENS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """An interval: `low` or `above` (exclusive) to `high` or `below` (exclusive)."""
+    """An interval: from `low`, or above `above`, to `high`, or below `below`."""
 
     low: float | None = None
     high: float | None = None
@@ -26,11 +26,8 @@ class Bounds:
     below: float | None = None
 
     def __contains__(self, number: float) -> bool:
-        return (self.low is None or number >= self.low) and (
-            self.above is None or number > self.above
-        ) and (self.high is None or number <= self.high) and (
-            self.below is None or number < self.below
-        )  # fmt: skip
+        above = number > self.above if self.low is None else number >= self.low
+        return above and (number < self.below if self.high is None else number <= self.high)
 
     def __str__(self) -> str:
         if self.below is not None:
