@@ -147,8 +147,8 @@ def test_cross_attention_of_one_layer_is_that_of_all_and_makes_no_later_layer(la
     expected = model.attention_weights(SOURCE, TARGET)["cross"][layer]
     for late in model.decoder.layers[layer + 1 :]:
         late.forward = None
-    found = model.cross_attention_weights(SOURCE, TARGET, layer)
-    np.testing.assert_array_equal(found, expected)
+    weights = model.cross_attention_weights(SOURCE, TARGET, layer)
+    np.testing.assert_array_equal(weights, expected)
 
 
 @VARIANTS
@@ -169,7 +169,7 @@ def vocabulary_matrices(model: Transformer) -> list[keras.Variable]:
 
 
 def changes(model: Transformer, matrix: keras.Variable, row: int) -> np.ndarray:
-    """Where logits change, bool [B, T, V], when one token's row of [V, D] does."""
+    """Marks the logits, bool [B, T, V], that change with one token's row of [V, D]."""
     before = logits_of(model, SOURCE, TARGET)
     old, new = matrix.numpy(), matrix.numpy().copy()
     new[row] += 0.5 * np.cos(np.arange(new.shape[1]))

@@ -27,7 +27,7 @@ class Classifier(ConfiguredModel):
         config: a `ModelConfig`, or its fields as arguments:
         {settings}
         num_classes: C, at least 2.
-        dtype: Keras's policy of the layers; the global one if None.
+        dtype, name, trainable: those of any Keras model; `dtype` is the layers' policy.
 
     Raises:
         UserError: if a setting is out of range.

@@ -16,6 +16,7 @@ from tf_transformer.layers.stack import Stack, accepted
 from tf_transformer.models.token_model import TokenModel
 
 _NAMES = tuple(field.name for field in dataclasses.fields(ModelConfig))
+_GENERAL = {"dtype": None, "name": None, "trainable": True}  # arguments of any Keras model
 
 
 class ConfiguredModel(TokenModel):
@@ -44,8 +45,9 @@ class ConfiguredModel(TokenModel):
         if any(map(keras.utils.is_keras_tensor, keras.tree.flatten(args[:1]))):
             inputs, outputs = args
         else:
-            config, extra, dtype, kwargs = self._split(*args, **kwargs)
-            policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+            config, extra, kwargs = self._split(*args, **kwargs)
+            dtype = kwargs.pop("dtype", None) or keras.config.dtype_policy()
+            policy = keras.dtype_policies.get(dtype)
             inputs, outputs = self.graph(config, policy, **extra)
         super().__init__(inputs, outputs, **kwargs)
         self.take_layers({layer.name: layer for layer in self.layers})
@@ -61,14 +63,14 @@ class ConfiguredModel(TokenModel):
 
     @classmethod
     def _split(cls, *args, **kwargs):
-        """Splits the arguments into config, those of `graph`, dtype, and those of Keras."""
+        """Splits the arguments into config, those of `graph`, and those of Keras."""
         if args and isinstance(args[0], ModelConfig):
             kwargs |= cls._used(args[0])
             args = args[1:]
         arguments = cls.__signature__.bind(*args, **kwargs).arguments
-        kwargs, dtype = arguments.pop("kwargs", {}), arguments.pop("dtype", None)
         settings = {name: arguments.pop(name) for name in _NAMES if name in arguments}
-        return ModelConfig(**settings), arguments, dtype, kwargs
+        general = {name: arguments.pop(name) for name in _GENERAL if name in arguments}
+        return ModelConfig(**settings), arguments, general
 
     @classmethod
     def _used(cls, config: ModelConfig) -> dict[str, Any]:
@@ -89,7 +91,7 @@ class ConfiguredModel(TokenModel):
 
 
 def _signature(cls: type[ConfiguredModel]) -> Signature:
-    """Returns the keyword front: `vocab_size`, `graph`'s, the other settings, `dtype`."""
+    """Returns the keyword front: `vocab_size`, `graph`'s, the other settings, Keras's."""
     kind = Parameter.POSITIONAL_OR_KEYWORD
     _, _, *extra = signature(cls.graph).parameters.values()
     others = [
@@ -102,8 +104,7 @@ def _signature(cls: type[ConfiguredModel]) -> Signature:
             Parameter("vocab_size", kind, annotation=int),
             *extra,
             *others,
-            Parameter("dtype", kind, default=None),
-            Parameter("kwargs", Parameter.VAR_KEYWORD),
+            *(Parameter(name, kind, default=value) for name, value in _GENERAL.items()),
         ]
     )
 

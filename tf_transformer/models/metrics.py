@@ -22,8 +22,10 @@ class TokenMean(keras.metrics.Metric):
         first_label: the label of column 0 of the logits, see `LabelSmoothedCrossEntropy`.
     """
 
-    def __init__(self, name: str, first_label: int = 0, dtype=None, **kwargs):
-        super().__init__(name=name, dtype=full_precision(dtype), **kwargs)
+    default_name: str
+
+    def __init__(self, name: str | None = None, first_label: int = 0, dtype=None, **kwargs):
+        super().__init__(name=name or self.default_name, dtype=full_precision(dtype), **kwargs)
         self.first_label = first_label
         self.total = self.add_weight(name="total", initializer="zeros", dtype=self.dtype)
         self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
@@ -49,8 +51,7 @@ class TokenMean(keras.metrics.Metric):
 class Perplexity(TokenMean):
     """exp of the mean negative log-likelihood per token, never smoothed (Table 3)."""
 
-    def __init__(self, name: str = "perplexity", **kwargs):
-        super().__init__(name=name, **kwargs)
+    default_name = "perplexity"
 
     def token_values(self, labels, logits):
         _, log_sum, _, label_logits = softmax_statistics(labels, logits, self.first_label)
@@ -64,8 +65,7 @@ class Perplexity(TokenMean):
 class TokenAccuracy(TokenMean):
     """The share of real tokens whose label has the highest logit."""
 
-    def __init__(self, name: str = "accuracy", **kwargs):
-        super().__init__(name=name, **kwargs)
+    default_name = "accuracy"
 
     def token_values(self, labels, logits):
         # The loss has the maximum and the label's logit already; an argmax would be new work.
@@ -77,8 +77,7 @@ class TokenAccuracy(TokenMean):
 class TokenCount(TokenMean):
     """The number of real target tokens."""
 
-    def __init__(self, name: str = "tokens", **kwargs):
-        super().__init__(name=name, **kwargs)
+    default_name = "tokens"
 
     def token_values(self, labels, logits):
         return ops.ones_like(labels, "float32")

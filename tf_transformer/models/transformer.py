@@ -29,7 +29,7 @@ class Transformer(ConfiguredModel):
     Args:
         config: a `ModelConfig`, or its fields as arguments:
         {settings}
-        dtype: Keras's policy of the layers; the global one if None.
+        dtype, name, trainable: those of any Keras model; `dtype` is the layers' policy.
 
     Attributes:
         config: the `ModelConfig`.
