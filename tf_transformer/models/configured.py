@@ -65,7 +65,7 @@ class ConfiguredModel(TokenModel):
     def _split(cls, *args, **kwargs):
         """Splits the arguments into config, those of `graph`, and those of Keras."""
         if args and isinstance(args[0], ModelConfig):
-            kwargs |= cls._used(args[0])
+            kwargs = cls._used(args[0]) | kwargs
             args = args[1:]
         arguments = cls.__signature__.bind(*args, **kwargs).arguments
         settings = {name: arguments.pop(name) for name in _NAMES if name in arguments}
