@@ -29,11 +29,11 @@ _OPTIONS = {
 
 def _signature(*required: str) -> Signature:
     options = {"attention_bias": False} | _OPTIONS
-    kind = Parameter.KEYWORD_ONLY
+    positional, keyword = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
     return Signature(
         [
-            *(Parameter(name, kind, annotation=int) for name in required),
-            *(Parameter(name, kind, default=value) for name, value in options.items()),
+            *(Parameter(name, positional, annotation=int) for name in required),
+            *(Parameter(name, keyword, default=value) for name, value in options.items()),
             Parameter("kwargs", Parameter.VAR_KEYWORD),
         ]
     )
@@ -52,7 +52,7 @@ class TransformerLayer(keras.layers.Layer):
 
     __signature__ = _signature("num_heads", "d_ff")
 
-    def __init__(self, num_heads: int, d_ff: int, attention_bias: bool = False, **options):
+    def __init__(self, num_heads: int, d_ff: int, *, attention_bias: bool = False, **options):
         arguments = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
         super().__init__(**options)
         sizes = {"num_heads": num_heads, "d_ff": d_ff, "attention_bias": attention_bias}
