@@ -64,7 +64,7 @@ def setup(
                 learned.write(folder / "shortlist.npz")
             pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
             _write(folder / "pieces.json", [piece.decode() for piece in pieces])
-            _write(folder / "model.json", transformer.arguments)
+            _write(folder / "model.json", asdict(transformer.config))
             _write(folder / "sentences.json", chosen)
         return {}
 
@@ -106,8 +106,8 @@ def _trained(folder: str) -> tuple[Transformer, Tokenizer]:
 
 def _random(model: dict) -> tuple[Transformer, "NumberedPieces"]:
     keras.utils.set_random_seed(1)
-    config = asdict(ModelConfig(**model, output_bias=True))
-    transformer = Transformer(**config, name="transformer")
+    config = ModelConfig(**model, output_bias=True)
+    transformer = Transformer(config, name="transformer")
     bias = np.zeros(model["vocab_size"], "float32")
     bias[[PAD_ID, BOS_ID]] = _NEVER
     transformer.projection.output_bias.assign(bias)
@@ -130,7 +130,7 @@ class NumberedPieces:
 
 def marian_tensors(model: Transformer) -> dict[str, np.ndarray]:
     """Returns the weights by Marian's names, in its order of units: sines, then cosines."""
-    d_model = model.arguments["d_model"]
+    d_model = model.config.d_model
     units = np.arange(d_model).reshape(-1, 2).T.reshape(-1)
     tensors = {"model.shared.weight": np.array(model.projection.embeddings)[:, units]}
     bias = model.projection.output_bias

@@ -1,7 +1,6 @@
-"""The configuration: overrides, checks, and its file."""
+"""The configuration: overrides and checks."""
 
 import dataclasses
-import json
 import re
 
 import pytest
@@ -10,21 +9,11 @@ from tf_transformer.config import (
     SAMPLING,
     SETTINGS,
     Config,
-    DataConfig,
     DecodingConfig,
     ModelConfig,
     SamplingConfig,
-    TrainingConfig,
 )
-from tf_transformer.config.presets import PRESETS, preset
 from tf_transformer.errors import UserError
-
-SECTIONS = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "training": TrainingConfig,
-    "decoding": DecodingConfig,
-}
 
 
 def value_of(config: Config, dotted: str) -> object:
@@ -104,81 +93,35 @@ def test_an_override_needs_an_equals_sign(assignment):
         Config().override([assignment])
 
 
-@pytest.mark.parametrize(
-    "assignment",
-    [
-        "model.d_model=wide",
-        "model.d_model=512.5",
-        "model.d_model=true",
-        "model.d_model=",
-        "model.d_model=null",
-        "model.dropout=high",
-        "model.norm_first=1",
-        "model.key_dim=[64]",
-        "training.seed={}",
-    ],
-)
-def test_a_value_of_another_type_is_refused_by_name(assignment):
-    name = assignment.split("=")[0]
-    with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
-        Config().override([assignment])
+# fmt: off
+OF_ANOTHER_TYPE = [
+    "model.d_model=wide", "model.d_model=512.5", "model.d_model=true", "model.d_model=",
+    "model.d_model=null", "model.dropout=high", "model.norm_first=1", "model.key_dim=[64]",
+    "training.seed={}",
+]
+OUT_OF_RANGE = [
+    "model.num_layers=0", "model.d_model=511", "model.d_ff=-1", "model.vocab_size=4",
+    "model.key_dim=0", "model.value_dim=-64", "model.dropout=1", "model.dropout=-0.1",
+    "model.dropout=NaN", "model.positions=rotary", "model.max_length=0",
+    "model.activation=gelu", "model.norm_epsilon=0", "data.tokenizer_kind=char",
+    "data.normalization=nfd", "data.character_coverage=0.97", "data.character_coverage=1.001",
+    "data.character_coverage=NaN", "data.max_length=7", "data.max_ratio=0.5",
+    "training.steps=0", "training.warmup_steps=0", "training.evaluate_every=0",
+    "training.batch_tokens=0", "training.learning_rate_scale=0",
+    "training.learning_rate_scale=Infinity", "training.epsilon=0", "training.beta_2=1",
+    "training.label_smoothing=1", "training.clip_norm=-1", "training.keep_last=4",
+    "training.average_last=0", "training.patience=-1", "training.precision=float16",
+    "training.seed=-1", "decoding.beam_size=0", "decoding.alpha=-0.1", "decoding.alpha=1e999",
+    "decoding.max_extra_length=0", "decoding.batch_tokens=0", "model.vocab_size=1e30",
+    "model.key_dim=2147483648", "data.max_length=1e9", "training.steps=1e10",
+    "training.clip_norm=1e39", "training.seed=4294967296", "decoding.beam_size=1001",
+    "decoding.min_length=2147483648", "decoding.no_repeat_ngram=2147483648",
+]
+# fmt: on
 
 
-@pytest.mark.parametrize(
-    "assignment",
-    [
-        "model.num_layers=0",
-        "model.d_model=511",
-        "model.d_ff=-1",
-        "model.vocab_size=4",
-        "model.key_dim=0",
-        "model.value_dim=-64",
-        "model.dropout=1",
-        "model.dropout=-0.1",
-        "model.dropout=NaN",
-        "model.positions=rotary",
-        "model.max_length=0",
-        "model.activation=gelu",
-        "model.norm_epsilon=0",
-        "data.tokenizer_kind=char",
-        "data.normalization=nfd",
-        "data.character_coverage=0.97",
-        "data.character_coverage=1.001",
-        "data.character_coverage=NaN",
-        "data.max_length=7",
-        "data.max_ratio=0.5",
-        "training.steps=0",
-        "training.warmup_steps=0",
-        "training.evaluate_every=0",
-        "training.batch_tokens=0",
-        "training.learning_rate_scale=0",
-        "training.learning_rate_scale=Infinity",
-        "training.epsilon=0",
-        "training.beta_2=1",
-        "training.label_smoothing=1",
-        "training.clip_norm=-1",
-        "training.keep_last=4",
-        "training.average_last=0",
-        "training.patience=-1",
-        "training.precision=float16",
-        "training.seed=-1",
-        "decoding.beam_size=0",
-        "decoding.alpha=-0.1",
-        "decoding.alpha=1e999",
-        "decoding.max_extra_length=0",
-        "decoding.batch_tokens=0",
-        "model.vocab_size=1e30",
-        "model.key_dim=2147483648",
-        "data.max_length=1e9",
-        "training.steps=1e10",
-        "training.clip_norm=1e39",
-        "training.seed=4294967296",
-        "decoding.beam_size=1001",
-        "decoding.min_length=2147483648",
-        "decoding.no_repeat_ngram=2147483648",
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_name(assignment):
+@pytest.mark.parametrize("assignment", OF_ANOTHER_TYPE + OUT_OF_RANGE)
+def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(assignment):
     name = assignment.split("=")[0]
     with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
         Config().override([assignment])
@@ -234,92 +177,6 @@ def test_heads_must_divide_the_width_unless_their_sizes_are_given():
 def test_a_config_cannot_be_changed_in_place():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().model.d_model = 256
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_survives_its_file(name):
-    assert Config.from_json(preset(name).to_json()) == preset(name)
-
-
-def test_every_field_survives_its_file():
-    config = Config(
-        preset="big",
-        task="parsing",
-        model=ModelConfig(key_dim=16, value_dim=32, norm_first=True, dropout=0.0),
-        data=DataConfig(train=("a", "ä b"), valid=("c",), source="en", target="de"),
-        training=TrainingConfig(epsilon=1e-7, jit_compile=True, seed=2**31),
-        decoding=DecodingConfig(alpha=1.0),
-    )
-    text = config.to_json()
-    assert Config.from_json(text) == config
-    assert "ä b" in text
-    assert set(json.loads(text)) == {"preset", "task", *SECTIONS}
-
-
-def test_the_file_says_every_field():
-    record = json.loads(Config().to_json())
-    for section, cls in SECTIONS.items():
-        assert list(record[section]) == [field.name for field in dataclasses.fields(cls)]
-
-
-def test_a_file_of_an_older_version_may_lack_newer_fields():
-    record = json.loads(preset("big").to_json())
-    del record["training"]["jit_compile"], record["decoding"]
-    assert Config.from_json(json.dumps(record)) == preset("big")
-
-
-def test_a_file_from_before_there_were_tasks_is_of_a_translation():
-    record = json.loads(preset("big").to_json())
-    assert record.pop("task") == "translation"
-    assert Config.from_json(json.dumps(record)) == preset("big")
-
-
-def test_a_task_of_another_type_is_refused():
-    record = json.loads(Config().to_json()) | {"task": 3}
-    with pytest.raises(UserError, match="`task` must be str. Received: 3"):
-        Config.from_json(json.dumps(record))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "null",
-        "3",
-        "[]",
-        '"preset"',
-        "{}",
-        '{"preset": ""',
-        '{"preset": "", "model": 3}',
-    ],
-)
-def test_a_damaged_file_is_refused(text):
-    with pytest.raises(UserError, match="not a valid config.json"):
-        Config.from_json(text)
-
-
-@pytest.mark.parametrize(
-    ("section", "fields", "named"),
-    [
-        ("model", {"depth": 6}, "model.depth"),
-        ("modle", {"d_model": 512}, "modle.d_model"),
-        ("model", {"d_model": "512"}, "model.d_model"),
-        ("model", {"d_model": 511}, "model.d_model"),
-        ("model", {"dropout": None}, "model.dropout"),
-        ("data", {"train": "prefix"}, "data.train"),
-        ("data", {"train": [1]}, "data.train"),
-        ("training", {"seed": True}, "training.seed"),
-    ],
-)
-def test_a_file_with_a_wrong_field_is_refused_by_its_name(section, fields, named):
-    with pytest.raises(UserError, match=named):
-        Config.from_json(json.dumps({"preset": "", section: fields}))
-
-
-def test_a_file_whose_preset_is_no_text_is_refused():
-    with pytest.raises(UserError, match="`preset` must be str"):
-        Config.from_json('{"preset": 3}')
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-40, 1e38, float("inf"), float("nan")])

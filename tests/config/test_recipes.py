@@ -1,16 +1,9 @@
-"""Recipes: absolute in what they name, and every departure from the paper is told."""
+"""Recipes: absolute in the settings they name."""
 
 import pytest
 
-from tf_transformer.config import Config
-from tf_transformer.config.presets import PRESETS, TABLE3, preset
-from tf_transformer.config.recipes import (
-    RECIPES,
-    additions,
-    departures,
-    describe_departures,
-    recipe,
-)
+from tf_transformer.config.presets import PRESETS, preset
+from tf_transformer.config.recipes import RECIPES, recipe
 from tf_transformer.errors import UserError
 from tf_transformer.models.schedules import TransformerSchedule
 
@@ -24,91 +17,6 @@ def test_a_recipe_is_absolute_in_the_settings_it_names(name):
     for before, after in zip(PRESETS.values(), applied, strict=True):
         changed = {each for each, value in before.flat().items() if after[each] != value}
         assert changed <= named
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_run_by_a_recipe_departs_from_it_in_nothing(name):
-    config = recipe(name).apply(preset("base"))
-    assert departures(config, name) == []
-    others = [other for other in RECIPES if other != name]
-    assert all(departures(config, other) for other in others)
-
-
-@pytest.mark.parametrize("row", TABLE3)
-def test_no_row_of_table_3_departs_from_the_paper(row):
-    assert departures(preset(row), "paper") == []
-
-
-def test_steps_and_dropout_of_big_are_no_departures_but_those_of_base_are():
-    config = preset("big").replace({"training.steps": 100_000, "model.dropout": 0.1})
-    assert {each.setting: each.recipe for each in departures(config, "paper")} == {
-        "training.steps": 300_000,
-        "model.dropout": 0.3,
-    }
-
-
-def test_sizes_per_head_count_as_what_they_come_to():
-    assert departures(preset("base").replace({"model.key_dim": 64}), "paper") == []
-    (found,) = departures(preset("base").replace({"model.key_dim": 32}), "paper")
-    assert (found.setting, found.run, found.recipe) == ("model.key_dim", 32, 64)
-
-
-def test_the_multi30k_preset_departs_where_its_values_are_not_the_papers():
-    every = departures(preset("multi30k"), "paper")
-    found = {each.setting: (each.run, each.recipe) for each in every}
-    assert found == {
-        "model.norm_first": (True, False),
-        "training.batch_tokens": (4_096, 25_000),
-        "training.warmup_steps": (1_000, 4_000),
-        "training.learning_rate_scale": (1.25, 1.0),
-        "decoding.beam_size": (5, 4),
-        "model.vocab_size": (8_000, 37_000),
-        "model.num_layers": (4, 6),
-        "model.d_model": (128, 512),
-        "model.d_ff": (256, 2048),
-        "model.num_heads": (4, 8),
-        "model.key_dim": (32, 64),
-        "model.value_dim": (32, 64),
-        "model.dropout": (0.3, 0.1),
-        "training.steps": (6_000, 100_000),
-        "training.evaluate_every": (250, 1_500),
-        "training.average_last": (10, 5),
-    }
-
-
-def test_what_the_paper_has_no_setting_for_is_told_apart():
-    config = preset("base").replace(
-        {
-            "training.precision": "mixed_bfloat16",
-            "training.max_tokens_per_device": 4096,
-            "data.train": ["x"],
-            "training.seed": 7,
-        }
-    )
-    assert departures(config, "paper") == []
-    assert additions(config) == {
-        "training.precision": "mixed_bfloat16",
-        "training.max_tokens_per_device": 4096,
-        "data.max_length": 256,
-        "data.max_ratio": 4.0,
-        "data.normalization": None,
-        "data.character_coverage": 1.0,
-    }
-    told = {"data.normalization": "nfc", "data.character_coverage": 0.99}
-    assert additions(config, told) == additions(config) | told
-
-
-def test_a_departure_is_a_line():
-    config = preset("base").replace({"model.norm_first": True, "training.clip_norm": 1})
-    lines = describe_departures(config, "paper")
-    assert lines[0] == "2 departures from the paper's base recipe"
-    assert lines[1].split() == ["model.norm_first", "True", "paper", "False", "(3.1)"]
-    assert lines[2].split()[:4] == ["training.clip_norm", "1.0", "paper", "0.0"]
-    assert lines[3] == "settings the paper does not have"
-
-
-def test_what_a_recipe_has_and_this_package_not_is_said():
-    assert any("attention_dropout" in line for line in describe_departures(Config(), "t2t"))
 
 
 @pytest.mark.parametrize("step", [1, 100, 8_000, 50_000])

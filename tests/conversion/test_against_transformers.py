@@ -137,7 +137,7 @@ def test_logits_are_its_logits(both):
     model, tokenizer, translator = both
     ours = ours_of(tokenizer, translator)
     (epsilon,) = {part.eps for part in model.modules() if isinstance(part, torch.nn.LayerNorm)}
-    assert translator.model.arguments["norm_epsilon"] == epsilon
+    assert translator.model.config.norm_epsilon == epsilon
     source = tokenizer(SOURCES, return_tensors="pt", padding=True)
     target = np.random.default_rng(1).integers(2, len(ours) - 1, (len(SOURCES), 40))
     target[:, 0] = tokenizer.pad_token_id

@@ -91,7 +91,7 @@ def test_progress_counts_up_to_all_pairs(translator, pairs):
 
 
 def test_attention_names_the_pieces_that_its_weights_belong_to(translator, pairs):
-    layers, heads = 1, translator.model.arguments["num_heads"]
+    layers, heads = 1, translator.model.config.num_heads
     for source, target, found in zip(*pairs, translator.attention(*pairs), strict=True):
         for text, pieces in ((source, found.source), (target, found.target)):
             assert "".join(pieces[:-1]).replace("▁", " ").strip() == text

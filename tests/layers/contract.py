@@ -1,4 +1,4 @@
-"""What every layer promises, checked the same way for all of them.
+"""The contract of every layer, checked the same way for all of them.
 
 A test module lists its layers as `Case`s and calls `check_layer` for each; layers that map
 sequences of hidden states also pass `check_padding_is_ignored`.

@@ -87,7 +87,7 @@ def add_and_norm(layer, x, sublayer) -> np.ndarray:
 
 
 def before(layer, x) -> np.ndarray:
-    """What a sublayer inside Add & Norm reads."""
+    """The input of a sublayer inside Add & Norm."""
     return layer_norm(layer.norm, x) if layer.norm_first else x
 
 

@@ -61,10 +61,10 @@ def test_decoder_is_its_layers_one_after_another(norm_first):
 def test_attention_weights_are_those_of_each_layer_of_figure_1(norm_first):
     decoder = Decoder(num_layers=2, **LAYER, dropout=0.5, norm_first=norm_first)
     decoder.build(TARGET.shape, SOURCE.shape)
-    found = decoder.attention_weights(TARGET, SOURCE)
+    weights = decoder.attention_weights(TARGET, SOURCE)
     causal = np.tri(4, dtype=bool)
     x = TARGET
-    for layer, (self_weights, cross_weights) in zip(decoder.layers, found, strict=True):
+    for layer, (self_weights, cross_weights) in zip(decoder.layers, weights, strict=True):
         own, cross = layer.self_attention, layer.cross_attention
         read = before(layer.self_attention_norm, x)
         expected = multi_head_weights(own, read, read, causal)
@@ -109,7 +109,7 @@ def test_steps_of_two_equal_beams_are_the_whole_pass(norm_first):
         beams = np.repeat(TARGET[:, t : t + 1], 2, axis=1)  # [B, W, D]
         own = np.tile(np.eye(2, dtype=bool), t + 1)[None, None]  # [1, 1, W, (t + 1) * W]
         outputs, past = decoder.step(
-            beams, past, memory, own, np.ones((2, 1, 1, 5), bool), decoder.self_projections()
+            beams, past, memory, own, np.ones((2, 1, 1, 5), bool), decoder.fused_projections()
         )
         np.testing.assert_allclose(outputs, expected[:, [t, t]], atol=1e-5)
 

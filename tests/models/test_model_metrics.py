@@ -1,4 +1,4 @@
-"""Metrics in plain Keras: those that were given, once each, weighted where they should be."""
+"""Metrics in plain Keras: each is listed once, and weighted only if asked."""
 
 import functools
 
@@ -15,7 +15,7 @@ WEIGHTS = np.random.default_rng(0).uniform(0, 2, LABELS.shape).astype("float32")
 STILL = keras.optimizers.SGD(0.0)
 
 
-def given() -> dict[str, dict]:
+def requests() -> dict[str, dict]:
     """Ways of asking for metrics, objects made anew."""
     return {
         "none": {},
@@ -47,11 +47,11 @@ def weighted_perplexity(model: keras.Model, data) -> float:
     return float(np.exp(total / weight))
 
 
-@pytest.mark.parametrize("name", given())
+@pytest.mark.parametrize("name", requests())
 def test_metrics_are_named_and_computed_as_by_a_plain_keras_model(name):
-    """Of rows without padding, which Keras's own metrics would count."""
+    """The rows have no padding, which Keras's own metrics would count."""
     labels = np.where(LABELS == 0, 5, LABELS)
-    ours, plain = (compiled(kind, **given()[name]) for kind in (TokenModel, keras.Model))
+    ours, plain = (compiled(kind, **requests()[name]) for kind in (TokenModel, keras.Model))
     options = {"sample_weight": WEIGHTS, "verbose": 0}
     for model in (ours, plain):
         model.evaluate(INPUTS, labels, **options)  # Keras names them at the first batch
@@ -59,8 +59,8 @@ def test_metrics_are_named_and_computed_as_by_a_plain_keras_model(name):
     assert len(ours.metrics_variables) == len(plain.metrics_variables)
     for as_dict in (False, True):
         expected = plain.evaluate(INPUTS, labels, return_dict=as_dict, **options)
-        found = ours.evaluate(INPUTS, labels, return_dict=as_dict, **options)
-        assert found == pytest.approx(expected, rel=1e-6)
+        logs = ours.evaluate(INPUTS, labels, return_dict=as_dict, **options)
+        assert logs == pytest.approx(expected, rel=1e-6)
     histories = [
         model.fit(INPUTS, labels, validation_data=(INPUTS, labels, WEIGHTS), **options).history
         for model in (ours, plain)
@@ -102,7 +102,7 @@ def test_only_weighted_metrics_are_weighted(weights):
 
 
 def test_weighted_metrics_are_exact_on_replicas_and_in_parts():
-    """Those of Keras too: they are given no weight for padding."""
+    """Keras's own are exact too: padding has no weight."""
     rng = np.random.default_rng(0)
     data = [
         (inputs, labels, rng.uniform(0, 2, labels.shape).astype("float32"))
@@ -158,7 +158,7 @@ def test_a_loaded_model_has_its_metrics_once(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert len(loaded.running_means) == len(model.running_means) == 5
-    found = loaded.evaluate(dataset(batches()), verbose=0)
-    assert found == pytest.approx(model.evaluate(dataset(batches()), verbose=0), rel=1e-6)
-    assert len(found) == 5
+    logs = loaded.evaluate(dataset(batches()), verbose=0)
+    assert logs == pytest.approx(model.evaluate(dataset(batches()), verbose=0), rel=1e-6)
+    assert len(logs) == 5
     assert loaded.metrics_names == model.metrics_names

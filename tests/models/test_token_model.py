@@ -19,10 +19,10 @@ from replicas import (
     transformer,
 )
 
+from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer, step_of
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
-from tf_transformer.models.optimizers import Adam, LossScaleOptimizer, step_of
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import restore_state, save_state
@@ -41,7 +41,7 @@ def by_hand() -> keras.Model:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, float]:
-    """What one replica reports."""
+    """The logs of one replica."""
     return fitted()[1]
 
 
@@ -70,7 +70,7 @@ def test_a_classifier_on_two_replicas_and_in_parts_is_that_on_one():
         for inputs, labels in batches()
     ]
     options = {"data": data, "make": classifier, "loss": CLASS_LOSS}
-    found = [
+    results = [
         fitted(
             replicas,
             metrics=[Perplexity(first_label=1), TokenAccuracy(first_label=1), TokenCount()],
@@ -79,7 +79,7 @@ def test_a_classifier_on_two_replicas_and_in_parts_is_that_on_one():
         )
         for replicas, part in ((1, None), (2, 8))
     ]
-    (alone, logs), (together, their_logs) = found
+    (alone, logs), (together, their_logs) = results
     assert distance(alone, together) < 2e-5  # Adam divides by small gradients
     assert their_logs == pytest.approx(logs, rel=1e-5)
     assert logs["tokens"] == sum(len(labels) for _, labels in data)
@@ -93,7 +93,7 @@ def test_a_transformer_on_two_replicas_and_in_parts_is_that_by_hand():
 
 
 def test_the_reported_loss_and_perplexity_are_means_over_all_tokens():
-    """Of a model that does not move, against Keras's own cross-entropy."""
+    """A model that does not move is compared with Keras's own cross-entropy."""
     model, logs = fitted(2, optimizer=lambda: keras.optimizers.SGD(0.0))
     total = tokens = 0.0
     for inputs, labels in batches():

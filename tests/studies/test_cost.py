@@ -16,7 +16,7 @@ SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=
 
 def products_in_graph(config, batch, source, target):
     """FLOPs of all matrix products that TensorFlow does in a forward pass."""
-    model = Transformer(**dataclasses.asdict(config))
+    model = Transformer(config)
     specs = [tf.TensorSpec([batch, length], tf.int32) for length in (source, target)]
     return products_of(lambda s, t: model({"source": s, "target": t}), *specs)
 
@@ -57,9 +57,7 @@ def test_flops_are_three_times_the_products_of_a_forward_pass(config):
 
 def test_flops_of_a_classifier_are_three_times_those_of_its_forward_pass():
     batch, source, classes = 2, 7, 5
-    settings = dataclasses.asdict(SMALL)
-    del settings["tie_embeddings"], settings["output_bias"]
-    model = Classifier(**settings, num_classes=classes)
+    model = Classifier(SMALL, num_classes=classes)
     lengths = Lengths.of(np.full(batch, source), np.ones(batch))
     forward = products_of(
         lambda ids: model({"source": ids}), tf.TensorSpec([batch, source], tf.int32)

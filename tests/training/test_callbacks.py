@@ -9,7 +9,7 @@ from fake_task import FEATURES, VOCAB_SIZE, FakeTask
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.models.optimizers import LossScaleOptimizer, step_of
+from tf_transformer.fast.optimizers import LossScaleOptimizer, step_of
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.training.callbacks import MOST_SKIPPED, ProgressBar, StepWatch, duration
 from tf_transformer.training.interruption import Budget, Stopper

@@ -8,7 +8,7 @@ import tensorflow as tf
 from replicas import VOCAB_SIZE, batch, dataset, transformer
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.models.optimizers import learning_rate, step_of
+from tf_transformer.fast.optimizers import learning_rate, step_of
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.training.recipe import compile_model
 

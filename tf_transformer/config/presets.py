@@ -1,50 +1,36 @@
 """Named configurations: the models of the paper's Tables 3 and 4, and sizes for smaller data.
 
-A preset is absolute: each one states all that differs from the dataclasses' defaults, none
-is built on another. The defaults of the dataclasses are the paper's base model and recipe.
+Presets are absolute: each states all differences from the defaults, which are the paper's
+base model and recipe; none is built on another.
 """
 
 import dataclasses
 import difflib
 
-from tf_transformer.config.sections import Config, DecodingConfig, ModelConfig, TrainingConfig
+from tf_transformer.config.config import Config
+from tf_transformer.config.decoding import DecodingConfig
+from tf_transformer.config.model import ModelConfig
+from tf_transformer.config.training import TrainingConfig
 from tf_transformer.errors import UserError, quoted
 
 
 def _table3(
-    num_layers: int,
-    d_model: int,
-    d_ff: int,
-    num_heads: int,
-    key_dim: int | None,
-    dropout: float,
-    label_smoothing: float,
-    steps: int,
-    averaged: int,
+    num_layers: int, d_model: int, d_ff: int, num_heads: int, key_dim: int | None,
+    dropout: float, label_smoothing: float, steps: int, averaged: int,
     positions: str = "sinusoidal",
-) -> Config:
-    """One row of Table 3; key_dim None is d_model / num_heads, as value_dim is in every row.
+) -> Config:  # fmt: skip
+    """A row of Table 3, decoded with the average of `averaged` checkpoints (section 6.1).
 
-    `averaged` checkpoints are what section 6.1 decodes with; Table 3 itself averages none.
+    Sizes per head are d_model / num_heads if None, as value_dim is in every row.
     """
-    return Config(
-        model=ModelConfig(
-            vocab_size=37_000,
-            num_layers=num_layers,
-            d_model=d_model,
-            d_ff=d_ff,
-            num_heads=num_heads,
-            key_dim=key_dim,
-            dropout=dropout,
-            positions=positions,
-        ),
-        training=TrainingConfig(
-            steps=steps,
-            label_smoothing=label_smoothing,
-            keep_last=averaged,
-            average_last=averaged,
-        ),
+    model = ModelConfig(
+        vocab_size=37_000, num_layers=num_layers, d_model=d_model, d_ff=d_ff,
+        num_heads=num_heads, key_dim=key_dim, dropout=dropout, positions=positions,
+    )  # fmt: skip
+    training = TrainingConfig(
+        steps=steps, label_smoothing=label_smoothing, keep_last=averaged, average_last=averaged
     )
+    return Config(model=model, training=training)
 
 
 # fmt: off
@@ -75,10 +61,9 @@ TABLE3 = {
 
 
 def _table4(vocab_size: int) -> Config:
-    """The 4-layer parser of section 6.3; all that it does not name is the base model's.
+    """The 4-layer parser of section 6.3, otherwise with the base model's settings.
 
-    The paper chose dropout and learning rate on WSJ section 22 and does not print them: here
-    they are the base model's too.
+    The paper chose dropout and learning rate on WSJ section 22 and does not print them.
     """
     return Config(
         task="parsing",
@@ -93,54 +78,35 @@ TABLE4 = {
     "parsing-semi": _table4(32_000),
 }
 
+# fmt: off
 PRESETS = {
     **TABLE3,
     **TABLE4,
     # The built-in corpus: minutes on two CPU cores.
     "tiny": Config(
         model=ModelConfig(
-            vocab_size=1_000, num_layers=2, d_model=128, d_ff=512, num_heads=4, dropout=0.1
-        ),
+            vocab_size=1_000, num_layers=2, d_model=128, d_ff=512, num_heads=4, dropout=0.1),
         training=TrainingConfig(
-            steps=2_000,
-            batch_tokens=2_048,
-            warmup_steps=300,
-            evaluate_every=250,
-            keep_last=4,
-            average_last=4,
-        ),
+            steps=2_000, batch_tokens=2_048, warmup_steps=300,
+            evaluate_every=250, keep_last=4, average_last=4),
     ),
     # A few hundred thousand pairs on one small GPU or a patient CPU.
     "small": Config(
         model=ModelConfig(
-            vocab_size=16_000, num_layers=4, d_model=256, d_ff=1024, num_heads=4, dropout=0.1
-        ),
+            vocab_size=16_000, num_layers=4, d_model=256, d_ff=1024, num_heads=4, dropout=0.1),
         training=TrainingConfig(
-            steps=50_000, batch_tokens=8_192, warmup_steps=4_000, evaluate_every=1_000
-        ),
+            steps=50_000, batch_tokens=8_192, warmup_steps=4_000, evaluate_every=1_000),
     ),
     # Multi30k (29,000 short caption pairs) on two CPU cores: docs/results.md. The shape is
     # that of Wu et al. 2021 (arXiv 2105.14462), who found small and well regularised best;
     # pre-LN, because post-LN needed several times the steps to begin to read the source.
     "multi30k": Config(
         model=ModelConfig(
-            vocab_size=8_000,
-            num_layers=4,
-            d_model=128,
-            d_ff=256,
-            num_heads=4,
-            dropout=0.3,
-            norm_first=True,
-        ),
+            vocab_size=8_000, num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
+            norm_first=True),
         training=TrainingConfig(
-            steps=6_000,
-            batch_tokens=4_096,
-            warmup_steps=1_000,
-            learning_rate_scale=1.25,
-            evaluate_every=250,
-            keep_last=10,
-            average_last=10,
-        ),
+            steps=6_000, batch_tokens=4_096, warmup_steps=1_000, learning_rate_scale=1.25,
+            evaluate_every=250, keep_last=10, average_last=10),
         decoding=DecodingConfig(beam_size=5, alpha=0.6),
     ),
     # Some 30,000 trees on a CPU: docs/parsing.md. Small batches and a moving average, because
@@ -148,26 +114,12 @@ PRESETS = {
     "parsing-small": Config(
         task="parsing",
         model=ModelConfig(
-            vocab_size=4_000,
-            num_layers=3,
-            d_model=128,
-            d_ff=512,
-            num_heads=4,
-            dropout=0.1,
-            norm_first=True,
-        ),
+            vocab_size=4_000, num_layers=3, d_model=128, d_ff=512, num_heads=4, dropout=0.1,
+            norm_first=True),
         training=TrainingConfig(
-            steps=12_000,
-            batch_tokens=2_048,
-            warmup_steps=1_000,
-            learning_rate_scale=0.9,
-            ema_decay=0.998,
-            evaluate_every=1_000,
-            best_by="f1",
-            keep_last=8,
-            average_last=8,
-            precision="mixed_bfloat16",
-        ),
+            steps=12_000, batch_tokens=2_048, warmup_steps=1_000, learning_rate_scale=0.9,
+            ema_decay=0.998, evaluate_every=1_000, best_by="f1", keep_last=8, average_last=8,
+            precision="mixed_bfloat16"),
         decoding=DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=300),
     ),
     # Some 10,000 labelled sentences, minutes on two CPU cores: docs/classification.md. Few
@@ -175,29 +127,18 @@ PRESETS = {
     "classification-small": Config(
         task="classification",
         model=ModelConfig(
-            vocab_size=4_000,
-            num_layers=2,
-            d_model=128,
-            d_ff=256,
-            num_heads=4,
-            dropout=0.3,
-            norm_first=True,
-        ),
+            vocab_size=4_000, num_layers=2, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
+            norm_first=True),
         training=TrainingConfig(
-            steps=1_000,
-            batch_tokens=2_048,
-            warmup_steps=200,
-            learning_rate_scale=0.3,
-            evaluate_every=100,
-            best_by="accuracy",
-            average_last=5,
-        ),
+            steps=1_000, batch_tokens=2_048, warmup_steps=200, learning_rate_scale=0.3,
+            evaluate_every=100, best_by="accuracy", average_last=5),
     ),
 }
+# fmt: on
 
 
 def preset(name: str) -> Config:
-    """The configuration called `name`; an unknown name is a UserError with the nearest one."""
+    """Returns a configuration by name; an unknown name is a UserError with the nearest."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

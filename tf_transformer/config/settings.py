@@ -1,4 +1,4 @@
-"""Settings: types, bounds and choices of fields, `section.field=value` texts; no TensorFlow."""
+"""Dataclass fields with bounds, choices and help; the assignments of --set."""
 
 import dataclasses
 import difflib
@@ -10,13 +10,15 @@ from typing import Any
 
 from tf_transformer.errors import UserError, quoted
 
+# Counts fit int32; the largest float is roughly that of float32.
+MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38
+# Tokens of a text, positions of a model: beyond this a search would hardly ever end.
+MAX_TOKENS = 1_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """An interval of numbers: `low` and `high` are in it, `above` and `below` are not.
-
-    One of `low` and `above`, and one of `high` and `below`, is None.
-    """
+    """An interval: from `low`, or above `above`, to `high`, or below `below`."""
 
     low: float | None = None
     high: float | None = None
@@ -24,11 +26,8 @@ class Bounds:
     below: float | None = None
 
     def __contains__(self, number: float) -> bool:
-        return (self.low is None or number >= self.low) and (
-            self.above is None or number > self.above
-        ) and (self.high is None or number <= self.high) and (
-            self.below is None or number < self.below
-        )  # fmt: skip
+        above = number > self.above if self.low is None else number >= self.low
+        return above and (number < self.below if self.high is None else number <= self.high)
 
     def __str__(self) -> str:
         if self.below is not None:
@@ -40,20 +39,17 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Setting:
-    """The values that a setting may have.
-
-    Attributes:
-        type: a type, a union of types, or tuple[str, ...].
-        bounds: of a number.
-        choices: of a string; empty for any.
-    """
+    """The type of a setting (also a union, or tuple[str, ...]), its range, default and help."""
 
     type: Any
     bounds: Bounds | None = None
     choices: tuple[str, ...] = ()
+    default: Any = None
+    help: str = ""
 
     @property
     def types(self) -> tuple[type, ...]:
+        """The members of a union, or the type alone."""
         return self.type.__args__ if isinstance(self.type, types.UnionType) else (self.type,)
 
     def __str__(self) -> str:
@@ -64,13 +60,13 @@ class Setting:
             return "a list of strings"
         return " or ".join(map(self._named, self.types))
 
-    def _named(self, one: type) -> str:
-        if one in (int, float) and self.bounds:
-            return f"an int {self.bounds}" if one is int else str(self.bounds)
-        return "None" if one is types.NoneType else one.__name__
+    def _named(self, type_: type) -> str:
+        if type_ in (int, float) and self.bounds:
+            return f"an int {self.bounds}" if type_ is int else str(self.bounds)
+        return "None" if type_ is types.NoneType else type_.__name__
 
     def allows(self, value: Any) -> bool:
-        """Whether a value of the right type is within bounds, or one of the choices."""
+        """Tells if a value of the right type is within bounds or among the choices."""
         if value is None:
             return types.NoneType in self.types
         if self.bounds is None:
@@ -78,9 +74,10 @@ class Setting:
         return value in self.bounds
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as this setting's type, where nothing is lost by it; else a UserError.
+        """Converts without loss (2.0 to an int, 2 to a float, a list to a tuple).
 
-        A whole float is an int, an int a float, a list of strings a tuple.
+        Raises:
+            UserError: if the value is of another type or out of range.
         """
         require(self.fits(value), name, str(self), value)
         if self.type == tuple[str, ...]:
@@ -90,7 +87,7 @@ class Setting:
         return int(value) if int in self.types else float(value)
 
     def fits(self, value: Any) -> bool:
-        """Whether `check` takes the value."""
+        """Tells if `check` accepts the value."""
         return self._is_of_type(value) and self.allows(value)
 
     def _is_of_type(self, value: Any) -> bool:
@@ -103,25 +100,25 @@ class Setting:
         return type(value) in self.types or (type(value) is int and float in self.types)
 
 
-def setting(default: Any, *, choices: Sequence[str] = (), **bounds: float) -> Any:
-    """A field of a dataclass with what its value may be: `bounds` are those of `Bounds`."""
+def setting(default: Any, *, help: str, choices: Sequence[str] = (), **bounds: float) -> Any:
+    """A dataclass field with one line of help and its range: `bounds` are those of `Bounds`."""
     limits = {"bounds": Bounds(**bounds) if bounds else None, "choices": tuple(choices)}
-    return dataclasses.field(default=default, metadata=limits)
+    return dataclasses.field(default=default, metadata=limits | {"help": help})
 
 
 def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
-    """The settings that are the fields of a dataclass, by prefix and name."""
+    """The fields of a dataclass as settings, by prefix and name."""
     return {
-        f"{prefix}{field.name}": Setting(field.type, **field.metadata)
+        f"{prefix}{field.name}": Setting(field.type, default=field.default, **field.metadata)
         for field in dataclasses.fields(section)
     }
 
 
 def require_allowed(section: Any, prefix: str = "") -> None:
-    """Checks the numbers and choices of a dataclass; UserError for the first that is wrong."""
-    for name, allowed in settings_of(type(section), prefix).items():
+    """Raises a UserError for the first field of a dataclass that is out of its range."""
+    for name, setting in settings_of(type(section), prefix).items():
         value = getattr(section, name.removeprefix(prefix))
-        require(allowed.allows(value), name, str(allowed), value)
+        require(setting.allows(value), name, str(setting), value)
 
 
 def require(condition: bool, name: str, expected: str, received: object) -> None:
@@ -133,45 +130,42 @@ def require(condition: bool, name: str, expected: str, received: object) -> None
 def parse_assignments(
     assignments: Sequence[str], settings: Mapping[str, Setting]
 ) -> dict[str, Any]:
-    """The values of `section.field=value` texts, as the command line's --set takes them.
-
-    Args:
-        assignments: the texts; the last one of a field holds.
-        settings: by dotted name.
+    """Reads the `section.field=value` arguments of --set; the last one of a field wins.
 
     Raises:
-        UserError: if there is no equals sign or no such field.
+        UserError: if there is no equals sign or no such setting.
     """
     values = {}
     for assignment in assignments:
         dotted, equals, text = assignment.partition("=")
-        if not equals:
-            raise UserError(
-                f"--set expects section.field=value, such as model.dropout=0.3. "
-                f"Received: {quoted(assignment)}."
-            )
         dotted = dotted.strip()
+        if not equals:
+            known = f" `{dotted}`: {settings[dotted].help}." if dotted in settings else ""
+            raise UserError(
+                "--set expects section.field=value, such as model.dropout=0.3. "
+                f"Received: {quoted(assignment)}.{known}"
+            )
         find_field(dotted, settings)
         values[dotted] = _parse(settings[dotted].type, text.strip())
     return values
 
 
-def find_field(dotted: str, fields: Mapping[str, Any]) -> tuple[str, str]:
-    """Section and name of a field; UserError with the nearest one if there is no such field."""
-    if dotted not in fields:
-        by_name = {full.partition(".")[2]: full for full in fields}
+def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Splits a name into section and field; a UserError suggests the nearest known name."""
+    if dotted not in settings:
+        by_name = {full.partition(".")[2]: full for full in settings}
         name = dotted.rpartition(".")[2]
-        near = difflib.get_close_matches(dotted, fields, n=1, cutoff=0.7) or [
+        near = difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7) or [
             by_name[match] for match in difflib.get_close_matches(name, by_name, n=1)
         ]
-        hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(fields)}."
+        hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(settings)}."
         raise UserError(f"There is no setting {quoted(dotted)}.{hint}")
     section, _, name = dotted.partition(".")
     return section, name
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is a string that a UTF-8 file and the name of a file can hold."""
+    """Tells if a value is a string that UTF-8 files and file names can hold."""
     return type(value) is str and not any(
         char == "\0" or "\ud800" <= char <= "\udfff" for char in value
     )

@@ -4,7 +4,6 @@ Marian's Transformer is the paper's with biases in the attention and the logits,
 activation, and positional encodings of all sines, then all cosines.
 """
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
     wishes = _stated(read_json(checkpoint / "generation_config.json", optional=True))
     model_settings = _model_settings(record, len(vocabulary.rows))
     config = Config().replace(model_settings | search_settings(record, record | wishes))
-    model = Transformer(**dataclasses.asdict(config.model), name="transformer")
+    model = Transformer(config.model, name="transformer")
     assign_weights(model, read_weights(checkpoint), vocabulary)
     with replacing_folder(run, replace=False) as temporary:
         written = Run.create_or_resume(temporary, config)

@@ -33,7 +33,7 @@ def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabu
     Raises:
         UserError: if a tensor is missing, of another shape, or left over.
     """
-    marian = _Tensors(tensors, model.arguments["d_model"])
+    marian = _Tensors(tensors, model.config.d_model)
     pieces = vocabulary.rows.max() + 1
     words = marian.embeddings(pieces)[vocabulary.rows]
     bias = marian.take("final_logits_bias", (1, pieces))[0, vocabulary.rows]

@@ -56,18 +56,18 @@ def to_ctranslate2(
 
 
 def _spec(model: Transformer, tokenizer: Tokenizer):
-    arguments = model.arguments
-    head = arguments["d_model"] // arguments["num_heads"]
-    if {arguments["key_dim"], arguments["value_dim"]} - {None, head}:
+    config = model.config
+    head = config.d_model // config.num_heads
+    if {config.key_dim, config.value_dim} - {None, head}:
         raise UserError(
             "CTranslate2 needs model.key_dim and model.value_dim of d_model / num_heads, "
-            f"{head}. Received: {arguments['key_dim']}, {arguments['value_dim']}."
+            f"{head}. Received: {config.key_dim}, {config.value_dim}."
         )
     common = {
-        "num_layers": arguments["num_layers"],
-        "num_heads": arguments["num_heads"],
-        "pre_norm": arguments["norm_first"],
-        "activation": common_spec.Activation[_ACTIVATIONS[arguments["activation"]]],
+        "num_layers": config.num_layers,
+        "num_heads": config.num_heads,
+        "pre_norm": config.norm_first,
+        "activation": common_spec.Activation[_ACTIVATIONS[config.activation]],
     }
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(**common),
@@ -79,7 +79,7 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
     _set_stack(spec.decoder, model.decoder)
     spec.decoder.projection.weight = _array(model.projection.output_kernel()).T.copy()
     spec.decoder.projection.bias = _bias(model.projection.output_bias, model.vocab_size)
-    spec.config.layer_norm_epsilon = arguments["norm_epsilon"]
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     _set_vocabulary(spec, tokenizer)
     return spec
 

@@ -1,4 +1,4 @@
-"""Dropout (paper 5.4), with half as many random words as numbers."""
+"""Dropout (paper 5.4) with two masks from one random word."""
 
 import keras
 from keras import ops
@@ -10,18 +10,18 @@ _LEVELS = 2**16  # a random number decides in so many levels
 class Dropout(keras.layers.Dropout):
     """Keras's Dropout with masks drawn in 16 bits each, two from one random word.
 
-    Drawing random words is most of dropout's cost. The rate is exact to 2^-17; what is kept is
+    Drawing random words is most of dropout's cost. The rate is exact to 2^-17; kept values are
     divided by the share that is kept, up to the rounding of the dtype.
 
     Args:
-        rate: the share that is set to 0, in [0, 1).
+        rate: share of the inputs set to 0, in [0, 1).
 
     Call arguments:
         inputs: floating [..., D].
-        training: whether to drop anything.
+        training: drops nothing if False.
 
     Raises:
-        ValueError: if `rate` leaves nothing, or there is a `noise_shape`.
+        ValueError: if `rate` is 1 when rounded, or `noise_shape` is given.
     """
 
     def __init__(self, rate: float, noise_shape=None, **kwargs):

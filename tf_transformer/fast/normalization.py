@@ -1,11 +1,11 @@
-"""Layer normalisation (paper 3.1; Ba et al. 2016), trained with a gradient written out."""
+"""Layer normalization (paper 3.1; Ba et al. 2016) with its gradient written out."""
 
 import keras
 from keras import ops
 
 
 def normalize(inputs, epsilon: float):
-    """(x - mean) / sqrt(variance + epsilon) over the last axis, and 1 / sqrt(...)."""
+    """Returns (x - mean) / sqrt(variance + epsilon) over the last axis, and 1 / sqrt(...)."""
     centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
     rate = ops.rsqrt(variance + epsilon)
@@ -13,10 +13,10 @@ def normalize(inputs, epsilon: float):
 
 
 def normalize_in_training(inputs, gamma, beta, epsilon: float):
-    """`normalize` * gamma + beta.
+    """Returns `normalize` * gamma + beta, with a gradient that needs little memory.
 
-    Between the passes only the normalised x and 1 / sqrt(variance + epsilon) are kept. Of the
-    gradient of the normalised x, g = dy * gamma, the parts along 1 and along x are taken out.
+    Only the normalized x and 1 / sqrt(variance + epsilon) are kept between the passes. The
+    gradient is that of the normalized x, g = dy * gamma, without its components along 1 and x.
 
     Args:
         inputs: float32 or float64 [..., D].
@@ -56,13 +56,13 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     Args:
         epsilon: added to the variance.
-        **kwargs: others of Keras's, but those that would make it something else.
+        **kwargs: other arguments of Keras's layer, with their default values.
 
     Call arguments:
         inputs: [..., D].
 
     Raises:
-        ValueError: if another axis, RMS scaling, or no scale or offset is asked for.
+        ValueError: for another axis, RMS scaling, or no scale or offset.
     """
 
     def __init__(self, epsilon: float = 1e-3, **kwargs):
@@ -81,6 +81,6 @@ class LayerNormalization(keras.layers.LayerNormalization):
         inputs, gamma, beta = (ops.cast(tensor, dtype) for tensor in tensors)
         if training:
             outputs = normalize_in_training(inputs, gamma, beta, self.epsilon)
-        else:  # without a gradient of its own, which a SavedModel would keep, and slowly
+        else:  # no custom gradient, which would slow down saving a SavedModel
             outputs = normalize(inputs, self.epsilon)[0] * gamma + beta
         return ops.cast(outputs, self.compute_dtype)

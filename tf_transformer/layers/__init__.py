@@ -12,18 +12,10 @@ from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, padding_mask
 from tf_transformer.layers.pooling import MeanPooling
 
+# fmt: off
 __all__ = [
-    "AddAndNorm",
-    "Decoder",
-    "DecoderLayer",
-    "Encoder",
-    "EncoderLayer",
-    "FeedForward",
-    "MeanPooling",
-    "MultiHeadAttention",
-    "PositionalEmbedding",
-    "causal_mask",
-    "padding_mask",
-    "scaled_dot_product_attention",
-    "sinusoidal_positions",
+    "AddAndNorm", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward",
+    "MeanPooling", "MultiHeadAttention", "PositionalEmbedding", "causal_mask", "padding_mask",
+    "scaled_dot_product_attention", "sinusoidal_positions",
 ]
+# fmt: on

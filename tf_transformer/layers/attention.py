@@ -4,7 +4,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.fast.shapes import outer_shape, project, transpose
+from tf_transformer.fast.tensors import (
+    mask_of,
+    project_from_heads,
+    project_to_heads,
+    project_to_three_heads,
+    side_by_side,
+)
 from tf_transformer.layers.masking import combine_masks
 
 # Added in float32, whatever `floatx` is: finite, so that a fully masked row is not NaN.
@@ -38,10 +44,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Args:
         num_heads: number of heads H.
-        key_dim: size K of each head's queries and keys; d_model / num_heads by default.
-        value_dim: size of each head's values; d_model / num_heads by default.
-        kernel_initializer: for each of the four projections.
-        use_bias: add a bias to each of the four; the paper has none.
+        key_dim, value_dim: sizes per head of queries and keys, and of values; D / H if None.
+        kernel_initializer: of the four projections.
+        use_bias: adds a bias to all four; the paper has none.
 
     Call arguments:
         query: [B, T, D].
@@ -54,7 +59,7 @@ class MultiHeadAttention(keras.layers.Layer):
         [B, T, D].
 
     Raises:
-        ValueError: if `num_heads` does not divide D and a head size is left to default.
+        ValueError: if `num_heads` does not divide D and a size per head is None.
 
     Example:
         >>> MultiHeadAttention(num_heads=8)(keras.random.normal((2, 5, 64))).shape
@@ -103,81 +108,54 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 
     def _add_bias(self, name, size):
-        """Zeros [size]; None without biases."""
+        """Makes a bias of zeros [size]; None without `use_bias`."""
         if not self.use_bias:
             return None
         return self.add_weight(name=name, shape=(size,), initializer="zeros")
 
     def call(self, query, value=None, query_mask=None, value_mask=None, attention_mask=None):
         if value is None:
-            heads, key_mask = self.project_self(query), query_mask
-            if key_mask is None:
-                # Keras fills in `query_mask` only beside a second tensor.
-                key_mask = getattr(query, "_keras_mask", None)
+            # Keras fills in `query_mask` only beside a second tensor.
+            key_mask = mask_of(query) if query_mask is None else query_mask
+            heads = self.project_self(query)
         else:
-            heads = self.project_query(query), *self.project_memory(value)
             key_mask = value_mask
+            heads = (self.project_query(query), *self.project_memory(value))
         outputs, _ = self.attend(*heads, mask=combine_masks(key_mask, attention_mask))
         return outputs
 
     def project_query(self, query):
         """[B, T, D] -> queries [B, H, T, K]."""
-        return self._heads(query, self.query_kernel, self.query_bias)
+        return project_to_heads(query, self.query_kernel, self.query_bias, self.num_heads)
 
     def project_memory(self, value):
         """[B, S, D] -> keys [B, H, S, K] and values [B, H, S, value_dim]."""
-        keys = self._heads(value, self.key_kernel, self.key_bias)
-        return keys, self._heads(value, self.value_kernel, self.value_bias)
+        keys = project_to_heads(value, self.key_kernel, self.key_bias, self.num_heads)
+        return keys, project_to_heads(value, self.value_kernel, self.value_bias, self.num_heads)
 
-    def self_projection(self):
-        """Query, key and value kernel side by side, and their biases or None."""
-        kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
-        kernel = ops.concatenate([self._cast(kernel) for kernel in kernels], axis=1)
-        if not self.use_bias:
-            return kernel, None
-        biases = [self.query_bias, self.key_bias, self.value_bias]
-        return kernel, ops.concatenate([self._cast(bias) for bias in biases])
-
-    def project_self(self, query, projection=None):
+    def project_self(self, query, fused=None):
         """[B, T, D] -> queries, keys and values of self-attention, in one product.
 
-        `projection` is `self_projection()`, where it was made before.
+        `fused` is `fused_projection()`, computed once for many steps of decoding.
         """
-        kernel, bias = projection or self.self_projection()
-        keys, values = self.query_kernel.shape[1], self.value_kernel.shape[1]
-        if keys != values:
-            parts = ops.split(project(query, kernel, bias), [keys, 2 * keys], axis=-1)
-            return tuple(self._split_heads(part) for part in parts)
-        heads = 3, self.num_heads, keys // self.num_heads
-        stacked = project(query, kernel, bias, sizes=heads)
-        return tuple(ops.unstack(transpose(stacked, (2, 0, 3, 1, 4)), 3))
+        kernel, bias = fused or self.fused_projection()
+        key_dim = self.query_kernel.shape[1] // self.num_heads
+        return project_to_three_heads(query, kernel, bias, self.num_heads, key_dim)
+
+    def fused_projection(self):
+        """Joins the kernels, and the biases or None, of queries, keys and values."""
+        kernels = self.query_kernel, self.key_kernel, self.value_kernel
+        biases = self.query_bias, self.key_bias, self.value_bias
+        return side_by_side(kernels, biases, self.compute_dtype)
 
     def attend(self, query, key, value, mask=None):
-        """Attention of projected heads and the output projection.
+        """Attention of projected heads, then the output projection.
 
         Args: query [B, H, T, K], key [B, H, S, K], value [B, H, S, value_dim], mask
             broadcastable to [B, H, T, S]. Returns: [B, T, D], and the weights [B, H, T, S].
         """
         heads, weights = scaled_dot_product_attention(query, key, value, mask)
-        heads = transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
-        return self._project(heads, self.output_kernel, self.output_bias, over=2), weights
-
-    def _project(self, x, kernel, bias, **axes):
-        bias = None if bias is None else self._cast(bias)
-        return project(x, self._cast(kernel), bias, **axes)
-
-    def _heads(self, x, kernel, bias):
-        """[B, T, D] -> [B, H, T, size]."""
-        sizes = self.num_heads, kernel.shape[1] // self.num_heads
-        return transpose(self._project(x, kernel, bias, sizes=sizes), (0, 2, 1, 3))
-
-    def _cast(self, weight):
-        return ops.cast(weight, self.compute_dtype)
-
-    def _split_heads(self, x):
-        heads = self.num_heads, x.shape[-1] // self.num_heads
-        x = ops.reshape(x, (*outer_shape(x), *heads))
-        return transpose(x, (0, 2, 1, 3))  # [B, H, T, K]
+        return project_from_heads(heads, self.output_kernel, self.output_bias), weights
 
     def compute_output_shape(self, query_shape, value_shape=None):
         return query_shape

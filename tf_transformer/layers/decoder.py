@@ -1,13 +1,14 @@
 """The decoder (paper 3.1, right half of Figure 1), for training and step by step.
 
 Training and cached decoding run the same code, `DecoderLayer._forward`: a step is a forward
-pass whose "target positions" are the W beams of a sentence, with a mask that lets each beam
-see its own history among the cached keys. The attention weights are those of the same pass.
+pass whose "target positions" are the W beams of a sentence, with a mask that restricts each
+beam to its history among the cached keys.
 """
 
 import keras
 from keras import ops
 
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, combine_masks
 from tf_transformer.layers.stack import Stack, TransformerLayer
 
@@ -16,7 +17,7 @@ from tf_transformer.layers.stack import Stack, TransformerLayer
 class DecoderLayer(TransformerLayer):
     """Causal self-attention, attention to the encoder and feed-forward, each in Add & Norm.
 
-    Arguments: those of `TransformerLayer`.
+    Arguments are those of `TransformerLayer`.
 
     Call arguments:
         target: [B, T, D].
@@ -28,12 +29,13 @@ class DecoderLayer(TransformerLayer):
     """
 
     def add_sublayers(self):
+        """Creates the sublayers of Figure 1, right."""
         self.self_attention = self.attention("self_attention")
-        self.self_attention_norm = self.add_and_norm("self_attention_norm")
+        self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
         self.cross_attention = self.attention("cross_attention")
-        self.cross_attention_norm = self.add_and_norm("cross_attention_norm")
-        self.feed_forward = self.feed_forward_network("feed_forward")
-        self.feed_forward_norm = self.add_and_norm("feed_forward_norm")
+        self.cross_attention_norm = self.make(AddAndNorm, "cross_attention_norm")
+        self.feed_forward = self.make(FeedForward, "feed_forward")
+        self.feed_forward_norm = self.make(AddAndNorm, "feed_forward_norm")
 
     def build(self, target_shape, encoder_output_shape):
         self.self_attention.build(target_shape)
@@ -44,28 +46,17 @@ class DecoderLayer(TransformerLayer):
         self.feed_forward_norm.build(target_shape)
 
     def call(
-        self,
-        target,
-        encoder_output,
-        target_mask=None,
-        encoder_output_mask=None,
-        training=None,
+        self, target, encoder_output, target_mask=None, encoder_output_mask=None, training=None
     ):
         masks = target_mask, encoder_output_mask
         return self.forward(target, encoder_output, *masks, training=training)[0]
 
     def forward(
-        self,
-        target,
-        encoder_output,
-        target_mask=None,
-        encoder_output_mask=None,
-        training=None,
+        self, target, encoder_output, target_mask=None, encoder_output_mask=None, training=None
     ):
-        """The layer's outputs [B, T, D], and the attention weights of the same pass.
+        """Returns the outputs [B, T, D], and the attention weights of the same pass.
 
-        The weights are a pair, [B, H, T, T] of self-attention and [B, H, T, S] of
-        cross-attention.
+        The weights are a pair: self-attention's [B, H, T, T], cross-attention's [B, H, T, S].
         """
         outputs, _, weights = self._forward(
             target,
@@ -76,8 +67,8 @@ class DecoderLayer(TransformerLayer):
         )
         return outputs, weights
 
-    def step(self, beams, past, memory, self_mask, memory_mask, projection=None):
-        """One position for every beam, reading the cached keys and values of earlier ones.
+    def step(self, beams, past, memory, self_mask, memory_mask, fused=None):
+        """Computes one position of every beam from the cached keys and values of earlier ones.
 
         Args:
             beams: [B, W, D], the inputs of this position.
@@ -85,29 +76,19 @@ class DecoderLayer(TransformerLayer):
             memory: `cross_attention.project_memory(encoder_output)`.
             self_mask: boolean [B, 1, W, (t + 1) * W], True at a beam's own history.
             memory_mask: boolean [B, 1, 1, S].
-            projection: `self_attention.self_projection()`, where it was made before.
+            fused: `self_attention.fused_projection()`, if computed before.
 
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
         """
-        outputs, past, _ = self._forward(
-            beams, memory, self_mask, memory_mask, past=past, projection=projection
-        )
+        outputs, past, _ = self._forward(beams, memory, self_mask, memory_mask, past, fused)
         return outputs, past
 
     def _forward(
-        self,
-        x,
-        memory,
-        self_mask,
-        memory_mask,
-        past=None,
-        projection=None,
-        training=False,
+        self, x, memory, self_mask, memory_mask, past=None, fused=None, training=False
     ):
         add_norm = self.self_attention_norm
-        projected = self.self_attention.project_self(add_norm.before(x), projection)
-        query, key, value = projected
+        query, key, value = self.self_attention.project_self(add_norm.before(x), fused)
         if past is not None:
             key = ops.concatenate([past[0], key], axis=2)
             value = ops.concatenate([past[1], value], axis=2)
@@ -137,30 +118,20 @@ class Decoder(Stack):
         self.build_layers(target_shape, encoder_output_shape)
 
     def call(
-        self,
-        target,
-        encoder_output,
-        target_mask=None,
-        encoder_output_mask=None,
-        training=None,
+        self, target, encoder_output, target_mask=None, encoder_output_mask=None, training=None
     ):
         x = self.dropout(target, training=training)
+        masks = {"target_mask": target_mask, "encoder_output_mask": encoder_output_mask}
         for layer in self.layers:
-            x = layer(
-                x,
-                encoder_output,
-                target_mask=target_mask,
-                encoder_output_mask=encoder_output_mask,
-                training=training,
-            )
+            x = layer(x, encoder_output, **masks, training=training)
         return self.last_norm(x)
 
     def attention_weights(
         self, target, encoder_output, target_mask=None, encoder_output_mask=None
     ):
-        """`DecoderLayer.forward`'s pair of weights of each layer, without dropout.
+        """Yields `DecoderLayer.forward`'s pair of weights layer by layer, without dropout.
 
-        Yielded one by one: who needs an early layer's weights need not make the last one's.
+        A caller that needs an early layer's weights stops before the last are computed.
         """
         masks = target_mask, encoder_output_mask
         x = target
@@ -168,21 +139,20 @@ class Decoder(Stack):
             x, weights = layer.forward(x, encoder_output, *masks, training=False)
             yield weights
 
-    def self_projections(self):
-        """`MultiHeadAttention.self_projection` of every layer, to make once for many steps."""
-        return [layer.self_attention.self_projection() for layer in self.layers]
+    def fused_projections(self):
+        """Returns every layer's `MultiHeadAttention.fused_projection`, for many steps."""
+        return [layer.self_attention.fused_projection() for layer in self.layers]
 
-    def step(self, beams, past, memory, self_mask, memory_mask, projections):
-        """`DecoderLayer.step` through all layers; `past`, `memory` and `projections`: one
-        entry a layer."""
-        new_past = []
-        each = zip(self.layers, past, memory, projections, strict=True)
-        for layer, layer_past, layer_memory, projection in each:
-            beams, extended = layer.step(
-                beams, layer_past, layer_memory, self_mask, memory_mask, projection
+    def step(self, beams, past, memory, self_mask, memory_mask, fused):
+        """`DecoderLayer.step` through all layers; `past`, `memory`, `fused`: one entry each."""
+        extended = []
+        for layer, *state in zip(self.layers, past, memory, fused, strict=True):
+            layer_past, layer_memory, layer_fused = state
+            beams, layer_past = layer.step(
+                beams, layer_past, layer_memory, self_mask, memory_mask, layer_fused
             )
-            new_past.append(extended)
-        return self.last_norm(beams), new_past
+            extended.append(layer_past)
+        return self.last_norm(beams), extended
 
     def compute_output_shape(self, target_shape, encoder_output_shape):
         return target_shape

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.fast.shapes import project
+from tf_transformer.fast.tensors import project
 from tf_transformer.layers.masking import padding_mask
 
 
@@ -28,8 +28,7 @@ def sinusoidal_positions(positions, d_model: int):
 
 
 def project_to_logits(hidden, kernel, bias=None):
-    """Hidden states [B, T, D] times an output kernel [D, V], and a bias [V] if there is one:
-    float32 logits [B, T, V]."""
+    """Returns float32 logits [B, T, V] of hidden states, a kernel [D, V] and a bias [V]."""
     logits = ops.cast(project(ops.cast(hidden, kernel.dtype), kernel), "float32")
     return logits if bias is None else logits + ops.cast(bias, "float32")
 
@@ -42,21 +41,21 @@ class PositionalEmbedding(keras.layers.Layer):
         vocab_size: V.
         d_model: D, even.
         positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E).
-        max_length: number of learned positions; sinusoids know no limit.
-        output_bias: add a bias to the logits of the output projection; the paper has none.
+        max_length: number of learned positions; sinusoidal ones have no limit.
+        output_bias: adds a bias to the logits; the paper has none.
 
     Call arguments:
         inputs: integer ids [B, T], 0 for padding; hidden states [B, T, D] if `reverse`.
-        reverse: project on the embeddings, to share one matrix (paper 3.4): tie a model with a
-            second call of the layer, `embedding(hidden, reverse=True)`.
+        reverse: project on the embeddings (paper 3.4): a second call of the layer,
+            `embedding(hidden, reverse=True)`, ties the output projection to them.
         offset: position of the first column, for decoding step by step.
 
     Returns:
         [B, T, D], masked at padding; float32 logits [B, T, V] if `reverse`.
 
     Raises:
-        ValueError: if `d_model` is odd, or `positions` unknown, or learned without a length;
-            if `inputs` are longer than learned positions.
+        ValueError: if `d_model` is odd, `positions` unknown or learned without `max_length`,
+            or `inputs` longer than the learned positions.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class PositionalEmbedding(keras.layers.Layer):
         return ops.cast(embedded, self.compute_dtype) + ops.cast(encoded, self.compute_dtype)
 
     def _check_length(self, inputs):
-        # A GPU would give zeros for positions that are not there.
+        # A GPU would return zeros for positions beyond the table.
         length = inputs.shape[1]
         if self.positions == "learned" and length is not None and length > self.max_length:
             raise ValueError(
@@ -123,15 +122,15 @@ class PositionalEmbedding(keras.layers.Layer):
             )
 
     def output_kernel(self, candidates=None):
-        """The embeddings as an output projection, [D, V]; [D, C] of the candidates, int [C]."""
+        """Returns the embeddings as a kernel [D, V], or [D, C] for candidates, int [C]."""
         rows = self.embeddings
         if candidates is not None:
             rows = ops.take(rows, candidates, axis=0)
         return ops.transpose(ops.cast(rows, self.compute_dtype))
 
     def compute_mask(self, inputs, mask=None):
-        # Keras does not say whether the call was reversed: ids have rank 2. Logits carry no
-        # mask, which would enter any loss.
+        # Keras does not pass `reverse`: ids have rank 2. Logits carry no mask, which would
+        # enter any loss.
         return padding_mask(inputs) if len(inputs.shape) == 2 else None
 
     def compute_output_spec(self, inputs, reverse=False, offset=0):
@@ -155,7 +154,7 @@ class OutputProjection(keras.layers.Layer):
 
     Args:
         vocab_size: V.
-        output_bias: add a bias to the logits; the paper has none.
+        output_bias: adds a bias to the logits; the paper has none.
     """
 
     def __init__(self, vocab_size: int, output_bias: bool = False, **kwargs):
@@ -174,7 +173,7 @@ class OutputProjection(keras.layers.Layer):
             self.output_bias = _add_output_bias(self)
 
     def output_kernel(self, candidates=None):
-        """[D, V]; [D, C] of the candidates, int [C]."""
+        """Returns the kernel [D, V], or [D, C] for candidates, int [C]."""
         columns = self.kernel
         if candidates is not None:
             columns = ops.take(columns, candidates, axis=1)
@@ -190,8 +189,8 @@ class OutputProjection(keras.layers.Layer):
         return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
 
     def get_config(self):
-        own = {"vocab_size": self.vocab_size, "output_bias": self.use_bias}
-        return super().get_config() | own
+        config = {"vocab_size": self.vocab_size, "output_bias": self.use_bias}
+        return super().get_config() | config
 
 
 def _add_output_bias(layer):

@@ -2,6 +2,7 @@
 
 import keras
 
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import combine_masks
 from tf_transformer.layers.stack import Stack, TransformerLayer
 
@@ -10,14 +11,15 @@ from tf_transformer.layers.stack import Stack, TransformerLayer
 class EncoderLayer(TransformerLayer):
     """Self-attention and feed-forward, each inside Add & Norm: [B, S, D] -> [B, S, D].
 
-    Arguments: those of `TransformerLayer`.
+    Arguments are those of `TransformerLayer`.
     """
 
     def add_sublayers(self):
+        """Creates the sublayers of Figure 1, left."""
         self.self_attention = self.attention("self_attention")
-        self.self_attention_norm = self.add_and_norm("self_attention_norm")
-        self.feed_forward = self.feed_forward_network("feed_forward")
-        self.feed_forward_norm = self.add_and_norm("feed_forward_norm")
+        self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
+        self.feed_forward = self.make(FeedForward, "feed_forward")
+        self.feed_forward_norm = self.make(AddAndNorm, "feed_forward_norm")
 
     def build(self, inputs_shape):
         self.self_attention.build(inputs_shape)
@@ -29,7 +31,7 @@ class EncoderLayer(TransformerLayer):
         return self.forward(inputs, mask, training)[0]
 
     def forward(self, inputs, mask=None, training=None):
-        """The layer's outputs [B, S, D], and its attention weights [B, H, S, S]."""
+        """Returns the outputs [B, S, D], and the attention weights [B, H, S, S]."""
         attention, add_norm = self.self_attention, self.self_attention_norm
         heads = attention.project_self(add_norm.before(inputs))
         attended, weights = attention.attend(*heads, mask=combine_masks(mask))
@@ -44,7 +46,7 @@ class EncoderLayer(TransformerLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(Stack):
-    """N encoder layers: [B, S, D] -> [B, S, D]. Arguments: those of `Stack`."""
+    """N encoder layers: [B, S, D] -> [B, S, D]. Arguments are those of `Stack`."""
 
     layer_class = EncoderLayer
 
@@ -58,11 +60,11 @@ class Encoder(Stack):
         return self.last_norm(x)
 
     def attention_weights(self, inputs, mask=None):
-        """The weights [B, H, S, S] of each layer, of a pass without dropout."""
+        """Returns the weights [B, H, S, S] of every layer in a pass without dropout."""
         x, weights = inputs, []
         for layer in self.layers:
-            x, own = layer.forward(x, mask, training=False)
-            weights.append(own)
+            x, layer_weights = layer.forward(x, mask, training=False)
+            weights.append(layer_weights)
         return weights
 
     def compute_output_shape(self, inputs_shape):

@@ -4,10 +4,9 @@ import keras
 
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
-from tf_transformer.fast.shapes import project
+from tf_transformer.fast.tensors import project
 
 ACTIVATIONS = ("relu", "swish")
-NORM_EPSILON = 1e-6
 
 
 class Dense(keras.layers.Dense):
@@ -23,7 +22,7 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         d_ff: inner width F.
-        activation: "relu", the paper's max(0, x), or "swish", x / (1 + exp(-x)) in its place.
+        activation: "relu", the paper's max(0, x), or "swish", x / (1 + exp(-x)).
 
     Raises:
         ValueError: if `activation` is unknown.
@@ -79,7 +78,7 @@ class AddAndNorm(keras.layers.Layer):
         self,
         dropout: float = 0.0,
         norm_first: bool = False,
-        norm_epsilon: float = NORM_EPSILON,
+        norm_epsilon: float = 1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -95,7 +94,7 @@ class AddAndNorm(keras.layers.Layer):
         self.norm.build(inputs_shape)
 
     def before(self, inputs):
-        """What the sublayer reads: x, or LayerNorm(x) with `norm_first`."""
+        """The sublayer's input: x, or LayerNorm(x) with `norm_first`."""
         return self.norm(inputs) if self.norm_first else inputs
 
     def call(self, inputs, sublayer_output, training=None):

@@ -1,4 +1,4 @@
-"""Boolean masks, True where attention may look (paper 3.2.3)."""
+"""Boolean attention masks, True at visible positions (paper 3.2.3)."""
 
 from keras import ops
 
@@ -9,7 +9,7 @@ def padding_mask(ids, pad_id: int = 0):
 
 
 def causal_mask(length):
-    """True where the key is not later than the query: [1, T, T]."""
+    """True if the key is not later than the query: [1, T, T]."""
     positions = ops.arange(length, dtype="int32")
     return positions[None, :, None] >= positions[None, None, :]
 

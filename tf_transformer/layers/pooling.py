@@ -1,4 +1,4 @@
-"""From a vector for each position to one for the sentence."""
+"""Pooling of the positions of a sentence into one vector."""
 
 import keras
 from keras import ops
@@ -6,10 +6,10 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MeanPooling(keras.layers.Layer):
-    """The mean over the positions that are not masked: [B, S, D] -> float32 [B, D].
+    """The mean over unmasked positions: [B, S, D] -> float32 [B, D]; zeros if there are none.
 
-    A row without such a position gives zeros. Computed in float32 whatever the policy: in
-    bfloat16 a sum over many positions loses the small ones.
+    Computed in float32 whatever the policy: a sum over many positions in bfloat16 loses the
+    small ones.
     """
 
     def __init__(self, **kwargs):

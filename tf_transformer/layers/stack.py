@@ -1,72 +1,77 @@
-"""What encoder and decoder share: the arguments of a layer, and N equal layers."""
+"""The base of encoder and decoder layers, with their sublayers' arguments; N layers."""
+
+from inspect import Parameter, Signature, signature
+from typing import Any
 
 import keras
 
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.feed_forward import NORM_EPSILON, AddAndNorm, FeedForward
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+
+
+def accepted(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns those of the arguments that the constructor of a layer takes."""
+    names = signature(cls).parameters
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+# The optional arguments of the sublayers, with their defaults.
+_OPTIONS = {
+    name: parameter.default
+    for cls in (MultiHeadAttention, FeedForward, AddAndNorm)
+    for name, parameter in signature(cls).parameters.items()
+    if parameter.default is not Parameter.empty
+    and name not in ("kernel_initializer", "use_bias")
+}
+
+
+def _signature(*required: str) -> Signature:
+    options = {"attention_bias": False} | _OPTIONS
+    positional, keyword = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    return Signature(
+        [
+            *(Parameter(name, positional, annotation=int) for name in required),
+            *(Parameter(name, keyword, default=value) for name, value in options.items()),
+            Parameter("kwargs", Parameter.VAR_KEYWORD),
+        ]
+    )
 
 
 class TransformerLayer(keras.layers.Layer):
-    """The arguments of an encoder or decoder layer, and the sublayers they make.
+    """An encoder or decoder layer: passes its arguments on to the sublayers that take them.
 
     Args:
         num_heads: H.
-        d_ff: inner width F of the feed-forward network.
-        key_dim, value_dim: sizes per head; d_model / num_heads by default.
-        dropout: rate on each sublayer's output.
-        norm_first: pre-LN instead of the paper's post-LN.
-        attention_bias: biases in the projections of attention, which the paper has not.
-        activation: of the feed-forward network, see `FeedForward`.
-        norm_epsilon: of every layer norm.
+        d_ff: F.
+        attention_bias: `use_bias` of `MultiHeadAttention`.
+        **options: other arguments of `MultiHeadAttention` (key_dim, value_dim), `FeedForward`
+            (activation) and `AddAndNorm` (dropout, norm_first, norm_epsilon); name and dtype.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        d_ff: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = False,
-        attention_bias: bool = False,
-        activation: str = "relu",
-        norm_epsilon: float = NORM_EPSILON,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.arguments = {
-            "num_heads": num_heads,
-            "d_ff": d_ff,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "attention_bias": attention_bias,
-            "activation": activation,
-            "norm_epsilon": norm_epsilon,
-        }
+    __signature__ = _signature("num_heads", "d_ff")
+
+    def __init__(self, num_heads: int, d_ff: int, *, attention_bias: bool = False, **options):
+        arguments = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
+        super().__init__(**options)
+        sizes = {"num_heads": num_heads, "d_ff": d_ff, "attention_bias": attention_bias}
+        self.arguments = sizes | arguments
         self.supports_masking = True
         self.add_sublayers()
 
     def add_sublayers(self):
-        """Makes the layer's attributes, by the three methods below or of its own."""
+        """Creates the sublayers, by the methods below."""
         raise NotImplementedError
 
     def attention(self, name: str) -> MultiHeadAttention:
-        sizes = {size: self.arguments[size] for size in ("num_heads", "key_dim", "value_dim")}
-        bias = self.arguments["attention_bias"]
-        return MultiHeadAttention(**sizes, use_bias=bias, name=name, dtype=self.dtype_policy)
+        """Creates an attention sublayer."""
+        return self.make(MultiHeadAttention, name, use_bias=self.arguments["attention_bias"])
 
-    def add_and_norm(self, name: str) -> AddAndNorm:
-        names = ("dropout", "norm_first", "norm_epsilon")
-        options = {option: self.arguments[option] for option in names}
-        return AddAndNorm(**options, name=name, dtype=self.dtype_policy)
-
-    def feed_forward_network(self, name: str) -> FeedForward:
-        own = {argument: self.arguments[argument] for argument in ("d_ff", "activation")}
-        return FeedForward(**own, name=name, dtype=self.dtype_policy)
+    def make(self, cls: type, name: str, **options) -> keras.layers.Layer:
+        """Creates a sublayer with those of this layer's arguments that it takes."""
+        options |= accepted(cls, self.arguments)
+        return cls(**options, name=name, dtype=self.dtype_policy)
 
     def get_config(self):
         return super().get_config() | self.arguments
@@ -77,31 +82,29 @@ class Stack(TransformerLayer):
 
     Args:
         num_layers: N.
-        *args, **kwargs: those of `TransformerLayer`. With `norm_first` a last LayerNorm
-            follows, since the residual path has none.
+        **arguments: those of `TransformerLayer`. With `norm_first` a last LayerNorm follows,
+            since the residual path has none.
     """
 
+    __signature__ = _signature("num_layers", "num_heads", "d_ff")
     layer_class: type[TransformerLayer]
 
-    def __init__(self, num_layers: int, *args, **kwargs):
+    def __init__(self, num_layers: int, *args, **arguments):
         self.num_layers = num_layers
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **arguments)
 
     def add_sublayers(self):
-        policy = self.dtype_policy
-        dropout, norm_first = self.arguments["dropout"], self.arguments["norm_first"]
-        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
+        """Creates dropout, layers and the last norm."""
+        policy, arguments = self.dtype_policy, self.arguments
+        self.dropout = Dropout(arguments["dropout"], name="dropout", dtype=policy)
         self.layers = [
-            self.layer_class(**self.arguments, name=f"layer_{i}", dtype=policy)
+            self.layer_class(**arguments, name=f"layer_{i}", dtype=policy)
             for i in range(self.num_layers)
         ]
-        self.norm = (
-            LayerNormalization(
-                epsilon=self.arguments["norm_epsilon"], name="norm", dtype=policy
-            )
-            if norm_first
-            else None
-        )
+        self.norm = None
+        if arguments["norm_first"]:
+            epsilon = arguments["norm_epsilon"]
+            self.norm = LayerNormalization(epsilon=epsilon, name="norm", dtype=policy)
 
     def build_layers(self, *shapes):
         """Builds every layer for these input shapes, and the norm for the first of them."""
@@ -111,6 +114,7 @@ class Stack(TransformerLayer):
             self.norm.build(shapes[0])
 
     def last_norm(self, x):
+        """Normalizes the output of the last layer with `norm_first`."""
         return self.norm(x) if self.norm else x
 
     def get_config(self):

@@ -3,12 +3,15 @@
 import keras
 from keras import ops
 
-from tf_transformer.models.losses import softmax_statistics, token_weights
+from tf_transformer.fast.cross_entropy import softmax_statistics
+from tf_transformer.models.losses import token_weights
 
 
 def full_precision(dtype=None) -> str:
-    """`dtype`, by default `floatx`, or float32 if that is less: float16 ends at 65,504 tokens,
-    and bfloat16 does not count beyond 256."""
+    """Returns `dtype` (`floatx` if None), or float32 if that is more precise.
+
+    float16 ends at 65,504 tokens, and bfloat16 cannot count beyond 256.
+    """
     return keras.backend.result_type(dtype or keras.config.floatx(), "float32")
 
 
@@ -16,12 +19,13 @@ class TokenMean(keras.metrics.Metric):
     """The mean of a value per token over all real tokens seen since the last reset.
 
     Args:
-        first_label: the label that column 0 of the logits stands for, see
-            `LabelSmoothedCrossEntropy`.
+        first_label: the label of column 0 of the logits, see `LabelSmoothedCrossEntropy`.
     """
 
-    def __init__(self, name: str, first_label: int = 0, dtype=None, **kwargs):
-        super().__init__(name=name, dtype=full_precision(dtype), **kwargs)
+    default_name: str
+
+    def __init__(self, name: str | None = None, first_label: int = 0, dtype=None, **kwargs):
+        super().__init__(name=name or self.default_name, dtype=full_precision(dtype), **kwargs)
         self.first_label = first_label
         self.total = self.add_weight(name="total", initializer="zeros", dtype=self.dtype)
         self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
@@ -33,7 +37,7 @@ class TokenMean(keras.metrics.Metric):
         self.count.assign_add(ops.sum(weights))
 
     def token_values(self, labels, logits):
-        """[B, T] and [B, T, V] -> [B, T]."""
+        """Returns the values [B, T] of labels [B, T] and logits [B, T, V]."""
         raise NotImplementedError
 
     def result(self):
@@ -47,8 +51,7 @@ class TokenMean(keras.metrics.Metric):
 class Perplexity(TokenMean):
     """exp of the mean negative log-likelihood per token, never smoothed (Table 3)."""
 
-    def __init__(self, name: str = "perplexity", **kwargs):
-        super().__init__(name=name, **kwargs)
+    default_name = "perplexity"
 
     def token_values(self, labels, logits):
         _, log_sum, _, label_logits = softmax_statistics(labels, logits, self.first_label)
@@ -62,8 +65,7 @@ class Perplexity(TokenMean):
 class TokenAccuracy(TokenMean):
     """The share of real tokens whose label has the highest logit."""
 
-    def __init__(self, name: str = "accuracy", **kwargs):
-        super().__init__(name=name, **kwargs)
+    default_name = "accuracy"
 
     def token_values(self, labels, logits):
         # The loss has the maximum and the label's logit already; an argmax would be new work.
@@ -75,8 +77,7 @@ class TokenAccuracy(TokenMean):
 class TokenCount(TokenMean):
     """The number of real target tokens."""
 
-    def __init__(self, name: str = "tokens", **kwargs):
-        super().__init__(name=name, **kwargs)
+    default_name = "tokens"
 
     def token_values(self, labels, logits):
         return ops.ones_like(labels, "float32")

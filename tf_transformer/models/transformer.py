@@ -5,16 +5,21 @@ from itertools import islice
 import keras
 from keras import ops
 
+from tf_transformer.config import ModelConfig
 from tf_transformer.layers import Decoder, Encoder, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
-from tf_transformer.models.parts import arguments_of, clonable, make_embedding, stack_arguments
-from tf_transformer.models.token_model import TokenModel
+from tf_transformer.models.configured import (
+    ConfiguredModel,
+    config_of,
+    make_embedding,
+    make_stack,
+)
 
 # --- The model ---------------------------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(TokenModel):
+class Transformer(ConfiguredModel):
     """Inputs {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; output
     float32 logits [B, T, V] for the token that follows each target position.
 
@@ -22,26 +27,17 @@ class Transformer(TokenModel):
     target with EOS. The defaults are the paper's base model.
 
     Args:
-        vocab_size: V, shared by both languages.
-        num_layers: N, of the encoder and of the decoder.
-        d_model: D.
-        d_ff: F.
-        num_heads: H.
-        key_dim, value_dim: sizes per head; D / H by default.
-        dropout: rate on sublayer outputs and on embeddings plus positions (paper 5.4).
-        norm_first: pre-LN, with a last norm on either stack, instead of post-LN.
-        positions: "sinusoidal" or "learned".
-        tie_embeddings: one matrix for source and target embeddings and the output projection
-            (paper 3.4), or three.
-        max_length: longest input, where positions are learned.
-        attention_bias: biases in the projections of attention, which the paper has not.
-        output_bias: a bias added to the logits, which the paper has not.
-        activation: "relu", or "swish", of the feed-forward networks.
-        norm_epsilon: added to the variance in every layer norm.
+        config: a `ModelConfig`, or its fields as arguments:
+        {settings}
+        dtype, name, trainable: those of any Keras model; `dtype` is the layers' policy.
 
     Attributes:
+        config: the `ModelConfig`.
         position_limits: the most tokens of source and target in training, for decoding with
             learned positions; None allows all `max_length`.
+
+    Raises:
+        UserError: if a setting is out of range.
 
     Example:
         >>> model = Transformer(vocab_size=100, num_layers=2, d_model=64, d_ff=128, num_heads=4)
@@ -52,68 +48,26 @@ class Transformer(TokenModel):
 
     position_limits: tuple[int, int] | None = None
 
-    @clonable
-    def __init__(
-        self,
-        vocab_size: int,
-        num_layers: int = 6,
-        d_model: int = 512,
-        d_ff: int = 2048,
-        num_heads: int = 8,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        norm_first: bool = False,
-        positions: str = "sinusoidal",
-        tie_embeddings: bool = True,
-        max_length: int | None = None,
-        attention_bias: bool = False,
-        output_bias: bool = False,
-        activation: str = "relu",
-        norm_epsilon: float = 1e-6,
-        dtype=None,
-        **kwargs,
-    ):
-        arguments = {
-            "vocab_size": vocab_size,
-            "num_layers": num_layers,
-            "d_model": d_model,
-            "d_ff": d_ff,
-            "num_heads": num_heads,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "positions": positions,
-            "tie_embeddings": tie_embeddings,
-            "max_length": max_length,
-            "attention_bias": attention_bias,
-            "output_bias": output_bias,
-            "activation": activation,
-            "norm_epsilon": norm_epsilon,
-        }
-        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        stack = stack_arguments(arguments, policy)
-        encoder = Encoder(**stack, name="encoder")
-        decoder = Decoder(**stack, name="decoder")
-        source_embedding, target_embedding, projection = _embeddings(arguments, policy)
+    @staticmethod
+    def graph(config: ModelConfig, policy):
+        """Connects the layers as Figure 1 does."""
+        encoder = make_stack(Encoder, config, policy, "encoder")
+        decoder = make_stack(Decoder, config, policy, "decoder")
+        source_embedding, target_embedding, projection = _embeddings(config, policy)
 
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         encoder_output = encoder(source_embedding(source))
         hidden = decoder(target_embedding(target), encoder_output)
-        logits = projection(hidden, reverse=True) if tie_embeddings else projection(hidden)
+        reverse = {"reverse": True} if config.tie_embeddings else {}
+        return {"source": source, "target": target}, projection(hidden, **reverse)
 
-        self._adopt({"source": source, "target": target}, logits, **kwargs)
-
-    def _adopt(self, inputs, outputs, **kwargs):
-        """Becomes the model of a graph of these layers, its own or that of a clone.
+    def take_layers(self, layers) -> None:
+        """Sets the attributes from the layers of the graph.
 
         Raises:
-            ValueError: if encoder and decoder have not the same arguments.
+            ValueError: if a clone's encoder and decoder have different arguments.
         """
-        super().__init__(inputs, outputs, **kwargs)
-        layers = {layer.name: layer for layer in self.layers}
         tied = layers.get("embedding")
         self.source_embedding = tied or layers["source_embedding"]
         self.target_embedding = tied or layers["target_embedding"]
@@ -121,45 +75,40 @@ class Transformer(TokenModel):
         self.decoder = layers["decoder"]
         self.projection = tied or layers["output_projection"]
         self.dtype_policy = self.encoder.dtype_policy
-        own = {"tie_embeddings": bool(tied), "output_bias": self.projection.use_bias}
-        self.arguments = arguments_of(self.source_embedding, self.encoder) | own
-        other = arguments_of(self.target_embedding, self.decoder) | own
-        if other != self.arguments:
+        output = {"tie_embeddings": bool(tied), "output_bias": self.projection.use_bias}
+        self.config = config_of(self.source_embedding, self.encoder, **output)
+        other = config_of(self.target_embedding, self.decoder, **output)
+        if other != self.config:
             raise ValueError(
                 "Encoder and decoder must have the same arguments. "
-                f"Received: {self.arguments} and {other}."
+                f"Received: {self.config} and {other}."
             )
-
-    def get_config(self):
-        policy = keras.dtype_policies.serialize(self.dtype_policy)
-        own = {"name": self.name, "trainable": self.trainable, "dtype": policy}
-        return own | self.arguments
 
     @property
     def vocab_size(self) -> int:
-        """V."""
-        return self.arguments["vocab_size"]
+        """V, the number of columns of the logits."""
+        return self.config.vocab_size
 
     @property
     def longest_source(self) -> int | None:
-        """The most tokens of a source; None where there is no limit."""
+        """The most tokens of a source, or None for no limit."""
         return self._longest(0)
 
     @property
     def longest_target(self) -> int | None:
-        """The most tokens of a target; None where there is no limit."""
+        """The most tokens of a target, or None for no limit."""
         return self._longest(1)
 
     def _longest(self, side: int) -> int | None:
-        if self.arguments["positions"] != "learned":
+        if self.config.positions != "learned":
             return None
-        rows = self.arguments["max_length"]
+        rows = self.config.max_length
         return min(rows, self.position_limits[side]) if self.position_limits else rows
 
     # --- Looking inside ------------------------------------------------------------------
 
     def attention_weights(self, source, target):
-        """What a forward pass attends to, without dropout.
+        """Returns the attention weights of a forward pass without dropout.
 
         Args:
             source, target: ids [B, S] and [B, T], as the model itself takes them.
@@ -178,12 +127,10 @@ class Transformer(TokenModel):
         }
 
     def cross_attention_weights(self, source, target, layer):
-        """`attention_weights(source, target)["cross"][layer]`, [B, H, T, S], and no others.
+        """Returns `attention_weights(source, target)["cross"][layer]`, [B, H, T, S], alone.
 
-        `layer` counts from 0 and is below `num_layers`.
-
-        TensorFlow's optimizer removes weights that nobody reads one operation at a time: in
-        a graph that reads one layer's, making all of them costs seconds at its first run.
+        `layer` counts from 0. Computing the other layers' too would cost seconds at the first
+        run of a graph: TensorFlow's optimizer removes unread weights one operation at a time.
         """
         return next(islice(self._decoder_weights(source, target), layer, None))[1]
 
@@ -195,12 +142,12 @@ class Transformer(TokenModel):
     # --- Cached decoding -----------------------------------------------------------------
 
     def encode(self, source):
-        """The encoder's output: ids [B, S] -> [B, S, D]."""
+        """Returns the encoder's output: ids [B, S] -> [B, S, D]."""
         embedded = self.source_embedding(source)
         return self.encoder(embedded, mask=padding_mask(source), training=False)
 
     def initial_cache(self, source):
-        """What decoding knows before its first step; dimension 0 of every tensor is B.
+        """Returns the cache before the first step; dimension 0 of every tensor is B.
 
         Args:
             source: ids [B, S].
@@ -216,7 +163,7 @@ class Transformer(TokenModel):
             for layer in self.decoder.layers
         ]
         past = [
-            tuple(ops.zeros_like(part[:, :, :0]) for part in layer_memory)
+            tuple(ops.zeros_like(heads[:, :, :0]) for heads in layer_memory)
             for layer_memory in memory
         ]
         return {
@@ -226,13 +173,13 @@ class Transformer(TokenModel):
         }
 
     def step_function(self, candidates=None):
-        """The step that `decoding.beam_search` calls, one position for every beam.
+        """Returns the step that `decoding.beam_search` calls, one position of every beam.
 
-        Make it once, outside the search's loop: it holds kernels in the form steps need.
+        Call this once, outside the search's loop: the step holds kernels in the form it needs.
 
         Args:
-            candidates: int32 [C], the only tokens to compute logits of: these are [B, W, C]
-                then. None: all V.
+            candidates: int32 [C], the only tokens to compute logits of, which are then
+                [B, W, C]; all V if None.
 
         Returns:
             `step(tokens, index, ancestry, cache) -> (logits, cache)` with tokens [B, W],
@@ -243,7 +190,7 @@ class Transformer(TokenModel):
         output_bias = self.projection.output_bias
         if candidates is not None and output_bias is not None:
             output_bias = ops.take(output_bias, candidates, axis=0)
-        projections = self.decoder.self_projections()
+        fused = self.decoder.fused_projections()
 
         def step(tokens, index, ancestry, cache):
             width = ops.shape(tokens)[1]
@@ -256,7 +203,7 @@ class Transformer(TokenModel):
                 cache["memory"],
                 self_mask=_own_history(ancestry, width),
                 memory_mask=cache["memory_mask"],
-                projections=projections,
+                fused=fused,
             )
             logits = project_to_logits(hidden, output_kernel, output_bias)
             return logits, {**cache, "past": past}
@@ -264,21 +211,22 @@ class Transformer(TokenModel):
         return step
 
 
-def _embeddings(arguments, policy):
-    """Source embedding, target embedding and output projection: one layer, or three."""
-    bias = arguments["output_bias"]
-    if arguments["tie_embeddings"]:
-        return (make_embedding(arguments, policy, "embedding", output_bias=bias),) * 3
+def _embeddings(config, policy):
+    """Creates source embedding, target embedding and output projection: one layer or three."""
+    if config.tie_embeddings:
+        return (make_embedding(config, policy, "embedding"),) * 3
     projection = OutputProjection(
-        arguments["vocab_size"], bias, name="output_projection", dtype=policy
+        config.vocab_size, config.output_bias, name="output_projection", dtype=policy
     )
-    names = ("source_embedding", "target_embedding")
-    source, target = (make_embedding(arguments, policy, name) for name in names)
+    source, target = (
+        make_embedding(config, policy, f"{side}_embedding", output_bias=False)
+        for side in ("source", "target")
+    )
     return source, target, projection
 
 
 def _own_history(ancestry, width):
-    """Which cached rows (step t, slot j) a beam may see: [B, W, t] -> [B, 1, W, t * W]."""
+    """Marks the cached rows (step t, slot j) of each beam: [B, W, t] -> [B, 1, W, t * W]."""
     own = ops.equal(ops.expand_dims(ancestry, -1), ops.arange(width, dtype="int32"))
     batch, beams, steps = ops.shape(ancestry)
     return ops.reshape(own, (batch, 1, beams, steps * width))

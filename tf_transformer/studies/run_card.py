@@ -9,7 +9,6 @@ from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS
-from tf_transformer.config.recipes import describe_departures
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import parse_json, write_text
@@ -18,6 +17,7 @@ from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.run.facts import best_record, data_files
 from tf_transformer.run.records import comparable
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
+from tf_transformer.studies.departures import describe_departures
 from tf_transformer.studies.paper import SUSTAINED_TFLOPS
 from tf_transformer.tasks.registry import encoder_outputs
 from tf_transformer.training.memory import parameter_count

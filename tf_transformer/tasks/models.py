@@ -1,6 +1,5 @@
 """Models of runs: built, loaded for decoding, and the reach of learned positions."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tf_transformer.run.checkpoints import load_weights
 def build_model(config: Config, precision: str | None = None) -> Transformer:
     """Builds the model of a configuration, by default in the precision of its training."""
     dtype = precision or config.training.precision
-    return Transformer(**dataclasses.asdict(config.model), dtype=dtype, name="transformer")
+    return Transformer(config.model, dtype=dtype, name="transformer")
 
 
 def load_translator(

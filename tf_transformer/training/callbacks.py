@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from tf_transformer.config import TrainingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.models.optimizers import learning_rate, step_of
+from tf_transformer.fast.optimizers import learning_rate, step_of
 from tf_transformer.training.interruption import Stopper
 from tf_transformer.training.progress import Progress
 

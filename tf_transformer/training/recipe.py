@@ -1,9 +1,9 @@
 """The paper's training recipe (paper 5.3, 5.4): optimizer, loss and metrics of a model."""
 
 from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
-from tf_transformer.models.optimizers import Adam
 from tf_transformer.models.schedules import TransformerSchedule
 from tf_transformer.models.token_model import TokenModel
 

@@ -8,7 +8,7 @@ import random
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
-from tf_transformer.models.optimizers import averaged_weights, learning_rate, step_of
+from tf_transformer.fast.optimizers import averaged_weights, learning_rate, step_of
 from tf_transformer.run import Run, checkpoints
 from tf_transformer.run.records import Record, line, write_tensorboard
 from tf_transformer.training import devices

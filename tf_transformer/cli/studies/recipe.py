@@ -3,8 +3,9 @@
 import argparse
 
 from tf_transformer.cli.options import open_run
-from tf_transformer.config.recipes import RECIPES, describe_departures
+from tf_transformer.config.recipes import RECIPES
 from tf_transformer.data.normalization import settings_of
+from tf_transformer.studies.departures import describe_departures
 
 DESCRIPTION = (
     "Prints in what a run departs from a recipe, one setting a line: the run's value, the "

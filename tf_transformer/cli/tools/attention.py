@@ -108,13 +108,13 @@ def _layer(options: argparse.Namespace, translator) -> int:
     """The layer, counted from 0; also refuses a layer or head that the model has not."""
     from tf_transformer.decoding.alignment import default_layer
 
-    arguments = translator.model.arguments
-    for name, number in (("layer", "num_layers"), ("head", "num_heads")):
-        given, most = getattr(options, name), arguments[number]
+    config = translator.model.config
+    for name, most in (("layer", config.num_layers), ("head", config.num_heads)):
+        given = getattr(options, name)
         if given is not None and not 1 <= given <= most:
             raise UserError(f"--{name} must be in 1 to {most}. Received: {given}.")
     if options.layer is None:
-        return default_layer(arguments["num_layers"])
+        return default_layer(config.num_layers)
     return options.layer - 1
 
 

@@ -51,7 +51,7 @@ class HeadMasks:
     """
 
     def __init__(self, model: Transformer) -> None:
-        self._num_heads = model.arguments["num_heads"]
+        self._num_heads = model.config.num_heads
         self._kernels = _output_kernels(model)
         self._values = {place: kernel.numpy() for place, kernel in self._kernels.items()}
         self.heads = [

@@ -40,9 +40,6 @@ logger = logging.getLogger(__name__)
 SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
 SAMPLES = 5
 
-# Settings of `model` that only a decoder has.
-_OF_DECODER = ("tie_embeddings", "output_bias")
-
 
 @dataclasses.dataclass(frozen=True)
 class DevResult:
@@ -166,10 +163,8 @@ class ClassificationTask(SequenceTask):
 def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     """The model of a run, in the precision of its training unless one is given."""
     config = run.config
-    settings = dataclasses.asdict(config.model)
-    settings = {name: value for name, value in settings.items() if name not in _OF_DECODER}
     return Classifier(
-        **settings,
+        config.model,
         num_classes=len(require_labels(run)),
         dtype=precision or config.training.precision,
         name="classifier",

@@ -16,12 +16,12 @@ from replicas import (
     token_inputs,
 )
 
-from tf_transformer.models.optimizers import Adam, LossScaleOptimizer, averaged_weights, step_of
+from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer, averaged_weights, step_of
 from tf_transformer.models.token_model import TokenModel
 
 
 def gradients(step: int) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Of a matrix and of an embedding, of which some rows are used twice and some not."""
+    """Gradients of a matrix, and of an embedding with some rows used twice and some not."""
     rng = np.random.default_rng(step)
     matrix, rows = (rng.normal(size=shape).astype("float32") for shape in ([5, 3], [6, 4]))
     indices = rng.integers(0, 9, [6])

@@ -1,9 +1,18 @@
+"""Each fast operation is its plain twin."""
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.fast.shapes import outer_shape, project, transpose
+from tf_transformer.fast.tensors import (
+    outer_shape,
+    project,
+    project_to_heads,
+    project_to_three_heads,
+    side_by_side,
+    transpose,
+)
 
 X = np.arange(2 * 3 * 4 * 5, dtype="float32").reshape(2, 3, 4, 5)
 
@@ -72,3 +81,20 @@ def test_project_is_a_product_over_the_last_axis(shape):
     x, kernel, bias = (rng.normal(size=size) for size in (shape, (5, 4), (4,)))
     np.testing.assert_allclose(project(x, kernel), x @ kernel)
     np.testing.assert_allclose(project(x, kernel, bias), x @ kernel + bias)
+
+
+@pytest.mark.parametrize("value_dim", [3, 4])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_one_product_of_three_is_three_products(value_dim, use_bias):
+    rng, heads, key_dim = np.random.default_rng(1), 2, 3
+    widths = [heads * size for size in (key_dim, key_dim, value_dim)]
+    x, *kernels = (rng.normal(size=shape) for shape in ((2, 4, 5), *((5, w) for w in widths)))
+    biases = [rng.normal(size=width) if use_bias else None for width in widths]
+    kernel, bias = side_by_side(kernels, biases, "float64")
+    together = project_to_three_heads(tf.constant(x), kernel, bias, heads, key_dim)
+    for kernel, bias, projected in zip(kernels, biases, together, strict=True):
+        alone = project_to_heads(tf.constant(x), kernel, bias, heads)
+        np.testing.assert_allclose(projected, alone, atol=1e-12)
+        plain = x @ kernel + (0 if bias is None else bias)
+        plain = plain.reshape(2, 4, heads, -1).swapaxes(1, 2)
+        np.testing.assert_allclose(projected, plain, atol=1e-12)

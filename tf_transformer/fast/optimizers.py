@@ -12,12 +12,13 @@ import tensorflow as tf
 class Adam(keras.optimizers.Adam):
     """Keras's Adam with four differences.
 
-    `global_clipnorm` clips the gradient of the whole global batch, after it was added up over
-    the replicas; Keras clips each replica's part. A row of an embedding that occurs n times in
-    a batch has one gradient, their sum; Keras takes the squares of n. An update is one fused
-    operation a weight.
-    A moving average of the weights (`use_ema`) never replaces them by itself at the end of
-    `fit`: see `averaged_weights`.
+    - `global_clipnorm` clips the gradient of the global batch, summed over the replicas; Keras
+      clips each replica's own.
+    - An embedding row that occurs n times in a batch has one gradient, the sum; Keras squares
+      each of the n.
+    - An update is one fused operation per weight.
+    - A moving average (`use_ema`) never replaces the weights at the end of `fit`: see
+      `averaged_weights`.
     """
 
     def _clip_gradients(self, grads):
@@ -50,13 +51,13 @@ class Adam(keras.optimizers.Adam):
 
 
 def _handle(variable):
-    """The resource of a variable, or of its copy on this device."""
+    """Returns the resource of a variable, or of its copy on this device."""
     return (variable._get() if hasattr(variable, "_get") else variable).handle
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Skips an update if a gradient overflows on any replica; Keras looks at one of them."""
+    """Skips an update if a gradient overflows on any replica; Keras checks only one."""
 
     def check_finite(self, grads):
         wrong = tf.cast(tf.logical_not(super().check_finite(grads)), "float32")
@@ -67,18 +68,18 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
 
 def step_of(optimizer: keras.optimizers.Optimizer) -> int:
-    """The number of updates made; those that loss scaling skipped do not count."""
+    """Returns the number of updates made, without those that loss scaling skipped."""
     return int(optimizer.iterations.numpy())
 
 
 def learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
-    """The rate of the next update."""
+    """Returns the learning rate of the next update."""
     return float(optimizer.learning_rate)
 
 
 @contextmanager
 def averaged_weights(model: keras.Model) -> Iterator[None]:
-    """The moving average of the weights instead of them, if the optimizer keeps one."""
+    """Replaces the weights by their moving average in this context, if there is one."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not optimizer.use_ema:
         yield

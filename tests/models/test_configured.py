@@ -1,13 +1,18 @@
-"""Models that Keras clones stay what they are."""
+"""Models are made from settings by any spelling, and stay what they are when cloned."""
+
+import dataclasses
+import inspect
 
 import keras
 import numpy as np
 import pytest
 
+from tf_transformer.config import ModelConfig
+from tf_transformer.errors import UserError
+from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.metrics import Perplexity
-from tf_transformer.models.optimizers import Adam
 from tf_transformer.models.transformer import Transformer
 
 IDS = np.array([[5, 6, 3, 0], [7, 3, 0, 0]], "int32")
@@ -27,6 +32,84 @@ def data_of(model: keras.Model) -> tuple[dict, np.ndarray]:
     if isinstance(model, Classifier):
         return {"source": IDS}, np.array([2, 3])
     return {"source": IDS, "target": IDS}, IDS
+
+
+# --- One spelling of a setting -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [Transformer, Classifier])
+def test_every_setting_is_an_argument_with_its_default_and_its_help(cls):
+    parameters = inspect.signature(cls).parameters
+    assert list(parameters)[-3:] == ["dtype", "name", "trainable"]
+    for field in dataclasses.fields(ModelConfig):
+        if field.name in cls.unused:
+            assert field.name not in parameters
+            continue
+        assert f"{field.name}: {field.metadata['help']}" in cls.__doc__
+        if field.name != "vocab_size":
+            assert parameters[field.name].default == field.default
+    with pytest.raises(TypeError, match="vocab_size"):
+        cls(num_classes=2)
+
+
+def test_arguments_and_a_config_make_the_same_model():
+    config = ModelConfig(**SIZES | LEARNED)
+    assert Transformer(**SIZES, **LEARNED).config == Transformer(config).config == config
+    with pytest.raises(UserError, match="`model.d_model` must be even. Received: 7."):
+        Transformer(**SIZES | {"d_model": 7, "num_heads": 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
+        Transformer(**SIZES, width=7)
+
+
+def test_the_classifier_of_a_config_leaves_out_the_decoders_settings():
+    model = Classifier(ModelConfig(**SIZES | UNTIED), num_classes=3, name="mine")
+    assert model.name == "mine" and model.config.key_dim == 3
+    assert not {"tie_embeddings", "output_bias"} & {*model.get_config()}
+    assert model.get_config()["num_classes"] == 3
+
+
+# `get_config` of version 0.1.0, which wrote `max_length` None with sinusoidal positions.
+OLD_CONFIG = {
+    "name": "transformer",
+    "trainable": True,
+    "dtype": {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": "mixed_bfloat16"},
+        "registered_name": None,
+    },
+    "vocab_size": 20,
+    "d_model": 8,
+    "positions": "sinusoidal",
+    "max_length": None,
+    "num_layers": 2,
+    "num_heads": 2,
+    "d_ff": 8,
+    "key_dim": None,
+    "value_dim": 5,
+    "dropout": 0.3,
+    "norm_first": True,
+    "attention_bias": True,
+    "activation": "swish",
+    "norm_epsilon": 1e-5,
+}
+
+
+@pytest.mark.parametrize(
+    ("cls", "own"),
+    [
+        (Transformer, {"tie_embeddings": False, "output_bias": True}),
+        (Classifier, {"num_classes": 3}),
+    ],
+)
+def test_a_model_saved_by_an_earlier_version_is_read(cls, own):
+    old = OLD_CONFIG | own
+    model = cls.from_config(old)
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert model.get_config() == old | {"max_length": ModelConfig().max_length}
+
+
+# --- Clones ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "classifier"])
@@ -74,7 +157,7 @@ def test_a_clone_function_changes_the_config_with_the_layers():
 
     model = make("tied")
     clone = keras.models.clone_model(model, clone_function=without_dropout)
-    assert clone.arguments == model.arguments | {"dropout": 0.0}
+    assert clone.config == dataclasses.replace(model.config, dropout=0.0)
 
 
 def test_a_clone_that_no_arguments_describe_is_refused():

@@ -1,0 +1,109 @@
+"""config.json holds every setting, and a wrong one is refused by name."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tf_transformer.config import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+from tf_transformer.config.presets import PRESETS, preset
+from tf_transformer.errors import UserError
+
+SECTIONS = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_its_file(name):
+    assert Config.from_json(preset(name).to_json()) == preset(name)
+
+
+def test_every_field_survives_its_file():
+    config = Config(
+        preset="big",
+        task="parsing",
+        model=ModelConfig(key_dim=16, value_dim=32, norm_first=True, dropout=0.0),
+        data=DataConfig(train=("a", "ä b"), valid=("c",), source="en", target="de"),
+        training=TrainingConfig(epsilon=1e-7, jit_compile=True, seed=2**31),
+        decoding=DecodingConfig(alpha=1.0),
+    )
+    text = config.to_json()
+    assert Config.from_json(text) == config
+    assert "ä b" in text
+    assert set(json.loads(text)) == {"preset", "task", *SECTIONS}
+
+
+def test_the_file_says_every_field():
+    record = json.loads(Config().to_json())
+    for section, cls in SECTIONS.items():
+        assert list(record[section]) == [field.name for field in dataclasses.fields(cls)]
+
+
+def test_a_file_of_an_older_version_may_lack_newer_fields():
+    record = json.loads(preset("big").to_json())
+    del record["training"]["jit_compile"], record["decoding"]
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_file_from_before_there_were_tasks_is_of_a_translation():
+    record = json.loads(preset("big").to_json())
+    assert record.pop("task") == "translation"
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_task_of_another_type_is_refused():
+    record = json.loads(Config().to_json()) | {"task": 3}
+    with pytest.raises(UserError, match="`task` must be str. Received: 3"):
+        Config.from_json(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "3",
+        "[]",
+        '"preset"',
+        "{}",
+        '{"preset": ""',
+        '{"preset": "", "model": 3}',
+    ],
+)
+def test_a_damaged_file_is_refused(text):
+    with pytest.raises(UserError, match="not a valid config.json"):
+        Config.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("section", "fields", "named"),
+    [
+        ("model", {"depth": 6}, "model.depth"),
+        ("modle", {"d_model": 512}, "modle.d_model"),
+        ("model", {"d_model": "512"}, "model.d_model"),
+        ("model", {"d_model": 511}, "model.d_model"),
+        ("model", {"dropout": None}, "model.dropout"),
+        ("data", {"train": "prefix"}, "data.train"),
+        ("data", {"train": [1]}, "data.train"),
+        ("training", {"seed": True}, "training.seed"),
+    ],
+)
+def test_a_file_with_a_wrong_field_is_refused_by_its_name(section, fields, named):
+    with pytest.raises(UserError, match=named):
+        Config.from_json(json.dumps({"preset": "", section: fields}))
+
+
+def test_a_file_whose_preset_is_no_text_is_refused():
+    with pytest.raises(UserError, match="`preset` must be str"):
+        Config.from_json('{"preset": 3}')

@@ -1,0 +1,98 @@
+"""Plain Keras around the model: saving, policies, `fit` and `compile`."""
+
+import keras
+import numpy as np
+import pytest
+from small_transformer import SOURCE, TARGET, VARIANTS, logits_of, make_model
+
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import Perplexity, TokenCount
+from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.models.transformer import Transformer
+
+LABELS = np.array([[11, 12, 13, 3], [14, 15, 3, 0]], "int32")
+INPUTS = {"source": SOURCE, "target": TARGET}
+
+
+def compiled_model() -> Transformer:
+    model = make_model(num_layers=1)
+    schedule = TransformerSchedule(d_model=16, warmup_steps=4)
+    optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
+    model.compile(optimizer, LabelSmoothedCrossEntropy(), metrics=[Perplexity()])
+    return model
+
+
+def fit(model: Transformer) -> dict[str, list[float]]:
+    return model.fit(INPUTS, LABELS, epochs=3, shuffle=False, verbose=0).history
+
+
+def test_a_saved_model_trains_on_as_the_one_in_memory(tmp_path):
+    model = compiled_model()
+    losses = fit(model)["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert fit(again) == fit(model)  # the optimizer's state and step count as well
+    for one, other in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@VARIANTS
+def test_a_reloaded_model_keeps_its_policy_and_its_answers(variant, policy, tmp_path):
+    model = make_model(num_layers=1, dtype=policy, **variant)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(again, Transformer)
+    assert again.get_config() == model.get_config()
+    policies = {layer.dtype_policy.name for layer in again.decoder._flatten_layers()}
+    assert policies == {again.dtype_policy.name} == {policy}
+    np.testing.assert_array_equal(
+        logits_of(again, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
+
+
+def test_a_global_policy_is_the_models_own():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = make_model(num_layers=1)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert model.encoder.compute_dtype == "bfloat16"
+
+
+@pytest.fixture
+def floatx(request):
+    """Keras's `floatx` and policy of a notebook that has set them."""
+    keras.config.set_floatx(request.param)
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("floatx", ["float16", "bfloat16", "float64"], indirect=True)
+def test_any_floatx_trains_and_loses_no_token_id_and_no_count(floatx):
+    """float16 knows no odd id above 2,048, and its numbers end at 65,504."""
+    ids = np.full((70, 1000), 4099, "int32")
+    model = Transformer(5000, num_layers=1, d_model=8, d_ff=8, num_heads=2)
+    assert model.encoder.compute_dtype == floatx
+    model.compile("sgd", LabelSmoothedCrossEntropy(), metrics=[Perplexity(), TokenCount()])
+    short = {"source": ids[:, :2], "target": ids[:, :2]}
+    logs = model.fit(short, ids[:, :2], verbose=0).history
+    assert np.isfinite([float(logs["loss"][0]), float(logs["perplexity"][0])]).all()
+    for mean in model.running_means:
+        assert {v.dtype for v in mean.variables} <= {"float32", "float64"}
+    counted = TokenCount()
+    counted.update_state(ids, np.zeros((*ids.shape, 1), "float32"))
+    assert float(counted.result()) == 70_000
+    one, other = (model.source_embedding(ids[:1, :1] + number) for number in (0, 1))
+    assert np.any(one != other)
+
+
+def test_losses_of_keras_itself_can_train_the_model():
+    model = make_model(num_layers=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, run_eagerly=True)
+    assert np.isfinite(model.train_on_batch(INPUTS, LABELS))

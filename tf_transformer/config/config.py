@@ -1,0 +1,93 @@
+"""The configuration of a run: its sections, overrides and JSON round trip."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tf_transformer.config.data import DataConfig
+from tf_transformer.config.decoding import DecodingConfig, SamplingConfig
+from tf_transformer.config.model import ModelConfig
+from tf_transformer.config.settings import Setting, find_field, parse_assignments, settings_of
+from tf_transformer.config.training import TrainingConfig
+from tf_transformer.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that defines a run, stored as config.json in its directory.
+
+    Attributes:
+        preset: name of the preset it began with, or empty.
+        task: name of what it learns, a key of `tasks.registry`.
+    """
+
+    preset: str = ""
+    task: str = "translation"
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+    def flat(self) -> dict[str, Any]:
+        """Returns all settings as `{"section.field": value}`, and preset and task."""
+        flat: dict[str, Any] = {}
+        for section, value in dataclasses.asdict(self).items():
+            if isinstance(value, dict):
+                flat |= {f"{section}.{name}": item for name, item in value.items()}
+            else:
+                flat[section] = value
+        return flat
+
+    def to_json(self) -> str:
+        """Writes the content of config.json."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads `to_json`'s text; an unknown or wrongly typed field is a UserError."""
+        try:
+            record = json.loads(text)
+            names = {"preset": record.pop("preset")}
+            names["task"] = record.pop("task", cls.task)  # older files have none
+            assignments = [
+                (f"{section}.{name}", value)
+                for section, fields in record.items()
+                for name, value in fields.items()
+            ]
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
+            raise UserError(f"The configuration is not a valid config.json: {error}.") from None
+        names = {name: Setting(str).check(name, value) for name, value in names.items()}
+        return cls(**names).replace(dict(assignments))
+
+    def replace(self, values: dict[str, Any]) -> Self:
+        """Returns a copy with `{"section.field": value}` replaced, each value checked."""
+        changes: dict[str, dict[str, Any]] = {}
+        for dotted, value in values.items():
+            section, name = find_field(dotted, SETTINGS)
+            changes.setdefault(section, {})[name] = SETTINGS[dotted].check(dotted, value)
+        sections = {
+            section: dataclasses.replace(getattr(self, section), **fields)
+            for section, fields in changes.items()
+        }
+        return dataclasses.replace(self, **sections)
+
+    def override(self, assignments: Sequence[str]) -> Self:
+        """Returns a copy with the `section.field=value` arguments of --set applied."""
+        return self.replace(parse_assignments(assignments, SETTINGS))
+
+
+_SECTIONS = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+# Every setting of a run as "section.field", and those of a drawn translation.
+SETTINGS = {
+    name: setting
+    for section, cls in _SECTIONS.items()
+    for name, setting in settings_of(cls, f"{section}.").items()
+}
+SAMPLING = settings_of(SamplingConfig)

@@ -1,0 +1,67 @@
+"""The training recipe (paper 5), evaluation and checkpoints."""
+
+from dataclasses import dataclass
+
+from tf_transformer.config.settings import (
+    MAX_COUNT,
+    MAX_FLOAT,
+    require,
+    require_allowed,
+    setting,
+)
+
+BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """The recipe (paper 5). A batch is that of one update, over all devices."""
+
+    steps: int = setting(100_000, low=1, high=MAX_COUNT, help="updates in all")
+    batch_tokens: int = setting(
+        25_000, low=1, high=MAX_COUNT, help="positions of one side of a batch")
+    max_tokens_per_device: int | None = setting(
+        None, low=0, high=MAX_COUNT,
+        help="positions a device computes at once; None fits its memory, 0 is the whole batch")
+    warmup_steps: int = setting(
+        4_000, low=1, high=MAX_COUNT, help="steps of linear growth of the learning rate")
+    learning_rate_scale: float = setting(
+        1.0, above=0, high=MAX_FLOAT, help="factor of the paper's learning rate (5.3)")
+    beta_1: float = setting(0.9, low=0, below=1, help="Adam's decay of the mean gradient")
+    beta_2: float = setting(0.98, low=0, below=1, help="Adam's decay of the mean square")
+    epsilon: float = setting(1e-9, above=0, high=1, help="Adam's term in the denominator")
+    label_smoothing: float = setting(
+        0.1, low=0, below=1, help="probability spread over the vocabulary (5.4)")
+    clip_norm: float = setting(
+        0.0, low=0, high=MAX_FLOAT, help="largest norm of the global gradient; 0 never clips")
+    ema_decay: float = setting(
+        0.0, low=0, below=1,
+        help="of a moving average of the weights, evaluated and kept in their place; 0: off")
+    evaluate_every: int = setting(
+        1_500, low=1, high=MAX_COUNT, help="steps between evaluations on the dev set")
+    best_by: str = setting("bleu", choices=BEST_BY, help="dev score of the best weights")
+    keep_last: int = setting(
+        5, low=1, high=MAX_COUNT, help="newest checkpoints kept; at least average_last")
+    average_last: int = setting(
+        5, low=1, high=MAX_COUNT, help="newest checkpoints averaged at the end (6.1)")
+    patience: int = setting(
+        0, low=0, high=MAX_COUNT, help="evaluations without a better score to end; 0: off")
+    save_minutes: float = setting(
+        10.0, above=0, high=1_000_000, help="minutes between saves of the state for resuming")
+    precision: str = setting("float32", choices=PRECISIONS, help="Keras's dtype policy")
+    jit_compile: bool = setting(False, help="compile the train step with XLA")
+    deterministic: bool = setting(
+        False, help="fixed order of additions on a GPU, which is slower; a CPU always has one")
+    encoder_from: str = setting(
+        "", help="run whose encoder and embeddings training begins with; empty for none")
+    seed: int = setting(
+        1, low=0, high=2**32 - 1, help="of initial weights, dropout and the order of batches")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        require_allowed(self, "training.")
+        kept, averaged = self.keep_last, self.average_last
+        at_least = f"at least average_last ({averaged})"
+        require(kept >= averaged, "training.keep_last", at_least, kept)

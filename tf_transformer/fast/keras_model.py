@@ -1,0 +1,37 @@
+"""The private hooks of `keras.Model` that an exact train step needs, under public names.
+
+The plain twin is `keras.Model`: `tests/models/test_token_model.py` compares the two.
+"""
+
+import keras
+
+
+class KerasModel(keras.Model):
+    """A `keras.Model` whose loss tracker and compiled metrics can be replaced."""
+
+    def drop_metrics(self) -> None:
+        """Forgets the metrics of an earlier `compile`; Keras keeps them if given None."""
+        self._compile_metrics = None
+
+    @property
+    def mean_loss(self) -> keras.metrics.Mean:
+        """The mean of the loss since the last reset."""
+        return self._loss_tracker
+
+    def replace_mean_loss(self, mean: keras.metrics.Mean) -> None:
+        """Replaces the tracker of the loss, without tracking the new one as a metric too."""
+        object.__setattr__(self, "_loss_tracker", mean)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Builds without data under a strategy.
+
+        Keras would build on the mean of the replicas' first batches, which fails where these
+        differ in shape and under MultiWorkerMirroredStrategy.
+        """
+        if self._distribute_strategy is None:
+            super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+            return
+        with self.distribute_strategy.scope():
+            if self.optimizer is not None and not self.optimizer.built:
+                self.optimizer.build(self.trainable_variables)
+            self._post_build()

@@ -1,0 +1,109 @@
+"""Products, transposes and head projections in few operations, as small decoding steps need.
+
+The plain twins are in `tests/fast/test_tensors.py`: NumPy's transpose, x @ kernel + bias, and
+one product for each of queries, keys and values.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+_INTEGERS = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}
+
+
+def mask_of(x):
+    """Returns the mask that Keras attached to a tensor, or None."""
+    return getattr(x, "_keras_mask", None)
+
+
+def outer_shape(x, inner=1):
+    """Leading dimensions for `reshape`, without the last `inner`.
+
+    -1 if only the batch size is unknown, so that the shape stays static; any other unknown
+    size is computed at every step.
+    """
+    outer = x.shape[:-inner]
+    if outer[0] is None and None not in outer[1:]:
+        return (-1, *outer[1:])
+    return ops.shape(x)[:-inner]
+
+
+def project(x, kernel, bias=None, over=1, sizes=None):
+    """x kernel + bias in the dtype of x: [B, ..., D] -> [B, ..., N].
+
+    One large product: a batched one is slower, and so is its gradient. The bias is added after
+    reshaping: added to the flat product it would be fused with it, and in bfloat16 an exported
+    model would round differently from Python.
+
+    Args:
+        kernel, bias: [D, N] and [N].
+        over: number of trailing axes of x that make up D.
+        sizes: of the axes that N is split into.
+    """
+    kernel = ops.cast(kernel, x.dtype)
+    flat = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
+    sizes = sizes or (kernel.shape[1] or ops.shape(kernel)[1],)
+    outputs = ops.reshape(flat, (*outer_shape(x, over), *sizes))
+    if bias is None:
+        return outputs
+    bias = ops.cast(bias, x.dtype)
+    return outputs + (ops.reshape(bias, sizes) if len(sizes) > 1 else bias)
+
+
+def transpose(x, axes):
+    """`ops.transpose` of floats, moved as integers of the same width if shapes are known.
+
+    On a CPU, floats are transposed by a library whose start takes longer than moving a small
+    tensor. A large one takes as long either way. The batch size may be unknown.
+    """
+    if None in x.shape[1:]:
+        return ops.transpose(x, axes)
+    integer = _INTEGERS[keras.backend.standardize_dtype(x.dtype)]
+
+    @ops.custom_gradient
+    def move(x):
+        moved = ops.view(ops.transpose(ops.view(x, integer), axes), x.dtype)
+        # Not this function again: a SavedModel keeps no gradients of gradients, and says so.
+        return moved, lambda upstream: ops.transpose(upstream, np.argsort(axes).tolist())
+
+    return move(x)
+
+
+def project_to_heads(x, kernel, bias, num_heads):
+    """[B, T, D] -> [B, H, T, K], with kernel [D, H * K]."""
+    sizes = num_heads, kernel.shape[1] // num_heads
+    return transpose(project(x, kernel, bias, sizes=sizes), (0, 2, 1, 3))
+
+
+def project_from_heads(heads, kernel, bias):
+    """[B, H, T, K] -> [B, T, D], with kernel [H * K, D]."""
+    return project(transpose(heads, (0, 2, 1, 3)), kernel, bias, over=2)
+
+
+def side_by_side(kernels, biases, dtype):
+    """Joins the kernels of queries, keys and values for one product; biases may be None."""
+    kernel = ops.concatenate([ops.cast(kernel, dtype) for kernel in kernels], axis=1)
+    if any(bias is None for bias in biases):
+        return kernel, None
+    return kernel, ops.concatenate([ops.cast(bias, dtype) for bias in biases])
+
+
+def project_to_three_heads(x, kernel, bias, num_heads, key_dim):
+    """`project_to_heads` for queries, keys and values in one product.
+
+    Args:
+        x: [B, T, D].
+        kernel, bias: those of `side_by_side`.
+        key_dim: K of queries and keys; the rest is the values'.
+    """
+    keys = num_heads * key_dim
+    if kernel.shape[1] == 3 * keys:
+        stacked = project(x, kernel, bias, sizes=(3, num_heads, key_dim))
+        return tuple(ops.unstack(transpose(stacked, (2, 0, 3, 1, 4)), 3))
+    parts = ops.split(project(x, kernel, bias), [keys, 2 * keys], axis=-1)
+    return tuple(_split_heads(part, num_heads) for part in parts)
+
+
+def _split_heads(x, num_heads):
+    sizes = num_heads, x.shape[-1] // num_heads
+    return transpose(ops.reshape(x, (*outer_shape(x), *sizes)), (0, 2, 1, 3))

@@ -1,0 +1,55 @@
+"""Sums over the parts of a batch, one computed after the other."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
+    """Adds up the results of `compute` for parts of `tensors` [B, ...].
+
+    Args:
+        compute: takes the tensors and returns tensors of the structure of `zeros`.
+        tensors: of a batch.
+        zeros: the initial sums.
+        max_tokens: positions of a part at most, unless it is one row; None: a single part.
+    """
+    if max_tokens is None:
+        return compute(*tensors)
+    parts, tensors = _in_parts(tensors, max_tokens)
+
+    def add_part(index, sums):
+        terms = compute(*tf.nest.map_structure(lambda t: t[index], tensors))
+        added = tf.nest.map_structure(lambda a, b: a + tf.convert_to_tensor(b), sums, terms)
+        return index + 1, added
+
+    _, sums = tf.while_loop(
+        lambda index, _: index < parts,
+        add_part,
+        (tf.constant(0), zeros),
+        parallel_iterations=1,
+    )
+    return sums
+
+
+def _in_parts(tensors, max_tokens: int):
+    """Cuts rows into parts of at most `max_tokens` positions, or of one row.
+
+    Returns:
+        The number of parts P, and every tensor [B, ...] as [P, rows, ...], filled up with rows
+        of zeros, which are padding.
+    """
+    flat = tf.nest.flatten(tensors)
+    rows = tf.shape(flat[0])[0]
+    longest = tf.reduce_max([tf.shape(t)[1] for t in flat if t.shape.rank > 1])
+    most = tf.maximum(max_tokens // tf.maximum(longest, 1), 1)
+    parts = tf.maximum(-(-rows // most), 1)
+    size = -(-rows // parts)
+
+    def cut(tensor):
+        missing = parts * size - rows
+        padding = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
+        shape = tf.concat([[parts, size], tf.shape(tensor)[1:]], axis=0)
+        return tf.reshape(tf.pad(tensor, padding), shape)
+
+    return parts, tf.nest.map_structure(cut, tensors)

@@ -1,0 +1,141 @@
+"""The constructor and the serialisation of models made from a `ModelConfig`."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from inspect import Parameter, Signature, signature
+from types import MappingProxyType
+from typing import Any, Self
+
+import keras
+
+from tf_transformer.config import ModelConfig
+from tf_transformer.config.settings import settings_of
+from tf_transformer.layers import PositionalEmbedding
+from tf_transformer.layers.stack import Stack, accepted
+from tf_transformer.models.token_model import TokenModel
+
+_NAMES = tuple(field.name for field in dataclasses.fields(ModelConfig))
+_GENERAL = {"dtype": None, "name": None, "trainable": True}  # arguments of any Keras model
+
+
+class ConfiguredModel(TokenModel):
+    """A functional model made from a `ModelConfig`, also given as keyword arguments.
+
+    A subclass connects the layers in `graph`; parameters of `graph` after config and policy
+    are arguments of the model too. `keras.models.clone_model` copies the layers and calls the
+    class with their graph, so (inputs, outputs) are accepted as well.
+
+    Attributes:
+        config: the `ModelConfig`.
+        extra: the arguments of `graph` after config and policy.
+        unused: settings that have no layer in this model.
+    """
+
+    config: ModelConfig
+    extra: Mapping[str, Any] = MappingProxyType({})
+    unused: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = _signature(cls)
+        cls.__doc__ = _documented(cls)
+
+    def __init__(self, *args, **kwargs):
+        if any(map(keras.utils.is_keras_tensor, keras.tree.flatten(args[:1]))):
+            inputs, outputs = args
+        else:
+            config, extra, kwargs = self._split(*args, **kwargs)
+            dtype = kwargs.pop("dtype", None) or keras.config.dtype_policy()
+            policy = keras.dtype_policies.get(dtype)
+            inputs, outputs = self.graph(config, policy, **extra)
+        super().__init__(inputs, outputs, **kwargs)
+        self.take_layers({layer.name: layer for layer in self.layers})
+
+    @staticmethod
+    def graph(config: ModelConfig, policy):
+        """Creates and connects the layers; returns inputs and outputs."""
+        raise NotImplementedError
+
+    def take_layers(self, layers: Mapping[str, keras.layers.Layer]) -> None:
+        """Sets the attributes from the layers of the graph, new or cloned."""
+        raise NotImplementedError
+
+    @classmethod
+    def _split(cls, *args, **kwargs):
+        """Splits the arguments into config, those of `graph`, and those of Keras."""
+        if args and isinstance(args[0], ModelConfig):
+            kwargs = cls._used(args[0]) | kwargs
+            args = args[1:]
+        arguments = cls.__signature__.bind(*args, **kwargs).arguments
+        settings = {name: arguments.pop(name) for name in _NAMES if name in arguments}
+        general = {name: arguments.pop(name) for name in _GENERAL if name in arguments}
+        return ModelConfig(**settings), arguments, general
+
+    @classmethod
+    def _used(cls, config: ModelConfig) -> dict[str, Any]:
+        """Returns the settings that this model has layers for."""
+        return {name: getattr(config, name) for name in _NAMES if name not in cls.unused}
+
+    def get_config(self):
+        policy = keras.dtype_policies.serialize(self.dtype_policy)
+        general = {"name": self.name, "trainable": self.trainable, "dtype": policy}
+        return general | self._used(self.config) | self.extra
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
+        # Earlier versions wrote None where positions are sinusoidal.
+        if config.get("max_length") is None:
+            config = {name: config[name] for name in config if name != "max_length"}
+        return cls(**config)
+
+
+def _signature(cls: type[ConfiguredModel]) -> Signature:
+    """Returns the keyword front: `vocab_size`, `graph`'s, the other settings, Keras's."""
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    _, _, *extra = signature(cls.graph).parameters.values()
+    others = [
+        Parameter(field.name, kind, default=field.default, annotation=field.type)
+        for field in dataclasses.fields(ModelConfig)
+        if field.name not in ("vocab_size", *cls.unused)
+    ]
+    return Signature(
+        [
+            Parameter("vocab_size", kind, annotation=int),
+            *extra,
+            *others,
+            *(Parameter(name, kind, default=value) for name, value in _GENERAL.items()),
+        ]
+    )
+
+
+def _documented(cls: type[ConfiguredModel]) -> str:
+    """Returns the docstring with the help of the settings in place of {settings}."""
+    lines = []
+    for name, setting in settings_of(ModelConfig).items():
+        if name not in cls.unused:
+            choices = f" ({' or '.join(map(repr, setting.choices))})" if setting.choices else ""
+            lines.append(f"{name}: {setting.help}{choices}.")
+    return re.sub(
+        r"( *)\{settings\}",
+        lambda match: "\n".join(match[1] + line for line in lines),
+        cls.__doc__ or "",
+    )
+
+
+def make_embedding(config: ModelConfig, policy, name: str, **changes) -> PositionalEmbedding:
+    """Creates the embedding of a model; `changes` replace settings."""
+    arguments = accepted(PositionalEmbedding, dataclasses.asdict(config)) | changes
+    return PositionalEmbedding(**arguments, name=name, dtype=policy)
+
+
+def make_stack(cls: type[Stack], config: ModelConfig, policy, name: str) -> Stack:
+    """Creates the encoder or the decoder of a model."""
+    return cls(**accepted(cls, dataclasses.asdict(config)), name=name, dtype=policy)
+
+
+def config_of(embedding: PositionalEmbedding, stack: Stack, **settings) -> ModelConfig:
+    """Returns the settings from which these layers were made, and `settings`."""
+    arguments = embedding.get_config() | stack.get_config() | settings
+    fields = dataclasses.fields(ModelConfig)
+    return ModelConfig(**{f.name: arguments[f.name] for f in fields if f.name in arguments})

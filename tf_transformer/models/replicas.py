@@ -1,0 +1,48 @@
+"""Sums over replicas, and dropout masks of each replica's own."""
+
+import keras
+import tensorflow as tf
+
+# Between the dropout seeds of two replicas: no seed that Keras draws is that large.
+_SEED_DISTANCE = 2**33
+
+
+def sum_over_replicas(value):
+    """Adds up a value of every replica."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+class ReplicaSeeds:
+    """The dropout seeds of a model: replica r's are those of replica 0 plus r distances."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+        self._assign = tf.function(self._assign_everywhere, autograph=False)
+
+    def spread(self) -> None:
+        """Gives every replica its seeds."""
+        strategy = self._model.distribute_strategy
+        if strategy.num_replicas_in_sync > 1:
+            local = strategy.experimental_local_results
+            first = [local(seed.value)[0].numpy() for seed in self._states()]
+            # This worker's first copy may belong to another replica than 0.
+            first = [[number % _SEED_DISTANCE, count] for number, count in first]
+            self._assign(tf.constant(first, "int64"))
+
+    def _states(self) -> list[keras.Variable]:
+        """Returns the states of the random generators, in the order of the layers."""
+        return [v for v in self._model.non_trainable_variables if "seed_generator" in v.path]
+
+    def _assign_everywhere(self, first: tf.Tensor) -> None:
+        """Assigns the seeds from those of replica 0, [number of seeds, 2]."""
+        self._model.distribute_strategy.run(self._assign_here, args=(first,))
+
+    def _assign_here(self, first: tf.Tensor) -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        distance = tf.cast(replica, "int64") * _SEED_DISTANCE
+        for index, state in enumerate(self._states()):
+            seed = first[index] + tf.stack([distance, tf.zeros_like(distance)])
+            state.assign(tf.cast(seed, state.dtype))

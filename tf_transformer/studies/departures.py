@@ -1,0 +1,127 @@
+"""The settings in which a run departs from the paper, or from another recipe."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from tf_transformer.config import Config
+from tf_transformer.config.presets import TABLE3
+from tf_transformer.config.recipes import RECIPES, recipe
+
+# Sections of the paper that describe its models: these settings are compared with Table 3.
+_MODEL_SOURCES = {
+    "model.vocab_size": "5.1",
+    "model.num_layers": "3.1",
+    "model.d_model": "3.1",
+    "model.d_ff": "3.3",
+    "model.num_heads": "3.2.2",
+    "model.key_dim": "3.2.2",
+    "model.value_dim": "3.2.2",
+    "model.dropout": "5.4",
+    "model.positions": "3.5",
+    "training.label_smoothing": "5.4",
+    "training.steps": "5.2",
+    "training.evaluate_every": "6.1, ten minutes",
+    "training.average_last": "6.1",
+}
+# Names of a run and its files, and settings without influence on the result.
+_NEUTRAL = (
+    "preset", "task", "data.train", "data.valid", "data.source", "data.target",
+    "data.tokenizer", "model.max_length", "training.keep_last", "training.save_minutes",
+    "training.seed", "training.deterministic",
+)  # fmt: skip
+# Always in effect, so always reported.
+_ALWAYS = ("data.max_length", "data.max_ratio", "data.normalization", "data.character_coverage")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A setting that differs from a recipe: the run's value, the recipe's, and its source."""
+
+    setting: str
+    run: Any
+    recipe: Any
+    source: str
+
+
+def reference(config: Config) -> str:
+    """Names the row of Table 3 that a run is compared with: its preset's, or base."""
+    return config.preset if config.preset in TABLE3 else "base"
+
+
+def departures(config: Config, name: str) -> list[Departure]:
+    """Lists the settings in which a configuration differs from the recipe `name`.
+
+    For the paper, its row of Table 3 is part of the recipe, and the row's steps, dropout and
+    label smoothing replace the recipe's. Sizes per head are compared as numbers, None as
+    d_model / num_heads.
+    """
+    expected = dict(recipe(name).settings)
+    if name == "paper":
+        row = _resolved(TABLE3[reference(config)])
+        expected |= {
+            setting: (row[setting], source) for setting, source in _MODEL_SOURCES.items()
+        }
+    values = _resolved(config)
+    return [
+        Departure(setting, values[setting], value, source)
+        for setting, (value, source) in expected.items()
+        if values[setting] != value
+    ]
+
+
+def additions(config: Config, measured: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+    """Returns settings in effect that the paper lacks, such as precision and filters.
+
+    `measured` are settings read from the run's files, which override those of `config`.
+    """
+    known = {*_MODEL_SOURCES, *RECIPES["paper"].settings, *_NEUTRAL}
+    values, defaults = config.flat() | measured, Config().flat()
+    return {
+        setting: value
+        for setting, value in values.items()
+        if setting not in known and (setting in _ALWAYS or value != defaults[setting])
+    }
+
+
+def describe_departures(
+    config: Config, name: str, measured: Mapping[str, Any] = _NOTHING
+) -> list[str]:
+    """Writes a line for each departure, then one for each setting that the paper lacks.
+
+    `measured` is that of `additions`.
+    """
+    differing = departures(config, name)
+    versus = f"{name}'s" if name != "paper" else f"the paper's {reference(config)}"
+    lines = [f"{len(differing)} departures from {versus} recipe"] + _aligned(
+        [
+            (each.setting, _text(each.run), f"{name} {_text(each.recipe)}", f"({each.source})")
+            for each in differing
+        ]
+    )
+    lines += [f"{name} has, and this package lacks: {each}" for each in recipe(name).missing]
+    if name == "paper":
+        added = additions(config, measured).items()
+        rows = [(setting, _text(value)) for setting, value in added]
+        lines += ["settings the paper does not have", *_aligned(rows)]
+    return lines
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _resolved(config: Config) -> dict[str, Any]:
+    """Returns all settings, with sizes per head as numbers."""
+    head = config.model.d_model // config.model.num_heads
+    values = config.flat()
+    return values | {
+        name: values[name] or head for name in ("model.key_dim", "model.value_dim")
+    }
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if type(value) is int else str(value)
