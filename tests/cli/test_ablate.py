@@ -198,4 +198,4 @@ def test_a_folder_keeps_to_one_setting(arguments, copy, capsys, monkeypatch, tmp
 def test_an_ordinary_run_is_not_made_one_of_rows(arguments, copy, capsys, monkeypatch):
     monkeypatch.chdir(copy)
     more = [*arguments, "--output", "base-seed1", "--rows", "base"]
-    assert_refused(capsys, more, "base-seed1 exists and is not of an ablate", status=1)
+    assert_refused(capsys, more, "base-seed1 exists but was not created by", status=1)

@@ -6,11 +6,11 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A block for each number, from the smallest to the largest; of many numbers, of some.
+    """Draws a block for each number, from the smallest to the largest, or for a sample.
 
     Args:
         values: at least one, in order; the last is always shown.
-        width: blocks at most.
+        width: most blocks.
     """
     number = min(len(values), width)
     shown = [values[(index + 1) * len(values) // number - 1] for index in range(number)]

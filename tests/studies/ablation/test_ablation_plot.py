@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from tf_transformer.errors import UserError
-from tf_transformer.studies.ablation.plot import Difference, draw_differences
+from tf_transformer.studies.ablation.plot import draw_differences
+from tf_transformer.studies.ablation.table import Difference
 
 plt = pytest.importorskip("matplotlib.image")
 

@@ -1,4 +1,4 @@
-"""`tf-transformer convert`: a run in the format of another library, or the other way round."""
+"""`tf-transformer convert`: a run in the format of another library, or from it."""
 
 import argparse
 import logging
@@ -31,17 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     direction = parser.add_mutually_exclusive_group(required=True)
     direction.add_argument("--to", choices=["ctranslate2"], help="the format to write")
-    direction.add_argument(
-        "--from", choices=["marian"], dest="origin", help="the format to read"
-    )
+    text = "the format to read"
+    direction.add_argument("--from", choices=["marian"], dest="origin", help=text)
     parser.add_argument("output", metavar="INTO", help="a new folder")
-    parser.add_argument(
-        "--quantization",
-        choices=_QUANTIZATIONS,
-        metavar="TYPE",
-        help=f"with --to, of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); int8 "
-        "may change translations: evaluate them",
-    )
+    text = f"with --to, of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); int8 "
+    text += "may change translations: evaluate them"
+    parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:

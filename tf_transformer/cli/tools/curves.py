@@ -1,4 +1,4 @@
-"""`tf-transformer curves RUN...`: learning curves of runs, as a line each and as a picture."""
+"""`tf-transformer curves RUN...`: learning curves of runs, as lines and as a picture."""
 
 import argparse
 import logging
@@ -13,14 +13,14 @@ from tf_transformer.tasks.registry import task_named
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = (
-    "Prints the dev scores of runs, a line each, and with --output draws perplexity and dev "
-    "score against the step."
+    "Prints the dev scores of runs, one run per line, and with --output draws perplexity and "
+    "dev score against the step."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--output", metavar="FILE", help="a .png or .svg to draw")
+    parser.add_argument("--output", metavar="FILE", help="draw a .png or .svg")
 
 
 def command(options: argparse.Namespace) -> None:

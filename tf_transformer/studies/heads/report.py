@@ -1,43 +1,48 @@
-"""What was found of the heads, as a table for the console and as JSON."""
+"""Results for heads, as tables for the console and as JSON."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
+from tabulate import tabulate
+
 from tf_transformer.studies.heads.masks import KINDS
 from tf_transformer.studies.heads.pruning import Importance, Point
 
 
-def importance_table(found: Sequence[Importance]) -> str:
+def importance_table(importances: Sequence[Importance]) -> str:
     """The change in loss by layer and head, a block for each kind."""
-    number = max(each.head.number for each in found)
-    heads = "".join(f"{f'head {head}':>9}" for head in range(1, number + 1))
-    lines = ["change in loss (nats a piece) with one head masked"]
+    number = max(each.head.number for each in importances)
+    rows = []
     for kind, name in KINDS.items():
-        lines.append(f"{name:24}{heads}")
-        for layer in sorted({each.head.layer for each in found}):
-            row = [each for each in found if (each.head.kind, each.head.layer) == (kind, layer)]
-            cells = "".join(f"{each.loss_change:>+z9.4f}" for each in row)
-            lines.append(f"{f'  layer {layer}':24}{cells}")
-    return "\n".join(lines) + "\n"
+        rows.append([name, *(f"head {head}" for head in range(1, number + 1))])
+        for layer in sorted({each.head.layer for each in importances}):
+            changes = [
+                f"{each.loss_change:+z.4f}"
+                for each in importances
+                if (each.head.kind, each.head.layer) == (kind, layer)
+            ]
+            rows.append([f"layer {layer}", *changes])
+    align = ["left", *["right"] * number]
+    table = tabulate(rows, tablefmt="plain", disable_numparse=True, colalign=align)
+    return f"change in loss (nats per piece) with one head masked\n{table}"
 
 
 def curve_table(points: Sequence[Point]) -> str:
     """Heads kept, loss and BLEU, a line for each point."""
-    lines = ["heads kept     loss" + ("" if points[0].bleu is None else "    BLEU")]
-    for point in points:
-        score = "" if point.bleu is None else f"{point.bleu:8.2f}"
-        lines.append(f"{point.kept:10}{point.loss:9.4f}{score}")
-    return "\n".join(lines) + "\n"
+    with_bleu = points[0].bleu is not None
+    header = ["heads kept", "loss", *["BLEU"] * with_bleu]
+    rows = [[each.kept, each.loss, *[each.bleu] * with_bleu] for each in points]
+    return tabulate(rows, header, "plain", floatfmt=("", ".4f", ".2f"))
 
 
 def to_json(
     settings: dict[str, Any],
-    found: Sequence[Importance],
+    importances: Sequence[Importance],
     points: Sequence[Point],
     iterative: bool,
 ) -> str:
-    """What docs/heads.md describes."""
+    """The JSON that docs/heads.md describes."""
     content = {
         "settings": settings,
         "importance": [
@@ -48,7 +53,7 @@ def to_json(
                 "loss_change": each.loss_change,
                 "bleu_change": each.bleu_change,
             }
-            for each in found
+            for each in importances
         ],
         "order": "iterative" if iterative else "by importance",
         "curve": [
