@@ -1,5 +1,6 @@
 """The command line as a user has it: in a process of its own or, to save time, in this one."""
 
+import argparse
 import os
 import re
 import subprocess
@@ -8,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tf_transformer.cli.core import train
 from tf_transformer.cli.main import main
+from tf_transformer.cli.parser import Parser
 
 ROOT = Path(__file__).parents[1]
 TF_TRANSFORMER = [sys.executable, "-m", "tf_transformer.cli.main"]
@@ -38,6 +41,13 @@ class TrainedRun:
 
 def train_command(options: Sequence[str], output: Path) -> list[str]:
     return [sys.executable, str(ROOT / "train.py"), *options, "--output", str(output)]
+
+
+def train_options(words: Sequence[str]) -> argparse.Namespace:
+    """The options of train.py."""
+    parser = Parser()
+    train.add_arguments(parser)
+    return parser.parse_args(words)
 
 
 def environment() -> dict[str, str]:

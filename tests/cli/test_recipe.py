@@ -1,20 +1,17 @@
 """`train --recipe`, and `recipe diff`: what departs from the paper."""
 
-import argparse
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused
+from command_line import assert_refused, train_options
 
-from tf_transformer.cli.core import train
 from tf_transformer.cli.main import main
+from tf_transformer.cli.training_options import config_of
 from tf_transformer.data.tokenizer import train_tokenizer
 
 
 def configure(*words):
-    parser = argparse.ArgumentParser()
-    train.add_arguments(parser)
-    return train.configure(parser.parse_args(words))
+    return config_of(train_options(words))
 
 
 def test_a_recipe_goes_over_the_model_and_under_the_users_own_values():

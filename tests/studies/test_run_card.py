@@ -8,9 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
+from command_line import train_options
 
-from tf_transformer.cli.core import train
-from tf_transformer.cli.parser import Parser
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
@@ -25,16 +24,9 @@ from tf_transformer.studies.run_card import (
 )
 
 
-def parsed(words):
-    """The options of train.py."""
-    parser = Parser()
-    train.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def configured(command):
     """The configuration that `python train.py ...` trains."""
-    return config_of(parsed(shlex.split(command)[2:]))
+    return config_of(train_options(shlex.split(command)[2:]))
 
 
 def test_a_card_tells_everything(trained_run):
@@ -133,7 +125,7 @@ def test_the_command_on_the_card_is_that_of_the_run(trained_run):
 def test_typed_as_printed_the_command_goes_on_with_the_run(trained_run):
     words = shlex.split(run_card(Run.open(trained_run.path)).rpartition("```")[0])
     assert words[-2:] == ["--output", str(trained_run.path)]
-    assert parsed(words[-4:]).output == str(trained_run.path)
+    assert train_options(words[-4:]).output == str(trained_run.path)
 
 
 @pytest.mark.parametrize("lost", ["train_seconds", "replicas"])
