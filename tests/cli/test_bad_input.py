@@ -188,10 +188,7 @@ COMMANDS = {
 }
 # What no option takes: the parser of the arguments refuses it.
 OPTIONS = {
-    "no beam": (
-        "translate run --beam 0",
-        "--beam must be an int from 1 to 1000. Received: 0",
-    ),
+    "no beam": ("translate run --beam 0", "--beam must be an int from 1 to 1000. Received: 0"),
     "negative alpha": (
         "translate run --alpha -1",
         "--alpha must be from 0 to 10.0. Received: -1",

@@ -7,14 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import (
-    ROOT,
-    SIGNATURE,
-    TF_TRANSFORMER,
-    TrainedRun,
-    environment,
-    run_command,
-)
+from command_line import ROOT, SIGNATURE, TF_TRANSFORMER, TrainedRun, environment, run_command
 from sacrebleu.metrics import BLEU
 
 from tf_transformer.cli.main import main

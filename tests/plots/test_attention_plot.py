@@ -85,12 +85,7 @@ def test_a_link_is_a_box_around_the_cells_of_its_words():
     [axes] = panels_of(attention_figure(drawn))
     [box] = axes.patches
     # Cell i is from i - 0.5 to i + 0.5.
-    assert box.get_bbox().extents.tolist() == [
-        0.5,
-        1.5,
-        1.5,
-        3.5,
-    ]
+    assert box.get_bbox().extents.tolist() == [0.5, 1.5, 1.5, 3.5]
 
 
 @pytest.mark.parametrize("heads", [1, 4])

@@ -67,10 +67,7 @@ def command(options: argparse.Namespace) -> int:
     scale = Scale.of(options.scale, options.steps)
     rows = select_rows(options.rows)
     configs = plan_rows(
-        [BASE, *(row for row in rows if row != BASE)],
-        scale,
-        settings_of(options),
-        options.set,
+        [BASE, *(row for row in rows if row != BASE)], scale, settings_of(options), options.set
     )
     if options.params_only:
         print(table.parameters_table(configs) + table.PARAMETERS_NOTE)

@@ -19,10 +19,7 @@ BLEU_SETTINGS = ("decoding", "signature")
 
 
 def measures(
-    translator: Translator,
-    masks: HeadMasks,
-    sources: Sequence[str],
-    references: Sequence[str],
+    translator: Translator, masks: HeadMasks, sources: Sequence[str], references: Sequence[str]
 ) -> dict[str, Measure]:
     """Returns the functions that measure a model with given heads masked.
 
