@@ -18,6 +18,7 @@ class ProgressBars:
         self._bar: tqdm | None = None
 
     def __call__(self, text: str, done: int) -> None:
+        """Sets the count of `text`."""
         if text != self._text:
             self.close()
             self._text = text

@@ -27,7 +27,7 @@ def page() -> str:
 def _section(name: str, line: str) -> str:
     [commands] = (action for action in build_parser(name)._actions if action.choices)
     parser = commands.choices[name]
-    head = f"## `tf-transformer {name}`: {line}\n\n{parser.description}\n"
+    head = f"## `tf-transformer {name}`: {line}\n\n{' '.join(parser.description.split())}\n"
     return "\n".join([head, "| argument | meaning |", "|---|---|", *_rows(parser), ""])
 
 

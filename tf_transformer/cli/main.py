@@ -1,4 +1,7 @@
-"""`tf-transformer COMMAND`: one module per command, named after the command."""
+"""`tf-transformer COMMAND`: one module per command, named after it.
+
+A module has `add_arguments(parser)` and `command(options)`, whose docstring is its help.
+"""
 
 import argparse
 import importlib
@@ -63,7 +66,7 @@ def build_parser(name: str | None = None) -> Parser:
         subparser = commands.add_parser(command)
         if command == name:
             module = importlib.import_module(f"tf_transformer.cli.{group}.{command}")
-            subparser.description = module.DESCRIPTION
+            subparser.description = module.command.__doc__
             module.add_arguments(subparser)
             subparser.set_defaults(module=module)
     return parser
@@ -91,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def main_of(module, prog: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a single command, as train.py and export.py do; returns its exit status."""
-    parser = Parser(prog=prog, description=module.DESCRIPTION)
+    parser = Parser(prog=prog, description=module.command.__doc__)
     module.add_arguments(parser)
     return run_command(module, parser.parse_args(arguments))
 

@@ -27,6 +27,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", None, _text)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace=None):
+        """Parses arguments, by default the process's; refuses those that are not UTF-8."""
         args = sys.argv[1:] if args is None else args
         for argument in args:
             if any("\ud800" <= char <= "\udfff" for char in argument):

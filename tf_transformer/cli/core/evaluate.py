@@ -21,15 +21,11 @@ from tf_transformer.evaluation.report import format_report, report
 from tf_transformer.files import write_text
 from tf_transformer.progress import ProgressBars
 
-DESCRIPTION = (
-    "Translates --source with RUN, or takes --hypothesis as it is, and prints sacreBLEU "
-    "with its signature, chrF and the share of exact translations against --reference; "
-    "--report prints every kind of BLEU, --brackets scores trees."
-)
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add_run_options(parser, nargs="?")
     add_ensemble_option(parser)
@@ -58,6 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Translates --source with RUN, or takes --hypothesis as it is, and prints sacreBLEU with
+    its signature, chrF and the share of exact translations against --reference; --report prints
+    every kind of BLEU, --brackets scores trees.
+    """
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]
     file = Path(options.hypothesis or options.source)

@@ -19,14 +19,11 @@ from tf_transformer.serving.versions import check_readable
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Writes DIR/VERSION/, a SavedModel that takes strings and returns translations, after "
-    "testing it against the Python translator. See docs/serving.md."
-)
 PRECISIONS = ("float32", "bfloat16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add_run_options(parser)
     parser.set_defaults(checkpoint=None)  # to tell the default from --checkpoint best
@@ -52,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Writes DIR/VERSION/, a SavedModel that takes strings and returns translations, after
+    testing it against the Python translator. See docs/serving.md.
+    """
     output = Path(options.output)
     check_readable(output)
     run = open_run(options.run)

@@ -13,16 +13,11 @@ from tf_transformer.cli.options import (
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.progress import ProgressBars
 
-DESCRIPTION = (
-    "Prints for each pair the natural log-probability of the target given the source, the "
-    "length-normalised score as beam search ranks it, and the number of tokens with EOS, "
-    "tab-separated. A source is cut at the run's decoding.max_source_length tokens, a target "
-    "at decoding.max_extra_length more."
-)
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_options(parser)
     add_ensemble_option(parser)
     parser.add_argument("--source", metavar="FILE", required=True, help="source text")
@@ -31,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Prints for each pair the natural log-probability of the target given the source, the
+    length-normalised score as beam search ranks it, and the number of tokens with EOS,
+    tab-separated. A source is cut at the run's decoding.max_source_length tokens, a target at
+    decoding.max_extra_length more.
+    """
     pairs = list(read_pairs([Path(options.source)], [Path(options.target)]))
     translator = load_translator(options)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]

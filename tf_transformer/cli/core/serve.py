@@ -17,13 +17,9 @@ from tf_transformer.serving.versions import is_version, versions
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving and a page to "
-    "try it; a run is exported first. See docs/serving.md."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     model = "run directory of train.py, or a folder that export.py wrote"
     add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
@@ -44,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving and a page to
+    try it; a run is exported first. See docs/serving.md.
+    """
     import_tensorflow_quietly()
 
     from tf_transformer.serving import server

@@ -20,18 +20,17 @@ from tf_transformer.training.interruption import Budget, Interrupted
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Trains a Transformer on parallel text or, with --task, on trees in Penn brackets or on "
-    "sentences with a label, separated by a TAB; without --train, on the built-in "
-    "English-German corpus. Run the same command again to resume."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_settings(parser)
 
 
 def command(options: argparse.Namespace) -> int:
+    """Trains a Transformer on parallel text or, with --task, on trees in Penn brackets or on
+    sentences with a label, separated by a TAB; without --train, on the built-in English-German
+    corpus. Run the same command again to resume.
+    """
     config = config_of(options)
     output = Path(options.output or f"runs/{options.model or 'tiny'}")
     budget = Budget.parse(options.stop_after) if options.stop_after else None

@@ -23,7 +23,6 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 from tf_transformer.progress import ProgressBars
 
-DESCRIPTION = "Translates stdin to stdout, one sentence per line; empty lines stay empty."
 STDOUT_IS_DATA = True
 
 # By the field of SamplingConfig: the metavar and the help of its option.
@@ -36,6 +35,7 @@ _SAMPLING = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add_run_options(parser)
     add_ensemble_option(parser)
@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Translates stdin to stdout, one sentence per line; empty lines stay empty."""
     sampling = _sampling(options)
     if options.alignments and options.ensemble:
         raise UserError("--alignments needs a single model. Received: --ensemble.")

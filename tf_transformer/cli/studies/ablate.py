@@ -31,13 +31,9 @@ from tf_transformer.training.interruption import Budget
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Trains rows of the paper's Table 3 at a scale and prints them beside the paper's; run the "
-    "same command again to resume. Rows that have a result are not trained again."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     rows = f"of {', '.join(ROWS)}, or a letter for all its rows (default: all)"
     add("--rows", nargs="+", default=(), metavar="ROW", help=rows)
@@ -60,6 +56,9 @@ def _divisor(text: str) -> int:
 
 
 def command(options: argparse.Namespace) -> int:
+    """Trains rows of the paper's Table 3 at a scale and prints them beside the paper's; run the
+    same command again to resume. Rows that have a result are not trained again.
+    """
     output = Path(options.output or f"runs/ablate-{options.scale}")
     if options.table:
         _print_table(output)

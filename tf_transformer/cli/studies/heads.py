@@ -21,13 +21,9 @@ from tf_transformer.studies.heads import MEASUREMENTS
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Masks one head at a time and measures the change in loss and BLEU, then prunes the least "
-    "important ones; writes pictures and data. The same command resumes an interrupted study."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add_run_options(parser)
     add_decoding_options(parser)
@@ -43,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Masks one head at a time and measures the change in loss and BLEU, then prunes the least
+    important ones; writes pictures and data. The same command resumes an interrupted study.
+    """
     run = open_run(options.run)
     output = Path(options.output or run.path / "heads")
     pairs = _check(options, run, output)

@@ -20,13 +20,9 @@ from tf_transformer.plots.figure import new_figure, save
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Translates a test set with one or more runs and draws BLEU against the length of the "
-    "source; lengths beyond those of the training are marked."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="run directories")
     which = "best (default), average or last"
@@ -44,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Translates a test set with one or more runs and draws BLEU against the length of the
+    source; lengths beyond those of the training are marked.
+    """
     path = picture(options.output)
     new_figure(1, 1)  # fails early without matplotlib
     runs = [open_run(name) for name in options.runs]

@@ -6,13 +6,9 @@ from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.config.recipes import RECIPES, describe_departures
 from tf_transformer.data.normalization import settings_of
 
-DESCRIPTION = (
-    "Prints how a run departs from a recipe, one setting per line: the run's value, the "
-    "recipe's and its source; for the paper also the choices that it leaves open."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add("action", choices=("diff",), help="the comparison")
     add("run", metavar="RUN", help=RUN_HELP)
@@ -21,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Prints how a run departs from a recipe, one setting per line: the run's value, the
+    recipe's and its source; for the paper also the choices that it leaves open.
+    """
     run = open_run(options.run, None)
     own = settings_of(run.tokenizer)
     print("\n".join(describe_departures(run.config, options.recipe, own)))

@@ -15,12 +15,6 @@ from tf_transformer.plots.attention import Heatmaps, draw_attention
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Draws the attention of a run while it is forced to a translation of a sentence: one head, "
-    "all heads of a layer, or the alignment, the mean of the heads with aligned words in "
-    "boxes. Layers and heads are counted from 1."
-)
-
 BEGINNING = "<s>"  # the first input of the decoder
 # The names of rows and columns, by kind.
 _AXES = {
@@ -31,6 +25,7 @@ _AXES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_options(parser)
     add = parser.add_argument
     add("--sentence", required=True, metavar="TEXT", help="sentence to translate")
@@ -53,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Draws the attention of a run while it is forced to a translation of a sentence: one head,
+    all heads of a layer, or the alignment, the mean of the heads with aligned words in boxes.
+    Layers and heads are counted from 1.
+    """
     _check(options)
     output = options.output or (None if options.data else "attention.png")
     path = output and picture(output)

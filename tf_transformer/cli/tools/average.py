@@ -12,13 +12,9 @@ from tf_transformer.run.records import comparable, score_of
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Averages the weights of the last or the best checkpoints (paper 6.1) into average.npz, "
-    "for translate, evaluate and export with --checkpoint average."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     which = parser.add_mutually_exclusive_group()
     text = "the newest N (default: 5, or all if fewer are kept)"
@@ -28,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Averages the weights of the last or the best checkpoints (paper 6.1) into average.npz,
+    for translate, evaluate and export with --checkpoint average.
+    """
     run = open_run(options.run, None)
     kept = run.checkpoints.steps()
     numbers = [number for number in (options.best, options.last) if number is not None]

@@ -11,13 +11,9 @@ from tf_transformer.tasks.classification.labelled import labels_of, read_example
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Trains a logistic regression on the words and pairs of words of labelled sentences and "
-    "prints its scores, as classify --labelled does; seconds, for many labels a minute."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     lines = "lines of a label, a TAB and a sentence; repeatable"
     add("--train", action="append", required=True, metavar="FILE", help=lines)
@@ -28,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Trains a logistic regression on the words and pairs of words of labelled sentences and
+    prints its scores, as classify --labelled does; seconds, for many labels a minute.
+    """
     from tf_transformer.tasks.classification.bag_of_words import BagOfWords
     from tf_transformer.tasks.classification.metrics import score_classes
 

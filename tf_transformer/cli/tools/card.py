@@ -7,13 +7,9 @@ from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import float_from
 from tf_transformer.studies.run_card import sustained_rate, write_card
 
-DESCRIPTION = (
-    "Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev "
-    "score with signature, cost beside the paper's Table 2, versions; also during training."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     rate = parser.add_mutually_exclusive_group()
     text = "sustained TFLOP/s of one device, to count FLOPs as time x devices x rate too"
@@ -22,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev
+    score with signature, cost beside the paper's Table 2, versions; also during training.
+    """
     run = open_run(options.run, None)
     rate = sustained_rate(options.gpu, options.sustained_tflops)
     import_tensorflow_quietly()  # for the tokenised corpus

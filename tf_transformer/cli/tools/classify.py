@@ -19,15 +19,11 @@ from tf_transformer.tasks.classification.labelled import (
     require_labels,
 )
 
-DESCRIPTION = (
-    "Labels stdin to stdout, one sentence per line; empty lines stay empty. With --labelled "
-    "FILE it prints accuracy, macro F1 and a table of the classes, and --output draws the "
-    "confusions."
-)
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_options(parser)
     add_line_buffered_option(parser)
     add = parser.add_argument
@@ -40,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Labels stdin to stdout, one sentence per line; empty lines stay empty.
+
+    With --labelled FILE it prints accuracy, macro F1 and a table of the classes, and --output
+    draws the confusions.
+    """
     _check(options)
     run = open_run(options.run, "classification")
     most = len(require_labels(run))

@@ -12,14 +12,11 @@ from tf_transformer.cli.lines import add_line_buffered_option, one_line, stdin_c
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError
 
-DESCRIPTION = (
-    "Translates stdin to stdout with a served model, one sentence per line and several "
-    "requests at a time."
-)
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--grpc", metavar="HOST:PORT", help="TF Serving's gRPC port")
     where.add_argument("--rest", metavar="URL", help="TF Serving's REST port, or that of serve")
@@ -41,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Translates stdin to stdout with a served model, one sentence per line and several
+    requests at a time.
+    """
     from tf_transformer.serving.client import ServerError, patiently, translate
 
     client = _client(options)

@@ -10,14 +10,11 @@ from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run; see "
-    "docs/conversion.md."
-)
 _QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     parser.usage = (
         "%(prog)s [-h] RUN --to ctranslate2 DIR [--checkpoint WHICH] [--quantization TYPE]\n"
         "       %(prog)s [-h] CHECKPOINT --from marian RUN"
@@ -40,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run; see
+    docs/conversion.md.
+    """
     if options.origin:
         _from_marian(options)
     else:

@@ -12,18 +12,17 @@ from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Prints the dev scores of runs, one run per line, and with --output draws perplexity and "
-    "dev score against the step."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
     parser.add_argument("--output", metavar="FILE", help="draw a .png or .svg")
 
 
 def command(options: argparse.Namespace) -> None:
+    """Prints the dev scores of runs, one run per line, and with --output draws perplexity and
+    dev score against the step.
+    """
     output = picture(options.output) if options.output else None
     runs = [open_run(path, None) for path in options.runs]
     for run in runs:

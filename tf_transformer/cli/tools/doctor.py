@@ -11,11 +11,6 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_config
 
-DESCRIPTION = (
-    "Checks text, vocabulary and memory before a training; prints a line for each check, ok or "
-    "warning. Takes a run directory, or the command line of train, whose --output and "
-    "--stop-after have no effect here. The status is 0 even if there are warnings."
-)
 # Options that describe a training, and so exclude RUN.
 _SETTINGS = (
     "task", "model", "train", "valid", "source", "target", "batch_tokens",
@@ -24,6 +19,7 @@ _SETTINGS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add("run", metavar="RUN", nargs="?", help=RUN_HELP)
     add_run_settings(parser)
@@ -31,6 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Checks text, vocabulary and memory before a training; prints a line for each check, ok or
+    warning. Takes a run directory, or the command line of train, whose --output and
+    --stop-after have no effect here. The status is 0 even if there are warnings.
+    """
     _check(options)
     run = open_run(options.run, None) if options.run else None
     config = run.config if run else config_of(options)

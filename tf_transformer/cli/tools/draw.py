@@ -14,13 +14,9 @@ from tf_transformer.tasks.parsing.trees import Tree, read_line
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Draws the tree of a sentence in OUTPUT below that in GOLD; both files have one tree per "
-    "line in Penn brackets. Brackets that the other tree lacks are in dashed boxes."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add("gold", metavar="GOLD", help="the correct trees")
     add("trees", metavar="OUTPUT", help="the trees of a parser")
@@ -30,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Draws the tree of a sentence in OUTPUT below that in GOLD; both files have one tree per
+    line in Penn brackets. Brackets that the other tree lacks are in dashed boxes.
+    """
     output = picture(options.output)
     gold, tree = (_tree(path, options.line) for path in (options.gold, options.trees))
     draw_trees(gold, tree, output, rules_of(options.rules))

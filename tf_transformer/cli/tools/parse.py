@@ -20,14 +20,11 @@ from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Parses stdin to stdout, a tree in Penn brackets for each line of words separated by "
-    "blanks; empty lines stay empty. Reports on stderr how many trees had to be repaired."
-)
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_options(parser)
     add_ensemble_option(parser)
     add_decoding_options(parser)
@@ -39,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Parses stdin to stdout, a tree in Penn brackets for each line of words separated by
+    blanks; empty lines stay empty. Reports on stderr how many trees had to be repaired.
+    """
     chunks = _chunks(options.words_of, options.line_buffered)
     translator = load_translator(options, task="parsing")
 

@@ -13,14 +13,9 @@ from tf_transformer.progress import ProgressBars
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Learns from parallel text which tokens translate which (IBM Model 1), and writes "
-    "RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See "
-    "docs/decoding.md."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add("run", metavar="RUN", help=RUN_HELP)
     text = "text to learn from, PREFIX.LANG or PREFIX.LANG.gz (default: the run's)"
@@ -37,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Learns from parallel text which tokens translate which (IBM Model 1), and writes
+    RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See
+    docs/decoding.md.
+    """
     run = open_run(options.run)
     import_tensorflow_quietly()
 

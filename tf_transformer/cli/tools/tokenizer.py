@@ -12,13 +12,9 @@ from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Trains a SentencePiece vocabulary on all files, for several runs to share (train.py ... "
-    "--set data.tokenizer=FILE). Without one, train.py trains a vocabulary of its own."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="text, plain or .gz")
     add("--output", required=True, metavar="FILE", help="the .model to write")
@@ -45,6 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
+    """Trains a SentencePiece vocabulary on all files, for several runs to share (train.py ...
+
+    --set data.tokenizer=FILE). Without one, train.py trains a vocabulary of its own.
+    """
     output = Path(options.output)
     if output.exists():
         raise UserError(f"{output} exists already. Remove it, or choose another --output.")
