@@ -14,6 +14,7 @@ from pathlib import Path
 from tf_transformer.cli.core import train
 from tf_transformer.cli.main import main
 from tf_transformer.cli.parser import Parser
+from tools.storm.lab import stdin_of
 
 ROOT = Path(__file__).parents[1]
 TF_TRANSFORMER = [sys.executable, "-m", "tf_transformer.cli.main"]
@@ -84,6 +85,15 @@ def run_here(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         status = status_of(arguments)
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:
+    """The lines that `translate` prints for those of a file."""
+    with stdin_of(file):
+        assert main(["translate", str(run), *options]) == 0
+    lines = capsys.readouterr().out.split("\n")  # samples hold what `splitlines` breaks at
+    assert lines.pop() == ""
+    return lines
 
 
 def assert_refused(capsys, arguments: list[str], expected: str, *, status: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from select import select
 
 import pytest
-from command_line import TF_TRANSFORMER, assert_refused, environment
+from command_line import TF_TRANSFORMER, assert_refused, environment, translated
 
 from tf_transformer.cli.lines import SIZES, in_chunks
 from tf_transformer.cli.main import main
@@ -49,12 +49,6 @@ def read_lines(descriptor: int, count: int) -> list[str]:
         read += block
     assert read.endswith(b"\n") and read.count(b"\n") == count
     return read.decode().split("\n")[:-1]
-
-
-def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:
-    with stdin_of(file):
-        assert main(["translate", str(run), *options]) == 0
-    return capsys.readouterr().out.split("\n")[:-1]
 
 
 def test_a_coprocess_answers_each_line_before_the_next_is_written(
