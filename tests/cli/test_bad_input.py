@@ -1,4 +1,4 @@
-"""What a user can do wrong: one line that says so, status 1, and nothing of theirs is lost."""
+"""Mistakes of users: one line of error, status 1 or 2, and none of their files is lost."""
 
 import io
 import os

@@ -40,7 +40,7 @@ GOES_ON = "the same command goes on from here"
 
 @dataclass(frozen=True)
 class Session:
-    """How a process of train.py ended."""
+    """The end of a command."""
 
     status: int
     lines: list[str]
@@ -207,7 +207,7 @@ STORIES = pytest.mark.parametrize("name", ["story", "story_of_two"])
 
 
 def history(run: Path) -> list[dict[str, float]]:
-    """What was measured, but for the time it took."""
+    """The measurements of a run, without times."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     times = {"tokens_per_second", "train_seconds"}
     return [{k: v for k, v in json.loads(line).items() if k not in times} for line in lines]

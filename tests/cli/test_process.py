@@ -115,7 +115,7 @@ return 143
 
 
 def test_an_iterator_over_two_devices_in_a_cycle_does_not_keep_the_process(tmp_path):
-    """As Keras's `fit` leaves them. The interpreter's own end would wait for it for ever."""
+    """Keras's `fit` leaves such iterators; the interpreter's shutdown would wait for ever."""
     done = ended(run_process(ITERATOR), "", tmp_path)
     assert (done.returncode, done.stderr) == (143, "")
 

@@ -1,4 +1,4 @@
-"""`train --recipe`, and `recipe diff`: what departs from the paper."""
+"""`train --recipe`, and the departures from the paper by `recipe diff`."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_every_departure_of_a_run_is_a_line(trained_run, capsys):
 
 
 def test_the_rule_told_is_that_of_the_tokenizer(copied, capsys):
-    """As in a run of an earlier version, or one whose tokenizer was given."""
+    """In a run of an earlier version, or one with a configured tokenizer."""
     lines, options = ["a b c"] * 9, {"kind": "bpe", "normalization": "nmt_nfkc"}
     train_tokenizer(lines, copied / "tokenizer.model", vocab_size=266, **options)
     assert main(["recipe", "diff", str(copied)]) == 0

@@ -1,4 +1,4 @@
-"""What `translate` may be asked for beyond the best translation of each line."""
+"""Options of `translate` beyond the best translation of each line."""
 
 import pytest
 from command_line import translated

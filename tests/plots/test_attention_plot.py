@@ -50,7 +50,7 @@ def test_larger_weights_are_darker_also_without_colour():
 
 
 def test_labels_stand_at_the_left_and_below():
-    """Of seven panels in rows of three, the last two of the second row have none below."""
+    """Seven panels in rows of three: the last two of the second row have none below."""
     found = panels_of(attention_figure(maps(7)))
     for place, axes in enumerate(found):
         assert labels(axes.yaxis) == (ROWS if place in (0, 3, 6) else [])

@@ -1,1 +1,1 @@
-"""What the commands do, as functions: configure, train and export a run."""
+"""The work of the commands as functions: configure, train, check and export a run."""

@@ -18,7 +18,7 @@ _SETTINGS = {
 
 
 def add_run_settings(parser: argparse.ArgumentParser) -> None:
-    """All that `train` takes; `model` is None without --model."""
+    """The options of `train`; `model` is None without --model."""
     add = parser.add_argument
     add("--task", choices=TASKS, help="what to learn (default: the model's)")
     add("--model", metavar="NAME", help=f"{', '.join(PRESETS)} (default: tiny)")

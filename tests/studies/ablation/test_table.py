@@ -67,7 +67,7 @@ def test_a_caption_says_what_the_figures_are_of():
 
 
 def parameters(vocab_size):
-    """Of every row: ours in millions, rounded, and the paper's where it prints one."""
+    """Parameters of every row: ours in millions, rounded, and the paper's if printed."""
     configs = plan_rows(list(ROWS), Scale.of(1), {"model.vocab_size": vocab_size}, ())
     lines = cells(parameters_table(configs))[2:]
     return {

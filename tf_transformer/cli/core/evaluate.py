@@ -105,7 +105,7 @@ def _check_lengths(
 def _scores(
     options: argparse.Namespace, hypotheses: list[str], references: list[list[str]]
 ) -> str:
-    """All that is printed about the translations."""
+    """The printed scores of the translations."""
     pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
     exact = sum(hypothesis in each for hypothesis, each in pairs)
     share = f"exact {exact / len(hypotheses):.1%} ({exact:,} of {len(hypotheses):,})\n"

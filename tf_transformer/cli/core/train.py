@@ -63,7 +63,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _may_lower_vocabulary(config: Config, overrides: list[str]) -> bool:
-    """Whether the size is the preset's default, for the built-in corpus."""
+    """True for the built-in corpus, unless the size is explicit."""
     data = config.data
     explicit = any(each.split("=")[0].strip() == "model.vocab_size" for each in overrides)
     built_in = config.task == "translation" and not (data.train or data.tokenizer)
