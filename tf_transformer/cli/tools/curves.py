@@ -2,15 +2,17 @@
 
 import argparse
 import logging
+from collections.abc import Sequence
 
 from tf_transformer.cli.options import open_run, picture
-from tf_transformer.cli.sparkline import sparkline
 from tf_transformer.errors import UserError
 from tf_transformer.plots.curves import LearningCurve, draw_curves
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,3 +59,18 @@ def _curve(run: Run) -> LearningCurve:
         scores=[record[f"valid_{task.main_score}"] for record in records],
         score_name=task.scores[task.main_score],
     )
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Draws a block for each number, from the smallest to the largest, or for a sample.
+
+    Args:
+        values: at least one, in order; the last is always shown.
+        width: most blocks.
+    """
+    number = min(len(values), width)
+    shown = [values[(index + 1) * len(values) // number - 1] for index in range(number)]
+    low, high = min(shown), max(shown)
+    if low == high:
+        return _BLOCKS[0] * number
+    return "".join(_BLOCKS[round(7 * (value - low) / (high - low))] for value in shown)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tabulate import tabulate
 from tqdm import tqdm
 
 from tf_transformer.decoding.translator import Translator
@@ -30,7 +32,6 @@ from tf_transformer.studies.heads.pruning import (
     iterative_order,
     order_of,
 )
-from tf_transformer.studies.heads.report import curve_table, importance_table, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Study:
 
     def tables(self) -> str:
         """The importances and the curve, for the console."""
-        return f"{importance_table(self.importances)}\n\n{curve_table(self.curve)}"
+        return f"{_importance_table(self.importances)}\n\n{_curve_table(self.curve)}"
 
 
 def fitting_pairs(pairs: Pairs, translator: Translator) -> list[tuple[str, str]]:
@@ -105,7 +106,7 @@ def measure_heads(
         study = Study(heads, order, curve(order, measurements, with_bleu, _bar))
     finally:
         masks.apply([])
-    write_text(output / "heads.json", to_json(settings, heads, study.curve, iterative))
+    write_text(output / "heads.json", _to_json(settings, study, iterative))
     logger.info("%s", output / "heads.json")
     _draw(study, output)
     return study
@@ -156,3 +157,57 @@ def _grids(study: Study, field: str, title: str, form: str, sign: int) -> Grids:
         values[name] = np.array([sign * getattr(each, field) for each in row])
         values[name] = values[name].reshape(layers, -1)
     return Grids(title, values, form)
+
+
+def _importance_table(importances: Sequence[Importance]) -> str:
+    """The change in loss by layer and head, a block for each kind."""
+    number = max(each.head.number for each in importances)
+    rows = []
+    for kind, name in KINDS.items():
+        rows.append([name, *(f"head {head}" for head in range(1, number + 1))])
+        for layer in sorted({each.head.layer for each in importances}):
+            changes = [
+                f"{each.loss_change:+z.4f}"
+                for each in importances
+                if (each.head.kind, each.head.layer) == (kind, layer)
+            ]
+            rows.append([f"layer {layer}", *changes])
+    align = ["left", *["right"] * number]
+    table = tabulate(rows, tablefmt="plain", disable_numparse=True, colalign=align)
+    return f"change in loss (nats per piece) with one head masked\n{table}"
+
+
+def _curve_table(points: Sequence[Point]) -> str:
+    """Heads kept, loss and BLEU, a line for each point."""
+    with_bleu = points[0].bleu is not None
+    header = ["heads kept", "loss", *["BLEU"] * with_bleu]
+    rows = [[each.kept, each.loss, *[each.bleu] * with_bleu] for each in points]
+    return tabulate(rows, header, "plain", floatfmt=("", ".4f", ".2f"))
+
+
+def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:
+    """The JSON that docs/heads.md describes."""
+    content = {
+        "settings": settings,
+        "importance": [
+            {
+                "kind": each.head.kind,
+                "layer": each.head.layer,
+                "head": each.head.number,
+                "loss_change": each.loss_change,
+                "bleu_change": each.bleu_change,
+            }
+            for each in study.importances
+        ],
+        "order": "iterative" if iterative else "by importance",
+        "curve": [
+            {
+                "kept": point.kept,
+                "pruned": [str(head) for head in point.masked],
+                "loss": point.loss,
+                "bleu": point.bleu,
+            }
+            for point in study.curve
+        ],
+    }
+    return json.dumps(content, indent=1) + "\n"
