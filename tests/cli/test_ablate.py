@@ -106,7 +106,7 @@ def test_rows_with_a_result_are_left_and_a_killed_one_goes_on(arguments, copy, c
 def test_the_table_has_the_rows_and_what_makes_them(copy, capsys):
     assert main(["ablate", "--table", "--output", str(copy)]) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"\| A-h4 \| h 4, d_k 8, d_v 8 +\|", printed)
+    assert re.search(r"\| A-h4 +\| h 4, d_k 8, d_v 8 +\|", printed)
     assert printed.strip() == (copy / "table3.md").read_text("utf-8").strip()
 
 

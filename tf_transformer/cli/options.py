@@ -22,7 +22,7 @@ _DECODING = {
     "batch_tokens": ("--batch-tokens", "N", "source tokens x beams in a batch"),
     "max_length": ("--max-length", "N", "most tokens of output, EOS included"),
     "min_length": ("--min-length", "N", "fewest tokens of output"),
-    "no_repeat_ngram": ("--no-repeat-ngram", "N", "forbid the repetition of N tokens"),
+    "no_repeat_ngram": ("--no-repeat-ngram", "N", "repeat no sequence of N tokens"),
 }
 
 
@@ -74,6 +74,22 @@ def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="further runs with the same tokenizer: decode with the mean of all probabilities",
     )
+
+
+def add_translator_options(
+    parser: argparse.ArgumentParser,
+    *,
+    nargs: str | None = None,
+    ensemble: bool = False,
+    shortlist: bool = False,
+) -> None:
+    """The options of `load_translator`."""
+    add_run_options(parser, nargs=nargs)
+    add_decoding_options(parser)
+    if ensemble:
+        add_ensemble_option(parser)
+    if shortlist:
+        add_shortlist_option(parser)
 
 
 def open_run(path: str, task: str | None = "translation") -> Run:

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tf_transformer.cli.lines import one_line
-from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_ensemble_option,
-    add_run_options,
-    add_shortlist_option,
-    load_translator,
-)
+from tf_transformer.cli.options import add_translator_options, load_translator
 from tf_transformer.cli.scores import print_brackets, rules_of
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
@@ -27,10 +21,7 @@ TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_run_options(parser, nargs="?")
-    add_ensemble_option(parser)
-    add_decoding_options(parser)
-    add_shortlist_option(parser)
+    add_translator_options(parser, nargs="?", ensemble=True, shortlist=True)
     add("--source", metavar="FILE", help="text to translate with RUN")
     add("--hypothesis", metavar="FILE", help="translations made elsewhere")
     reference = "reference translations; repeatable"

@@ -6,13 +6,7 @@ import re
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_run_options,
-    add_shortlist_option,
-    decoding_config,
-    open_run,
-)
+from tf_transformer.cli.options import add_translator_options, decoding_config, open_run
 from tf_transformer.cli.parser import int_from
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.serving.versions import check_readable
@@ -25,11 +19,9 @@ PRECISIONS = ("float32", "bfloat16")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_run_options(parser)
+    add_translator_options(parser, shortlist=True)
     parser.set_defaults(checkpoint=None)  # to tell the default from --checkpoint best
     add("--average", metavar="lastN", help="the mean of the last N checkpoints of the run")
-    add_decoding_options(parser)
-    add_shortlist_option(parser)
     add(
         "--precision",
         default="float32",

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tf_transformer.cli.lines import add_line_buffered_option, one_line, stdin_chunks
-from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_ensemble_option,
-    add_run_options,
-    add_shortlist_option,
-    load_translator,
-)
+from tf_transformer.cli.options import add_translator_options, load_translator
 from tf_transformer.cli.parser import int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, SamplingConfig
 from tf_transformer.data.corpus import read_lines
@@ -37,10 +31,7 @@ _SAMPLING = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_run_options(parser)
-    add_ensemble_option(parser)
-    add_decoding_options(parser)
-    add_shortlist_option(parser)
+    add_translator_options(parser, ensemble=True, shortlist=True)
     add_line_buffered_option(parser)
     add(
         "--n-best",

@@ -5,8 +5,7 @@ import logging
 from pathlib import Path
 
 from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_run_options,
+    add_translator_options,
     load_translator,
     open_run,
     require_writable,
@@ -25,8 +24,7 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_run_options(parser)
-    add_decoding_options(parser)
+    add_translator_options(parser)
     add("--source", metavar="FILE", required=True, help="sentences to measure on")
     add("--reference", metavar="FILE", required=True, help="their translations")
     add("--limit", type=int_from(1), metavar="N", help="only the first N sentences")

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tf_transformer.cli.lines import add_line_buffered_option, in_chunks, stdin_chunks
-from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_ensemble_option,
-    add_run_options,
-    load_translator,
-    open_run,
-)
+from tf_transformer.cli.options import add_translator_options, load_translator, open_run
 from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
@@ -25,9 +19,7 @@ STDOUT_IS_DATA = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_run_options(parser)
-    add_ensemble_option(parser)
-    add_decoding_options(parser)
+    add_translator_options(parser, ensemble=True)
     add_line_buffered_option(parser)
     text = "let the search write anything, and repair output that is no tree over the words"
     parser.add_argument("--unconstrained", action="store_true", help=text)
