@@ -1,14 +1,20 @@
 """The command line as a user has it: in a process of its own or, to save time, in this one."""
 
+import argparse
+import io
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from tf_transformer.cli.core import train
 from tf_transformer.cli.main import main
+from tf_transformer.cli.parser import Parser
+from tools.storm.lab import stdin_of
 
 ROOT = Path(__file__).parents[1]
 TF_TRANSFORMER = [sys.executable, "-m", "tf_transformer.cli.main"]
@@ -40,6 +46,13 @@ def train_command(options: Sequence[str], output: Path) -> list[str]:
     return [sys.executable, str(ROOT / "train.py"), *options, "--output", str(output)]
 
 
+def train_options(words: Sequence[str]) -> argparse.Namespace:
+    """The options of train.py."""
+    parser = Parser()
+    train.add_arguments(parser)
+    return parser.parse_args(words)
+
+
 def environment() -> dict[str, str]:
     """This process's, without what might quieten TensorFlow."""
     loud = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
@@ -65,6 +78,22 @@ def status_of(arguments: Sequence[str]) -> int:
         return main(arguments)
     except SystemExit as end:
         return end.code
+
+
+def run_here(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process, which saves seconds of imports."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        status = status_of(arguments)
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:
+    """The lines that `translate` prints for those of a file."""
+    with stdin_of(file):
+        assert main(["translate", str(run), *options]) == 0
+    lines = capsys.readouterr().out.split("\n")  # samples hold what `splitlines` breaks at
+    assert lines.pop() == ""
+    return lines
 
 
 def assert_refused(capsys, arguments: list[str], expected: str, *, status: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from command_line import TrainedRun, run_command, train_command
+from command_line import TrainedRun, run_command, run_here, train_command
 from made_once import made_once
 from toy_labels import toy_labels
 from toy_trees import toy_trees
@@ -39,13 +39,8 @@ def no_nohup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def _train(folder: Path, options: list[str], settings: tuple[str, ...]) -> TrainedRun:
-    """What train.py makes of the data in a folder."""
-    options = options + [word for setting in settings for word in ("--set", setting)]
-    done = run_command(train_command(options, folder / "run"))
-    stdout, stderr = done.stdout.decode(), done.stderr.decode()
-    assert done.returncode == 0, stderr
-    return TrainedRun(folder / "run", folder, options, stdout, stderr)
+def _with_settings(options: list[str], settings: tuple[str, ...]) -> list[str]:
+    return options + [word for setting in settings for word in ("--set", setting)]
 
 
 def _task_run(
@@ -56,7 +51,7 @@ def _task_run(
     dev_size: int,
     settings: tuple[str, ...],
 ) -> TrainedRun:
-    """What train.py makes of 300 toy `lines`, with others as the dev set."""
+    """A run of train.py, in this process, on 300 toy `lines`, with others as the dev set."""
 
     def make(folder: Path) -> TrainedRun:
         options = ["--task", task]
@@ -67,7 +62,10 @@ def _task_run(
             file = folder / f"{name}.{ending}"
             file.write_text("".join(f"{line}\n" for line in lines(size, seed)), "utf-8")
             options += [option, str(file)]
-        return _train(folder, options, settings)
+        options = _with_settings(options, settings)
+        done = run_here(["train", *options, "--output", str(folder / "run")])
+        assert done.returncode == 0, done.stderr
+        return TrainedRun(folder / "run", folder, options, done.stdout, done.stderr)
 
     return made_once(factory, task, make)
 
@@ -90,7 +88,7 @@ _SETTINGS = (
 
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory) -> TrainedRun:
-    """A small run that train.py has trained on 300 pairs, 40 of them again as the dev set.
+    """A small run trained on 300 pairs, 40 of them again as the dev set, in a process.
 
     Shared by all tests: copy it to change it.
     """
@@ -104,7 +102,11 @@ def trained_run(tmp_path_factory) -> TrainedRun:
                 (folder / f"{split}.{language}").write_text(text, "utf-8")
         options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
         options += ["--source", "en", "--target", "de"]
-        return _train(folder, options, _SETTINGS)
+        options = _with_settings(options, _SETTINGS)
+        done = run_command(train_command(options, folder / "run"))
+        stdout, stderr = done.stdout.decode(), done.stderr.decode()
+        assert done.returncode == 0, stderr
+        return TrainedRun(folder / "run", folder, options, stdout, stderr)
 
     return made_once(tmp_path_factory, "trained", make)
 

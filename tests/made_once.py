@@ -1,4 +1,4 @@
-"""What takes long to make and is only read: made by one test process, for all of them."""
+"""Read-only results of slow work, made by one test process for all of them."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ Made = TypeVar("Made")
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
-    """What `make(folder)` returns in the first process that asks for `name`.
+    """Returns the result of `make(folder)` in the first process that asks for `name`.
 
     Another process waits for it and gets a copy of the object; the files are the same.
     """

@@ -65,7 +65,7 @@ def test_no_modules_import_each_other_in_a_circle():
 GENERAL = ("accuracy", "bleu", "chrf")
 
 # A default and a preset's purpose are data, and say their task by its name.
-MAY_NAME_TASKS = ("tasks", "cli", "config")
+MAY_NAME_TASKS = ("tasks", "api", "cli", "config")
 
 # Words of one task: its files, its scores, the sizes of its model.
 WORDS_OF_TASKS = {

@@ -1,4 +1,4 @@
-"""What the tests of the command line find in their folder."""
+"""Folders for the tests of the command line."""
 
 import shutil
 from pathlib import Path

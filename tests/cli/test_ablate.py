@@ -106,7 +106,7 @@ def test_rows_with_a_result_are_left_and_a_killed_one_goes_on(arguments, copy, c
 def test_the_table_has_the_rows_and_what_makes_them(copy, capsys):
     assert main(["ablate", "--table", "--output", str(copy)]) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"\| A-h4 \| h 4, d_k 8, d_v 8 +\|", printed)
+    assert re.search(r"\| A-h4 +\| h 4, d_k 8, d_v 8 +\|", printed)
     assert printed.strip() == (copy / "table3.md").read_text("utf-8").strip()
 
 
@@ -145,17 +145,14 @@ def test_ctrl_c_is_passed_on_to_the_row_that_trains(arguments, tmp_path):
         assert not (run.path / "result.json").exists()
 
 
-def test_no_row_is_begun_when_the_time_is_over(arguments, finished, capfd):
-    results = [finished / f"{row}-seed1" / "result.json" for row in ROWS_HERE]
-    kept = [path.read_text("utf-8") for path in results]
+def test_no_row_is_begun_when_the_time_is_over(arguments, copy, capsys):
+    results = [copy / f"{row}-seed1" / "result.json" for row in ROWS_HERE]
     for path in results:
         path.unlink()
-    more = ["--rows", *ROWS_HERE, "--output", str(finished), "--stop-after", "0.3s"]
+    more = ["--rows", *ROWS_HERE, "--output", str(copy), "--stop-after", "0.0000001s"]
     assert main([*arguments, *more]) == 0
-    assert "the same command goes on from here" in capfd.readouterr().out
-    assert not results[-1].exists()
-    for path, text in zip(results, kept, strict=True):
-        path.write_text(text, "utf-8")
+    assert "the same command goes on from here" in capsys.readouterr().out
+    assert not any(path.exists() for path in results)
 
 
 def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
@@ -198,4 +195,4 @@ def test_a_folder_keeps_to_one_setting(arguments, copy, capsys, monkeypatch, tmp
 def test_an_ordinary_run_is_not_made_one_of_rows(arguments, copy, capsys, monkeypatch):
     monkeypatch.chdir(copy)
     more = [*arguments, "--output", "base-seed1", "--rows", "base"]
-    assert_refused(capsys, more, "base-seed1 exists and is not of an ablate", status=1)
+    assert_refused(capsys, more, "base-seed1 exists but was not created by", status=1)

@@ -1,4 +1,4 @@
-"""`attention` draws and writes what the run attends to, of the head that was asked for."""
+"""`attention` draws and writes what the run attends to, of the chosen head."""
 
 import json
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_the_alignment_is_the_mean_of_the_heads_with_the_links_of_translate(
 
 
 def word_of(data: dict, side: str, link: dict) -> int:
-    """Which word it is whose pieces a link covers: a word's first piece begins with a mark."""
+    """The index of the word whose pieces a link covers; a word's first piece has a mark."""
     start, _ = link[side]
     return sum(piece.startswith("▁") for piece in data[side][: start + 1]) - 1
 

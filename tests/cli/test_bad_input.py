@@ -1,4 +1,4 @@
-"""What a user can do wrong: one line that says so, status 1, and nothing of theirs is lost."""
+"""Mistakes of users: one line of error, status 1 or 2, and none of their files is lost."""
 
 import io
 import os
@@ -188,10 +188,7 @@ COMMANDS = {
 }
 # What no option takes: the parser of the arguments refuses it.
 OPTIONS = {
-    "no beam": (
-        "translate run --beam 0",
-        "--beam must be an int from 1 to 1000. Received: 0",
-    ),
+    "no beam": ("translate run --beam 0", "--beam must be an int from 1 to 1000. Received: 0"),
     "negative alpha": (
         "translate run --alpha -1",
         "--alpha must be from 0 to 10.0. Received: -1",

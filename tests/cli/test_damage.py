@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from command_line import TF_TRANSFORMER, assert_refused, environment, tree
+from command_line import assert_refused, tree
 
 from tf_transformer.cli.main import main
 
@@ -72,14 +72,11 @@ def test_a_full_disk_while_training_leaves_all_checkpoints(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
-def test_a_full_disk_under_the_output_is_one_line(workplace):
-    command = [*TF_TRANSFORMER, "evaluate", "--hypothesis", "dev.de", "--reference", "dev.de"]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
-        )
-    assert done.returncode == 1
-    assert done.stderr == b"error: No space left on device\n"
+def test_a_full_disk_under_the_output_is_one_line(workplace, capsys, monkeypatch):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["evaluate", "--hypothesis", "dev.de", "--reference", "dev.de"]) == 1
+    assert capsys.readouterr().err == "error: No space left on device\n"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command_line import TrainedRun, environment, train_command
+from command_line import TrainedRun, environment, run_here, train_command
 
 from tf_transformer.cli.main import main
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
@@ -40,7 +40,7 @@ GOES_ON = "the same command goes on from here"
 
 @dataclass(frozen=True)
 class Session:
-    """How a process of train.py ended."""
+    """The end of a command."""
 
     status: int
     lines: list[str]
@@ -61,6 +61,12 @@ def session(command: list[str], meanwhile: Callable[[subprocess.Popen], None]) -
             return ended(process)
         finally:
             process.kill()
+
+
+def session_here(options: list[str], run: Path) -> Session:
+    """Runs a command that nothing disturbs in this process."""
+    done = run_here(["train", *options, "--output", str(run)])
+    return Session(done.returncode, done.stdout.splitlines(), done.stderr)
 
 
 def ended(process: subprocess.Popen) -> Session:
@@ -160,7 +166,7 @@ def begin(trained_run: TrainedRun, folder: Path, *more: str) -> Story:
     tokenizer = f"data.tokenizer={trained_run.path / 'tokenizer.model'}"
     words = [word for setting in (*SETTINGS, tokenizer) for word in ("--set", setting)]
     options = [*trained_run.options, *words, *more]
-    whole = session(train_command(options, folder / "whole"), lambda _: None)
+    whole = session_here(options, folder / "whole")
     assert (whole.status, whole.stderr) == (0, ""), whole
     return Story(folder / "whole", folder / "disturbed", options, {"whole": whole})
 
@@ -173,7 +179,7 @@ def story(trained_run, tmp_path_factory, no_nohup) -> Story:
     command = train_command(story.options, run)
 
     def second() -> None:
-        sessions["beside"] = session(command, lambda _: None)
+        sessions["beside"] = session_here(story.options, run)
 
     sessions["write"] = session(command, within_a_write(run, second))
     states = CheckpointFolder(run / "checkpoints").state_steps
@@ -181,7 +187,7 @@ def story(trained_run, tmp_path_factory, no_nohup) -> Story:
         command, lambda: max(states(), default=0) >= PERIOD // 2
     )
     sessions["term"] = session(command, after_step(run, PERIOD + 2, signal.SIGTERM))
-    sessions["end"] = session(command, lambda _: None)
+    sessions["end"] = session_here(story.options, run)
     return story
 
 
@@ -193,7 +199,7 @@ def story_of_two(trained_run, tmp_path_factory) -> Story:
     command = train_command(story.options, run)
     sessions["kill"] = session(command, after_step(run, 3, signal.SIGKILL))
     sessions["int"] = session(command, after_step(run, PERIOD // 2, signal.SIGINT))
-    sessions["end"] = session(command, lambda _: None)
+    sessions["end"] = session_here(story.options, run)
     return story
 
 
@@ -201,7 +207,7 @@ STORIES = pytest.mark.parametrize("name", ["story", "story_of_two"])
 
 
 def history(run: Path) -> list[dict[str, float]]:
-    """What was measured, but for the time it took."""
+    """The measurements of a run, without times."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     times = {"tokens_per_second", "train_seconds"}
     return [{k: v for k, v in json.loads(line).items() if k not in times} for line in lines]

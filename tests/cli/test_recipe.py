@@ -1,20 +1,17 @@
-"""`train --recipe`, and `recipe diff`: what departs from the paper."""
+"""`train --recipe`, and the departures from the paper by `recipe diff`."""
 
-import argparse
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused
+from command_line import assert_refused, train_options
 
-from tf_transformer.cli.core import train
 from tf_transformer.cli.main import main
+from tf_transformer.cli.training_options import config_of
 from tf_transformer.data.tokenizer import train_tokenizer
 
 
 def configure(*words):
-    parser = argparse.ArgumentParser()
-    train.add_arguments(parser)
-    return train.configure(parser.parse_args(words))
+    return config_of(train_options(words))
 
 
 def test_a_recipe_goes_over_the_model_and_under_the_users_own_values():
@@ -46,7 +43,7 @@ def test_every_departure_of_a_run_is_a_line(trained_run, capsys):
 
 
 def test_the_rule_told_is_that_of_the_tokenizer(copied, capsys):
-    """As in a run of an earlier version, or one whose tokenizer was given."""
+    """In a run of an earlier version, or one with a configured tokenizer."""
     lines, options = ["a b c"] * 9, {"kind": "bpe", "normalization": "nmt_nfkc"}
     train_tokenizer(lines, copied / "tokenizer.model", vocab_size=266, **options)
     assert main(["recipe", "diff", str(copied)]) == 0

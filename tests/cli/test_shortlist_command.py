@@ -6,14 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
-from command_line import assert_refused
+from command_line import assert_refused, translated
 
 from tf_transformer.cli.main import main
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.session import SavedModelSession
-from tools.storm.lab import stdin_of
 
 VOCAB_SIZE = 600
 
@@ -25,12 +24,6 @@ def listed(trained_run, tmp_path_factory):
     shutil.copytree(trained_run.path, path)
     assert main(["shortlist", str(path), "--translations", "10", "--frequent", "20"]) == 0
     return path
-
-
-def translated(capsys, run, file, *options: str) -> list[str]:
-    with stdin_of(file):
-        assert main(["translate", str(run), *options]) == 0
-    return capsys.readouterr().out.splitlines()
 
 
 def test_it_prints_what_it_covers_and_is_the_same_every_time(listed, copied, capsys):

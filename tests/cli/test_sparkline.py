@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_transformer.cli.sparkline import sparkline
+from tf_transformer.cli.tools.curves import sparkline
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 import os
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from select import select
 
 import pytest
-from command_line import TF_TRANSFORMER, assert_refused, environment
+from command_line import TF_TRANSFORMER, assert_refused, environment, translated
 
+from tf_transformer.cli.lines import SIZES, in_chunks
 from tf_transformer.cli.main import main
-from tf_transformer.cli.stdin import SIZES, in_chunks
 from tools.storm.lab import stdin_of
 
 PATIENCE = 300  # seconds; an answer that never comes fails the test
@@ -33,21 +35,20 @@ def translating(*arguments: str):
 
 
 def answers(process, count: int) -> list[str]:
-    """So many lines of what the process prints."""
+    """So many lines of the process's output."""
+    return read_lines(process.stdout.fileno(), count)
+
+
+def read_lines(descriptor: int, count: int) -> list[str]:
+    """So many lines from a pipe, as soon as they are there."""
     read = b""
     while read.count(b"\n") < count:
-        assert select([process.stdout], [], [], PATIENCE)[0], "no answer"
-        block = os.read(process.stdout.fileno(), 1 << 16)
+        assert select([descriptor], [], [], PATIENCE)[0], "no answer"
+        block = os.read(descriptor, 1 << 16)
         assert block, "the process has ended"
         read += block
     assert read.endswith(b"\n") and read.count(b"\n") == count
     return read.decode().split("\n")[:-1]
-
-
-def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:
-    with stdin_of(file):
-        assert main(["translate", str(run), *options]) == 0
-    return capsys.readouterr().out.split("\n")[:-1]
 
 
 def test_a_coprocess_answers_each_line_before_the_next_is_written(
@@ -69,12 +70,24 @@ def test_a_coprocess_answers_each_line_before_the_next_is_written(
         assert process.wait(PATIENCE) == 0
 
 
-def test_the_first_answers_come_long_before_the_end_of_stdin(trained_run):
+def test_the_first_answers_come_long_before_the_end_of_stdin(trained_run, monkeypatch):
     lines = trained_run.lines("train.en")[: SIZES[0]]
-    with translating(str(trained_run.path), "--beam", "1") as process:
-        process.stdin.write("".join(f"{line}\n" for line in lines).encode())
-        assert len(answers(process, SIZES[0])) == SIZES[0]
-        assert process.poll() is None
+    stdin, to_stdin = os.pipe()
+    from_stdout, stdout = os.pipe()
+
+    def converse() -> list[str]:
+        try:
+            os.write(to_stdin, "".join(f"{line}\n" for line in lines).encode())
+            return read_lines(from_stdout, SIZES[0])
+        finally:
+            os.close(to_stdin)
+
+    with os.fdopen(stdout, "w") as output, ThreadPoolExecutor() as pool:
+        conversation = pool.submit(converse)
+        monkeypatch.setattr(sys, "stdout", output)
+        with stdin_of(Path(f"/dev/fd/{stdin}")):
+            assert main(["translate", str(trained_run.path), "--beam", "1"]) == 0
+        assert len(conversation.result()) == SIZES[0]
 
 
 def test_chunks_grow_and_lose_nothing():

@@ -1,17 +1,9 @@
-"""What `translate` may be asked for beyond the best translation of each line."""
+"""Options of `translate` beyond the best translation of each line."""
 
 import pytest
+from command_line import translated
 
 from tf_transformer.cli.main import main
-from tools.storm.lab import stdin_of
-
-
-def translated(capsys, run, file, *options: str) -> list[str]:
-    with stdin_of(file):
-        assert main(["translate", str(run), *options]) == 0
-    lines = capsys.readouterr().out.split("\n")  # samples hold what `splitlines` breaks at
-    assert lines.pop() == ""
-    return lines
 
 
 @pytest.fixture

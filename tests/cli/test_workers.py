@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import environment, run_command, train_command
+from command_line import environment, run_here, train_command
 
 # Without dropout, whose masks differ between replicas; with an epsilon at which Adam does not
 # make much of rounding errors.
@@ -85,7 +85,7 @@ def test_two_workers_stop_together_at_a_signal_to_one(options, tmp_path):
 
 def test_two_workers_train_the_weights_of_one_even_if_one_is_killed(options, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
-    alone = run_command(train_command(options, one))
+    alone = run_here(["train", *options, "--output", str(one)])
     assert alone.returncode == 0, alone.stderr
 
     command = train_command(options, two)

@@ -50,7 +50,7 @@ def test_larger_weights_are_darker_also_without_colour():
 
 
 def test_labels_stand_at_the_left_and_below():
-    """Of seven panels in rows of three, the last two of the second row have none below."""
+    """Seven panels in rows of three: the last two of the second row have none below."""
     found = panels_of(attention_figure(maps(7)))
     for place, axes in enumerate(found):
         assert labels(axes.yaxis) == (ROWS if place in (0, 3, 6) else [])
@@ -85,12 +85,7 @@ def test_a_link_is_a_box_around_the_cells_of_its_words():
     [axes] = panels_of(attention_figure(drawn))
     [box] = axes.patches
     # Cell i is from i - 0.5 to i + 0.5.
-    assert box.get_bbox().extents.tolist() == [
-        0.5,
-        1.5,
-        1.5,
-        3.5,
-    ]
+    assert box.get_bbox().extents.tolist() == [0.5, 1.5, 1.5, 3.5]
 
 
 @pytest.mark.parametrize("heads", [1, 4])

@@ -1,6 +1,5 @@
 """The Markdown card of a run."""
 
-import argparse
 import hashlib
 import math
 import re
@@ -9,8 +8,9 @@ import shutil
 
 import numpy as np
 import pytest
+from command_line import train_options
 
-from tf_transformer.cli.core import train
+from tf_transformer.cli.training_options import config_of
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -25,10 +25,8 @@ from tf_transformer.studies.run_card import (
 
 
 def configured(command):
-    """What `python train.py ...` makes of its arguments."""
-    parser = argparse.ArgumentParser()
-    train.add_arguments(parser)
-    return train.configure(parser.parse_args(shlex.split(command)[2:]))
+    """The configuration that `python train.py ...` trains."""
+    return config_of(train_options(shlex.split(command)[2:]))
 
 
 def test_a_card_tells_everything(trained_run):
@@ -127,9 +125,7 @@ def test_the_command_on_the_card_is_that_of_the_run(trained_run):
 def test_typed_as_printed_the_command_goes_on_with_the_run(trained_run):
     words = shlex.split(run_card(Run.open(trained_run.path)).rpartition("```")[0])
     assert words[-2:] == ["--output", str(trained_run.path)]
-    parser = argparse.ArgumentParser()
-    train.add_arguments(parser)
-    assert parser.parse_args(words[-4:]).output == str(trained_run.path)
+    assert train_options(words[-4:]).output == str(trained_run.path)
 
 
 @pytest.mark.parametrize("lost", ["train_seconds", "replicas"])

@@ -44,14 +44,14 @@ def import_tensorflow_quietly() -> None:
 def _fast_import() -> Iterator[None]:
     """Saves a second of the first import of TensorFlow.
 
-    Of what it makes nothing is garbage, now or later. Keras imports Matplotlib where there is
-    one, for drawings of images; ours are drawn without Keras.
+    Objects created during this import live until exit, so collecting garbage is wasted time.
+    Keras imports Matplotlib if it is installed, for its pictures; ours are drawn without Keras.
     """
     if "tensorflow" in sys.modules:
         yield
         return
     collects = gc.isenabled()
-    gc.collect()  # what is garbage now would be frozen too
+    gc.collect()  # present garbage would be frozen too
     hidden = "matplotlib" not in sys.modules
     if hidden:
         sys.modules["matplotlib"] = None
@@ -67,13 +67,10 @@ def _fast_import() -> Iterator[None]:
 
 
 def run_command(module: ModuleType, options: argparse.Namespace) -> int:
-    """Runs a command module; returns the exit status, which is its own or 0.
-
-    A UserError is one line and status 1.
-    """
+    """Runs a command module; returns its exit status, or 0. A UserError is a line and 1."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # those of a notebook take any text as it is
-            # As text files are, whatever the locale; names of files may hold other bytes.
+        if hasattr(stream, "reconfigure"):  # a notebook's streams take any text
+            # UTF-8 as in files, whatever the locale; names of files may hold other bytes.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     log = _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
@@ -87,7 +84,7 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     except BrokenPipeError:
         abandon_output(sys.stdout)  # the reader has gone (`| head`) and wants no more
     except OSError as error:
-        # Such as a full disk under stdout: what writes files raises a UserError.
+        # Such as a full disk under stdout: code that writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
         abandon_output(sys.stdout)
@@ -106,10 +103,10 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
 
 
 class _Handler(logging.StreamHandler):
-    """A log whose reader may go (`| head`), or whose disk be full, while the work goes on.
+    """A log that survives the loss of its reader (`| head`) or a full disk.
 
     Attributes:
-        lost: whether a line could not be written, which has been said.
+        lost: whether a line could not be written, which has been reported.
     """
 
     lost = False

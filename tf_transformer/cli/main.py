@@ -1,4 +1,7 @@
-"""`tf-transformer COMMAND`: one module per command, named after the command."""
+"""`tf-transformer COMMAND`: one module per command, named after it.
+
+A module has `add_arguments(parser)` and `command(options)`, whose docstring is its help.
+"""
 
 import argparse
 import importlib
@@ -47,9 +50,9 @@ GROUP_OF = {command: group for group, commands in GROUPS.items() for command in 
 
 
 def build_parser(name: str | None = None) -> Parser:
-    """Builds the parser of all commands, with the options of the command called `name`.
+    """Builds the parser of all commands, with the options of the command `name` alone.
 
-    No other command's module is imported: importing them all would dominate `--help`.
+    Importing the modules of all commands would dominate `--help`.
     """
     parser = Parser(
         prog="tf-transformer",
@@ -58,12 +61,12 @@ def build_parser(name: str | None = None) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help="one of these")
-    commands.type = str  # the rest of the line is for the command's own parser to check
+    commands.type = str  # the command's own parser checks the rest of the line
     for command, group in GROUP_OF.items():
         subparser = commands.add_parser(command)
         if command == name:
             module = importlib.import_module(f"tf_transformer.cli.{group}.{command}")
-            subparser.description = module.DESCRIPTION
+            subparser.description = module.command.__doc__
             module.add_arguments(subparser)
             subparser.set_defaults(module=module)
     return parser
@@ -78,19 +81,20 @@ def _list_of_commands() -> str:
 
 
 def run() -> NoReturn:
-    """The program `tf-transformer`."""
+    """Runs the program `tf-transformer`."""
     run_process(main)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line, by default that of the process; returns its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = build_parser(*arguments[:1]).parse_args(arguments)
     return run_command(options.module, options)
 
 
 def main_of(module, prog: str, arguments: Sequence[str] | None = None) -> int:
-    """The entry point of a single command, as train.py and export.py are."""
-    parser = Parser(prog=prog, description=module.DESCRIPTION)
+    """Runs a single command, as train.py and export.py do; returns its exit status."""
+    parser = Parser(prog=prog, description=module.command.__doc__)
     module.add_arguments(parser)
     return run_command(module, parser.parse_args(arguments))
 

@@ -2,67 +2,57 @@
 
 import argparse
 import dataclasses
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import value_of
+from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
+
+RUN_HELP = "run directory of train.py"
+
+# By the field of DecodingConfig: the option, its metavar and its help.
+_DECODING = {
+    "beam_size": ("--beam", "W", "beam size"),
+    "alpha": ("--alpha", "A", "exponent of the length penalty"),
+    "batch_tokens": ("--batch-tokens", "N", "source tokens x beams in a batch"),
+    "max_length": ("--max-length", "N", "most tokens of output, EOS included"),
+    "min_length": ("--min-length", "N", "fewest tokens of output"),
+    "no_repeat_ngram": ("--no-repeat-ngram", "N", "repeat no sequence of N tokens"),
+}
 
 
 def add_run_options(
     parser: argparse.ArgumentParser,
     *,
-    optional: bool = False,
+    nargs: str | None = None,
     metavar: str = "RUN",
-    help: str = "run directory of train.py",
+    help: str = RUN_HELP,
 ) -> None:
     """RUN and --checkpoint."""
-    parser.add_argument("run", metavar=metavar, nargs="?" if optional else None, help=help)
-    parser.add_argument(
-        "--checkpoint",
-        default="best",
-        metavar="WHICH",
-        help="best (default), average, last, or a step",
-    )
+    add = parser.add_argument
+    add("run", metavar=metavar, nargs=nargs, help=help)
+    which = "best (default), average, last or a step"
+    add("--checkpoint", default="best", metavar="WHICH", help=which)
 
 
-def add_decoding_options(parser: argparse.ArgumentParser) -> None:
-    """How to search; the run's own settings by default."""
-    parser.add_argument(
-        "--beam",
-        type=value_of("decoding.beam_size"),
-        metavar="W",
-        help="beam size (default: the run's)",
-    )
-    parser.add_argument(
-        "--alpha",
-        type=value_of("decoding.alpha"),
-        help="length penalty (default: the run's)",
-    )
-    parser.add_argument(
-        "--batch-tokens",
-        type=value_of("decoding.batch_tokens"),
-        metavar="N",
-        help="source tokens x beams in one batch",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=value_of("decoding.max_length"),
-        metavar="N",
-        help="at most N tokens of output, the end counted",
-    )
-    parser.add_argument(
-        "--min-length",
-        type=value_of("decoding.min_length"),
-        metavar="N",
-        help="at least N tokens of output",
-    )
-    parser.add_argument(
-        "--no-repeat-ngram",
-        type=value_of("decoding.no_repeat_ngram"),
-        metavar="N",
-        help="no N tokens in a row come twice",
-    )
+def add_decoding_options(
+    parser: argparse.ArgumentParser, fields: Iterable[str] = _DECODING
+) -> None:
+    """Options of the search."""
+    for field in fields:
+        option, metavar, text = _DECODING[field]
+        parser.add_argument(
+            option,
+            dest=field,
+            type=value_of(f"decoding.{field}"),
+            metavar=metavar,
+            help=f"{text} (default: the run's)",
+        )
 
 
 def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
@@ -70,18 +60,48 @@ def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shortlist",
         action="store_true",
-        help="translate each sentence with tokens that are likely for it alone; made by "
+        help="translate each sentence with the tokens that are likely for it, as learnt by "
         "tf-transformer shortlist RUN",
     )
 
 
-def open_run(path: str, task: str | None = "translation"):
-    """A run of the task that a command is for; UserError if it is of another.
+def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
+    """--ensemble."""
+    parser.add_argument(
+        "--ensemble",
+        nargs="+",
+        default=(),
+        metavar="RUN",
+        help="further runs with the same tokenizer: decode with the mean of all probabilities",
+    )
 
-    With None it may be of any.
+
+def add_translator_options(
+    parser: argparse.ArgumentParser,
+    *,
+    nargs: str | None = None,
+    ensemble: bool = False,
+    shortlist: bool = False,
+) -> None:
+    """The options of `load_translator`."""
+    add_run_options(parser, nargs=nargs)
+    add_decoding_options(parser)
+    if ensemble:
+        add_ensemble_option(parser)
+    if shortlist:
+        add_shortlist_option(parser)
+
+
+def open_run(path: str, task: str | None = "translation") -> Run:
+    """Opens a run.
+
+    Args:
+        path: its directory.
+        task: the task that the command is for; None for any.
+
+    Raises:
+        UserError: if it is no run, or a run of another task.
     """
-    from tf_transformer.run import Run
-
     run = Run.open(path)
     check_run(run)
     if task and run.config.task != task:
@@ -101,36 +121,20 @@ def picture(output: str) -> Path:
     return path
 
 
-def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
-    """--ensemble."""
-    parser.add_argument(
-        "--ensemble",
-        nargs="+",
-        default=(),
-        metavar="RUN",
-        help="more runs with the same tokenizer: decode with the mean of all probabilities",
-    )
+def require_writable(name: str, path: Path) -> None:
+    """Refuses a file or folder to write, the value of option `name`, if it is not writable."""
+    if path.is_dir():
+        raise UserError(f"{name} must not be a folder that exists. Received: {path}.")
+    nearest = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise UserError(f"{name} must be where files can be written. Received: {path}.")
 
 
-# Where the options of the command line go, if they are given.
-_DECODING_FIELDS = {
-    "beam": "beam_size",
-    "alpha": "alpha",
-    "batch_tokens": "batch_tokens",
-    "max_length": "max_length",
-    "min_length": "min_length",
-    "no_repeat_ngram": "no_repeat_ngram",
-}
-
-
-def decoding_config(options: argparse.Namespace, run):
-    """The run's decoding settings with the options given."""
-    given = {
-        field: getattr(options, name)
-        for name, field in _DECODING_FIELDS.items()
-        if getattr(options, name, None) is not None
-    }
-    return dataclasses.replace(run.config.decoding, **given)
+def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
+    """The run's options of the search, replaced by those of the command line."""
+    values = {field: getattr(options, field, None) for field in _DECODING}
+    changed = {field: value for field, value in values.items() if value is not None}
+    return dataclasses.replace(run.config.decoding, **changed)
 
 
 def load_translator(
@@ -140,9 +144,7 @@ def load_translator(
     sampled: bool = False,
     task: str = "translation",
 ):
-    """The translator of `options.run` with the decoding options given."""
-    from tf_transformer.cli.console import import_tensorflow_quietly
-
+    """The translator that `options` describe: its run, checkpoint, ensemble and search."""
     run = open_run(options.run, task)
     others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
     decoding = decoding_config(options, run)
@@ -153,13 +155,9 @@ def load_translator(
         )
     import_tensorflow_quietly()
 
-    from tf_transformer.tasks.models import load_translator
+    from tf_transformer.tasks import models
 
-    return load_translator(
-        run,
-        options.checkpoint,
-        decoding,
-        num_hypotheses,
-        others,
-        shortlist=getattr(options, "shortlist", False),
+    shortlist = getattr(options, "shortlist", False)
+    return models.load_translator(
+        run, options.checkpoint, decoding, num_hypotheses, others, shortlist=shortlist
     )

@@ -1,4 +1,4 @@
-"""The parser of every command: UTF-8 alone, numbers with bounds, errors of one line."""
+"""The parser of every command: UTF-8 only, numbers with bounds, errors in one line."""
 
 import argparse
 import os
@@ -12,16 +12,14 @@ from tf_transformer.errors import one_line, quoted
 
 Reader = Callable[[str], Any]
 
-
 # Seconds to wait for an answer: more than a day is a mistake.
 DEADLINES = (0.001, 86_400.0)
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that refuses what no file of a run could hold, in one line.
+    """An `ArgumentParser` whose arguments are UTF-8, as all text of a run is, and not empty.
 
-    Every argument is UTF-8, as all text of a run is, and none is empty where a text is
-    expected: an empty path would be the current folder.
+    An empty path would be the current folder. Errors are one line.
     """
 
     def __init__(self, *args, **keywords) -> None:
@@ -29,6 +27,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", None, _text)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace=None):
+        """Parses arguments, by default the process's; refuses those that are not UTF-8."""
         args = sys.argv[1:] if args is None else args
         for argument in args:
             if any("\ud800" <= char <= "\udfff" for char in argument):
@@ -37,7 +36,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Prints `message` and where to read on; status 2."""
+        """Prints `message` and the command for help; status 2."""
         argument, colon, wrong = message.removeprefix("argument ").partition(": must ")
         if colon:  # from a reader below
             message = f"{argument} must {wrong}"
@@ -46,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def int_from(low: int, high: int = MAX_COUNT) -> Reader:
-    """Reads an int within bounds, for the `type` of an argument."""
+    """Returns a `type` of arguments: an int within bounds."""
     return _reader(Setting(int, Bounds(low=low, high=high)))
 
 
@@ -56,12 +55,12 @@ def integer(text: str) -> int:
 
 
 def float_from(low: float, high: float) -> Reader:
-    """Reads a number within bounds, for the `type` of an argument."""
+    """Returns a `type` of arguments: a number within bounds."""
     return _reader(Setting(float, Bounds(low=low, high=high)))
 
 
 def value_of(name: str) -> Reader:
-    """Reads what a setting may be, such as "decoding.beam_size" or "temperature"."""
+    """Returns a `type` of arguments: a value of a setting, such as "decoding.beam_size"."""
     return _reader((SETTINGS | SAMPLING)[name])
 
 
@@ -71,7 +70,7 @@ def _reader(allowed: Setting) -> Reader:
     def read(text: str) -> Any:
         try:
             value = number(text)
-        except ValueError:  # also of thousands of digits
+        except ValueError:  # also for thousands of digits
             value = text
         if not allowed.fits(value):
             raise argparse.ArgumentTypeError(f"must be {allowed}. Received: {quoted(value)}.")

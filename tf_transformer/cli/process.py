@@ -1,4 +1,4 @@
-"""A command as the whole of a process, which ends in seconds whatever its threads do."""
+"""The process of a command, which ends within seconds whatever its threads do."""
 
 import atexit
 import faulthandler
@@ -17,44 +17,44 @@ _is_a_command = threading.Event()  # set in a process that `run_process` may end
 
 
 def run_process(main: Callable[[], int]) -> NoReturn:
-    """Runs `main` and ends the process with its status, without the interpreter's own end.
+    """Runs `main` and ends the process with its status, without the interpreter's shutdown.
 
-    At its end the interpreter destroys what is left of a program while no other thread may run
-    Python code any more. A `tf.data` iterator over two devices then waits for its generator's
-    thread, for ever; Keras leaves such iterators to the garbage collector.
+    At shutdown the interpreter destroys the remaining objects while no other thread may run
+    Python code. A `tf.data` iterator over two devices then waits for ever for its generator's
+    thread; Keras leaves such iterators to the garbage collector.
     """
     _open_closed_streams()
     _is_a_command.set()
     status = flush_output(_status_of(main))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to be told about it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to interrupt
     must_end(status)
     with suppress(BaseException):
-        atexit._run_exitfuncs()  # temporary files go; the interpreter's end would do this too
+        atexit._run_exitfuncs()  # deletes temporary files, as the interpreter's shutdown would
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)
 
 
 def must_end(status: int) -> None:
-    """Says that all is saved and printed: in some seconds the process ends with this status.
+    """Ends the process with this status in some seconds: all is saved and printed.
 
-    If it has not ended by itself until then, the Python stack of every thread is printed. In a
-    process that is not a command's alone, such as a notebook's, nothing happens.
+    If it has not ended by itself by then, the Python stack of every thread is printed. In a
+    process that does not belong to a command, such as a notebook's, nothing happens.
     """
     if not _is_a_command.is_set():
         return
     end = SECONDS_TO_END + _SECONDS_TO_EXPLAIN
     _later(SECONDS_TO_END, _explain, status)
     _later(end, os._exit, status)
-    # For code that keeps all other threads from running Python: its status can only be 1.
+    # In case a thread keeps all others from running Python: the status can only be 1 then.
     faulthandler.dump_traceback_later(end + _SECONDS_TO_EXPLAIN, exit=True, file=2)
 
 
 def flush_output(status: int) -> int:
-    """Writes what standard output holds back; returns the status, 1 for 0 if that fails.
+    """Flushes standard output; returns the status, or 1 instead of 0 if that fails.
 
-    A reader that has gone (`| head`) has what it wanted: that is no error.
+    A reader that has gone (`| head`) is no error: it has all that it wanted.
     """
     try:
         sys.stdout.flush()
@@ -67,17 +67,17 @@ def flush_output(status: int) -> int:
 
 
 def abandon_output(stream: TextIO) -> None:
-    """Lets all further output, and what is still held back, go nowhere."""
+    """Discards all further output, and what is still buffered."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _open_closed_streams() -> None:
-    """Opens the standard streams that were closed (`>&-`) on nothing.
+    """Opens the standard streams that were closed (`>&-`) on the null device.
 
-    The next file to be opened, a checkpoint perhaps, would get their number, and with it what
-    is printed.
+    Otherwise the next file to be opened, perhaps a checkpoint, would get their number, and
+    with it all printed text.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
@@ -88,7 +88,7 @@ def _open_closed_streams() -> None:
 
 
 def _status_of(main: Callable[[], int]) -> int:
-    """What the interpreter would make of how `main` ends, but Ctrl-C is no traceback."""
+    """The interpreter's status for the end of `main`; Ctrl-C prints no traceback."""
     try:
         return main()
     except SystemExit as end:
@@ -104,7 +104,7 @@ def _status_of(main: Callable[[], int]) -> int:
 
 
 def _explain(status: int) -> None:
-    """Prints where the end is held up, on the system's stderr: Python's may be locked."""
+    """Prints where each thread is, on the system's stderr: Python's may be locked."""
     text = (
         f"The end takes longer than {SECONDS_TO_END} s. Everything is saved: ending with "
         f"status {status}. Where every thread is:\n"

@@ -1,4 +1,4 @@
-"""A run that exists, trained in a process of its own: its memory ends with it."""
+"""Training of an existing run in a child process, whose memory ends with it."""
 
 import argparse
 import logging
@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
-from tf_transformer.cli.core.train import train_run
 from tf_transformer.cli.parser import Parser, float_from, int_from, integer
 from tf_transformer.cli.process import run_process
-from tf_transformer.files import locked
 from tf_transformer.run import Run
-from tf_transformer.training.interruption import MAX_SECONDS, Budget, Interrupted, Stopper
+from tf_transformer.training.interruption import MAX_SECONDS, Budget, Interrupted
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +27,14 @@ BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 
 
 def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
-    """Trains the run in `folder` to its end, or for some seconds (0: without a limit).
+    """Trains the run in `folder` to its end, or for some seconds (0: no limit).
 
-    In one process a row after the other would add up: about 70 MB a row of one layer, measured.
+    In a single process the rows would add up: about 70 MB for a row of one layer, measured.
     Signals are passed on, once each, so that the run is saved.
 
     Returns:
         DONE, FAILED (which has been explained), STOPPED, one of BY_SIGNAL if a signal came
-        meanwhile, however the process ended, or what else ended it.
+        meanwhile, however the process ended, or the status of another end.
     """
     words = [str(folder), "--parent", str(os.getpid()), "--seconds", str(seconds)]
     words += ["--devices", str(devices)] if devices is not None else []
@@ -45,7 +43,7 @@ def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
 
 
 class Relay:
-    """Runs a process; in the block of a `with`, signals to this one are passed on to it."""
+    """Runs a process; inside `with`, signals to this process are passed on to it."""
 
     def __init__(self) -> None:
         self._first = 0
@@ -64,11 +62,10 @@ class Relay:
             signal.signal(number, handler)
 
     def run(self, words: list[str]) -> int:
-        """Runs a command; its status, or 128 + the first signal that came or that killed it."""
-        # A session of its own: a terminal sends Ctrl-C to all of this one's, and twice is too
-        # much.
+        """Runs a command; its status, or 128 + the first signal that came or killed it."""
+        # In a new session: a terminal sends Ctrl-C to the whole session, so twice to the child.
         self._process = subprocess.Popen(words, start_new_session=True)
-        self._pass_on()  # what came before there was a process
+        self._pass_on()  # signals from before the process existed
         status = self._process.wait()
         if self._first:
             return 128 + self._first
@@ -80,20 +77,23 @@ class Relay:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Each once, though the next signal may interrupt this at any point."""
+        """Sends each pending signal once, though the next may interrupt this at any point."""
         with suppress(IndexError):
             while self._process:
                 self._process.send_signal(self._pending.pop(0))
 
 
 def command(options: argparse.Namespace) -> int:
-    """What the process does."""
+    """Trains, in the child process."""
     threading.Thread(target=_end_with, args=(options.parent,), daemon=True).start()
     import_tensorflow_quietly()
+
+    from tf_transformer.api.training import train_run, training_session
+
     folder, config = Path(options.folder), Run.open(options.folder).config
     try:
-        with Stopper(Budget(seconds=options.seconds)) as stopper, locked(folder):
-            train_run(config, folder, options.devices, stopper)
+        with training_session(folder, Budget(seconds=options.seconds)) as stopper:
+            train_run(config, folder, stopper=stopper, num_devices=options.devices)
     except Interrupted as stop:
         logger.info("%s", stop)
         return stop.status or STOPPED
@@ -101,7 +101,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """Stops this process, which saves, when its parent was killed and passes nothing on."""
+    """Stops this process, which saves, if its parent was killed and cannot pass signals on."""
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)

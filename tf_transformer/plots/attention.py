@@ -1,4 +1,4 @@
-"""Attention weights as grey cells, a row for each piece that attends."""
+"""Attention weights as grey cells, a row for each attending piece."""
 
 import math
 import warnings
@@ -12,27 +12,27 @@ from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.plots.fonts import families_for
 
-# Side of a cell in inches and points of a label, for one panel and for several.
+# Side of a cell in inches and font size of a label, for one panel and for several.
 _ONE = (0.25, 10.0)
 _SEVERAL = (0.16, 7.0)
-_CHARACTER = 0.009  # inches a point of a label's character
+_CHARACTER = 0.009  # inches per point of font size and character of a label
 _BAR = 0.16  # inches across the colour bar
 _GAP = 0.35  # inches between panels, and room for a title
 _LONGEST_SIDE = 100.0  # inches; a square of it is 144 million dots
-# Vermilion of Okabe and Ito's palette; on a white edge it is seen on any grey.
+# Vermilion of Okabe and Ito's palette; with a white edge it stands out on any grey.
 _LINK = "#d55e00"
 
 
 @dataclass(frozen=True)
 class Heatmaps:
-    """What a picture of attention shows.
+    """The content of a picture of attention.
 
     Attributes:
         title: of the whole picture.
         panels: weights [rows, columns] by title, of at least one panel.
         rows, columns: the pieces that attend and those attended to.
-        row_name, column_name: what they are, for the axes.
-        links: rows and columns of words that belong together, drawn as boxes.
+        row_name, column_name: labels of the axes.
+        links: rows and columns of aligned words, drawn as boxes.
     """
 
     title: str
@@ -47,17 +47,13 @@ class Heatmaps:
 def draw_attention(maps: Heatmaps, path: Path) -> None:
     """Draws the panels side by side: white is 0, black the largest weight of all panels.
 
-    Args:
-        maps: what to draw.
-        path: the picture's file, a .png or .svg.
-
     Raises:
-        UserError: if matplotlib is missing, the picture would be too large or the file cannot
-            be written.
+        UserError: if matplotlib is missing, the picture would be too large or the file, a .png
+            or .svg, cannot be written.
     """
     figure = attention_figure(maps)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # `families_for` has said it in one line
+        warnings.filterwarnings("ignore", "Glyph")  # `families_for` has logged it
         save(figure, path, bbox_inches="tight")
 
 
@@ -83,23 +79,25 @@ def attention_figure(maps: Heatmaps):
 
 
 def _draw_panels(axes: list, maps: Heatmaps, columns: int, points: float):
-    """Draws a panel into each axes; returns the last image, of the scale that all have."""
+    """Draws a panel into each axes; returns the last image, whose scale all share."""
     families = families_for([*maps.rows, *maps.columns])
     font = {"fontsize": points, "fontfamily": families, "parse_math": False}
     largest = max(float(weights.max()) for weights in maps.panels.values())
-    for place, (each, title) in enumerate(zip(axes, maps.panels, strict=True)):
+    for index, (panel, title) in enumerate(zip(axes, maps.panels, strict=True)):
         weights = maps.panels[title]
-        image = each.imshow(weights, "Greys", vmin=0, vmax=largest, interpolation="nearest")
-        each.set_title(title, fontsize=points + 1)
-        _draw_lines(each, weights.shape)
-        _box(each, maps.links)
-        is_left, is_lowest = place % columns == 0, place + columns >= len(axes)
-        _label(each, maps.rows if is_left else (), maps.columns if is_lowest else (), font)
+        image = panel.imshow(weights, "Greys", vmin=0, vmax=largest, interpolation="nearest")
+        panel.set_title(title, fontsize=points + 1)
+        _draw_lines(panel, weights.shape)
+        _box(panel, maps.links)
+        rows = maps.rows if index % columns == 0 else ()
+        below = maps.columns if index + columns >= len(axes) else ()
+        panel.set_yticks(range(len(rows)), rows, **font)
+        panel.set_xticks(range(len(below)), below, rotation=90, **font)
     return image
 
 
 def _grid(number: int) -> tuple[int, int]:
-    """Rows and columns of panels: about as many of each, and full if that can be."""
+    """Rows and columns of panels: nearly square, and without gaps if possible."""
     root = math.ceil(math.sqrt(number))
     columns = next((one for one in range(root, 2 * root + 1) if number % one == 0), root)
     return math.ceil(number / columns), columns
@@ -108,7 +106,7 @@ def _grid(number: int) -> tuple[int, int]:
 def _size(
     maps: Heatmaps, grid: tuple[int, int], cell: float, points: float
 ) -> tuple[float, float]:
-    """Inches that leave each cell its side; what is too much is cut off when saving."""
+    """Width and height in inches that fit all cells; the excess is cropped when saving."""
     longest = [max(map(len, labels)) for labels in (maps.columns, maps.rows)]
     below, left = (_CHARACTER * points * length for length in longest)
     width = grid[1] * (len(maps.columns) * cell + _GAP) + left + 1.2
@@ -122,7 +120,7 @@ def _size(
 
 
 def _draw_lines(axes, shape: tuple[int, ...]) -> None:
-    """Thin lines between the cells lead the eye to the labels."""
+    """Draws thin lines between the cells, which lead the eye to the labels."""
     axes.set_yticks(np.arange(0.5, shape[0] - 1), minor=True)
     axes.set_xticks(np.arange(0.5, shape[1] - 1), minor=True)
     axes.grid(which="minor", color="0.85", linewidth=0.4)
@@ -144,8 +142,3 @@ def _box(axes, links: Sequence[tuple[range, range]]) -> None:
             path_effects=[withStroke(linewidth=3.2, foreground="white")],
         )
         axes.add_patch(box)
-
-
-def _label(axes, rows: Sequence[str], columns: Sequence[str], font: dict) -> None:
-    axes.set_yticks(range(len(rows)), rows, **font)
-    axes.set_xticks(range(len(columns)), columns, rotation=90, **font)

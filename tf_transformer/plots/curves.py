@@ -6,20 +6,20 @@ from pathlib import Path
 
 from tf_transformer.plots.figure import STYLES, new_figure, save
 
-_MARKERS = 12  # on a line, about
+_MARKERS = 12  # approximately, per line
 
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """A run by the step.
+    """The learning curve of a run.
 
     Attributes:
-        label: of the run.
+        label: name of the run.
         steps: of the evaluations.
         train: perplexity of the training batches since the evaluation before, with dropout.
         dev: perplexity of the dev set.
         scores: of the dev set.
-        score_name: what the scores are, such as "BLEU".
+        score_name: such as "BLEU".
     """
 
     label: str
@@ -31,11 +31,11 @@ class LearningCurve:
 
 
 def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
-    """Draws perplexity, on a logarithmic axis, beside the dev score: each kind on its axes.
+    """Draws perplexity, on a logarithmic axis, beside a panel for each kind of dev score.
 
     Args:
-        curves: one a run, at least one.
-        path: the picture's file, a .png or .svg.
+        curves: one per run, at least one.
+        path: a .png or .svg.
 
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
@@ -64,7 +64,7 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
 
 
 def _number_plainly(axis) -> None:
-    """60 rather than 6 x 10^1, on a logarithmic axis."""
+    """Labels a logarithmic axis with 60 rather than 6 x 10^1."""
     from matplotlib.ticker import LogFormatter
 
     axis.set_major_formatter(LogFormatter())

@@ -5,7 +5,7 @@ from pathlib import Path
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
-# Of several runs in turn: told apart by marker, line and grey, and by Okabe and Ito's colours.
+# Of several runs in turn, distinct by marker, line and grey, and by Okabe and Ito's colours.
 STYLES = [
     {"color": "black", "marker": "o", "linestyle": "-"},
     {"color": "#d55e00", "marker": "s", "linestyle": "--"},
@@ -16,11 +16,7 @@ STYLES = [
 
 
 def new_figure(width: float, height: float, layout: str | None = "constrained"):
-    """An empty matplotlib figure of so many inches.
-
-    Raises:
-        UserError: if matplotlib is missing.
-    """
+    """Returns an empty matplotlib figure, sized in inches; UserError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -31,6 +27,6 @@ def new_figure(width: float, height: float, layout: str | None = "constrained"):
 
 
 def save(figure, path: Path, dpi: int = 120, **options) -> None:
-    """Writes a figure as what the suffix of `path` says, .png or .svg."""
+    """Writes a figure in the format of the suffix of `path`, .png or .svg."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=dpi, format=path.suffix[1:], **options)

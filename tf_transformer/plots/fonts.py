@@ -6,33 +6,26 @@ from collections.abc import Sequence
 logger = logging.getLogger(__name__)
 
 DEFAULT = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek, Cyrillic, Arabic and more
-# Has a box for every character, so that its cover says nothing.
-_LAST_RESORT = "Last Resort"
+_LAST_RESORT = "Last Resort"  # has a box for every character
 
 
 def families_for(texts: Sequence[str]) -> list[str]:
-    """The font families that together show the texts, the default first.
+    """Returns font families that together show the texts, for matplotlib to fall back on.
 
-    Says so in one line if no installed font has some of the characters.
+    Logs a line if no installed font has some of the characters.
     """
     from matplotlib.font_manager import findfont, fontManager
 
-    families = [DEFAULT]
-    missing = {ord(one) for text in texts for one in text if one.isprintable()}
+    missing = {ord(char) for text in texts for char in text if char.isprintable()}
     missing -= _characters(findfont(DEFAULT))
-    if not missing:
-        return families
-    # Of the files of a family, the one that upright text of normal weight is drawn with.
-    paths = {font.name: font.fname for font in sorted(fontManager.ttflist, key=_is_regular)}
-    fonts = {
-        name: _characters(path) & missing
-        for name, path in sorted(paths.items())
-        if not name.startswith(_LAST_RESORT)
-    }
-    while missing & set().union(*fonts.values()):
-        best = max(fonts, key=lambda name: len(fonts[name] & missing))
-        families.append(best)
-        missing -= fonts[best]
+    families = [DEFAULT]
+    regular = {each.name: each.fname for each in fontManager.ttflist if _is_regular(each)}
+    for name in sorted(regular) if missing else ():
+        if name.startswith(_LAST_RESORT):
+            continue
+        if shown := missing & _characters(regular[name]):
+            families.append(name)
+            missing -= shown
     if missing:
         logger.warning(
             "characters that no installed font has, drawn as boxes: %d, such as %s",
@@ -47,7 +40,7 @@ def _is_regular(font) -> bool:
 
 
 def _characters(path: str) -> set[int]:
-    """The code points that a font file has."""
+    """The code points in a font file."""
     from matplotlib.ft2font import FT2Font
 
     try:

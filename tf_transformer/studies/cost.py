@@ -1,4 +1,4 @@
-"""What a training costs: tokens, time, and floating-point operations counted in two ways."""
+"""The cost of a training: tokens, time, and floating-point operations counted in two ways."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ _PER_PRODUCT = 2 * 3
 
 @dataclass(frozen=True)
 class Lengths:
-    """Sums over the sentence pairs of an epoch: of S, T, S^2, T^2 and S T, in tokens.
+    """Sums of S, T, S^2, T^2 and S T over the sentence pairs of an epoch, in tokens.
 
-    S and T count EOS, and so the positions of the encoder and of the decoder. Of a classifier T
-    is 1, a label for each sentence.
+    S and T are positions of the encoder and of the decoder, and so count EOS. For a classifier
+    T is 1, a label for each sentence.
     """
 
     source: int
@@ -30,7 +30,7 @@ class Lengths:
 
     @classmethod
     def of(cls, source: np.ndarray, target: np.ndarray) -> "Lengths":
-        """From the lengths of the pairs, integers [pairs] each."""
+        """Sums the lengths of the pairs, two arrays of integers [pairs]."""
         s, t = source.astype(np.int64), target.astype(np.int64)
         return cls(int(s.sum()), int(t.sum()), int(s @ s), int(t @ t), int(s @ t))
 
@@ -51,8 +51,8 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
         attention, in each of N layers:          H (K + V) (S^2 + T^2 + S T)  a pair
 
     Each is a multiplication and an addition, and three times that with the backward pass.
-    Embeddings, norms, biases, softmax, loss and Adam are left out: they are no products.
-    The decoder's attention is counted whole, as it is computed, though half of it is masked.
+    Embeddings, norms, biases, softmax, loss and Adam are no products, and left out. The
+    decoder's attention is counted as it is computed, though half of it is masked.
 
     With `encoder_outputs`, C, the encoder alone is counted, and D C for each sentence.
     """
@@ -73,15 +73,15 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run has used up.
+    """The cost of a run up to an update.
 
     Attributes:
-        step: up to this update.
-        target_tokens: seen, with EOS, without padding; of a classifier, labels.
+        step: the update.
+        target_tokens: tokens seen, with EOS, without padding; labels for a classifier.
         seconds: of training, without evaluations.
-        devices: that computed, all of them.
+        devices: number of all devices that computed.
         counted: FLOPs from the model; None without the lengths of its data.
-        sustained_tflops: of one device, if somebody said it.
+        sustained_tflops: of one device, if known.
     """
 
     step: int
@@ -107,18 +107,18 @@ def costs(
     sustained_tflops: float | None = None,
     encoder_outputs: int = 0,
 ) -> list[Cost]:
-    """What was used up to each evaluation.
+    """Returns the cost up to each evaluation.
 
     Args:
         history: the records of `Run.history`.
-        model: what was trained.
+        model: the trained model.
         lengths: of an epoch of the training data; None if they are lost.
-        devices: that computed.
+        devices: number of devices that computed.
         sustained_tflops: of one device.
         encoder_outputs: see `training.task.Task`.
     """
     tokens = seconds = 0.0
-    found = []
+    results = []
     for record in history:
         seconds += record["train_seconds"]
         tokens += record["tokens_per_second"] * record["train_seconds"]
@@ -126,17 +126,12 @@ def costs(
             training_flops(model, lengths, encoder_outputs) * tokens / lengths.target
         )  # fmt: skip
         used = (record["step"], round(tokens), seconds, devices, flops, sustained_tflops)
-        found.append(Cost(*used))
-    return found
+        results.append(Cost(*used))
+    return results
 
 
 def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
-    """Lines of Markdown that tell the cost, beside the paper's Table 2.
-
-    Args:
-        cost: of a run.
-        unit: what `target_tokens` are.
-    """
+    """Formats the cost as Markdown beside the paper's Table 2; `unit` names the tokens."""
     of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
     lines = [
         f"- {unit} seen: {cost.target_tokens:,}, in {cost.step:,} updates",

@@ -1,4 +1,4 @@
-"""What the paper prints: the figures of Tables 2 and 3, and its rates of computation."""
+"""The paper's figures: Tables 2 and 3, and its rates of computation."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ class Printed:
 
     Attributes:
         perplexity: per word piece.
-        bleu: tokenised, as papers of that year took it.
+        bleu: tokenised, as was usual that year.
         millions: of parameters; None where the table leaves it blank.
     """
 
@@ -18,7 +18,7 @@ class Printed:
     millions: int | None = None
 
 
-# By the name of the preset. The table counts rows A, D and E as base and leaves them blank.
+# By preset. The table leaves the sizes of rows A, D and E blank: they are that of base.
 TABLE3_PRINTED = {
     "base": Printed(4.92, 25.8, 65),
     "table3-A-h1": Printed(5.29, 24.9),
@@ -45,5 +45,5 @@ TABLE3_PRINTED = {
 # Table 2, training cost of English-German in floating-point operations.
 TABLE2_FLOPS = {"base": 3.3e18, "big": 2.3e19}
 
-# Footnote 5: what the paper multiplies training time by, in TFLOP/s of one GPU.
+# Footnote 5: sustained TFLOP/s of one GPU, by which the paper multiplies training time.
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}

@@ -1,4 +1,4 @@
-"""The card of a run, in Markdown: what was trained, on what, how well, and at what cost."""
+"""The card of a run, in Markdown: model, data, scores and cost."""
 
 import json
 import logging
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 
 def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
-    """Writes RUN/card.md from what is in the run directory; returns its path.
+    """Writes RUN/card.md from the files of a run, which may be in training; returns its path.
 
     Args:
-        run: trained, or in training.
-        sustained_tflops: of one of its devices, for the cost as the paper counts it.
+        run: the run.
+        sustained_tflops: of one device, for the cost as the paper counts it.
 
     Raises:
         UserError: if the run has no evaluation yet, or the file cannot be written.
@@ -43,7 +43,7 @@ def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
 
 
 def try_to_write_card(run: Run) -> None:
-    """`write_card` at the end of a training: that it cannot be written is only a warning."""
+    """Writes the card at the end of a training, where a failure is only a warning."""
     try:
         write_card(run)
     except (UserError, OSError) as error:
@@ -51,7 +51,7 @@ def try_to_write_card(run: Run) -> None:
 
 
 def run_card(run: Run, sustained_tflops: float | None = None) -> str:
-    """The card's text; the arguments and errors are those of `write_card`."""
+    """Returns the card's text; arguments and errors are those of `write_card`."""
     best = best_record(run)
     if best is None:
         raise UserError(f"{run.path} has no evaluation yet: there is nothing to tell.")
@@ -66,20 +66,17 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
         "Made with": _versions(run),
         "Again": _code([train_command(run.config, run.path)]),
     }
-    parts = [f"# {run.path.name}\n"]
-    parts += [
-        f"## {title}\n\n" + "\n".join(lines) + "\n"
-        for title, lines in sections.items()
-        if lines
+    texts = [
+        "\n".join([f"## {title}\n", *lines, ""]) for title, lines in sections.items() if lines
     ]
-    return "\n".join(parts)
+    return "\n".join([f"# {run.path.name}\n", *texts])
 
 
 def train_command(config: Config, output: Path | None = None) -> str:
-    """The command that trains this configuration, with every setting that the preset has not.
+    """Returns the command that trains a configuration: its preset, and each other setting.
 
-    With the run directory as `output` it goes on with that run.
-    A configuration that no preset began is taken as one of base.
+    With the run directory as `output` the command resumes that run. A configuration without a
+    preset is written as changes of base.
     """
     name = config.preset if config.preset in PRESETS else "base"
     before, now = PRESETS[name].flat(), config.flat()
@@ -87,14 +84,14 @@ def train_command(config: Config, output: Path | None = None) -> str:
     words = ["python", "train.py", "--model", name]
     for setting in changed:
         value = _written(now[setting])
-        # What is in no section has an option of its own.
+        # A setting outside the sections has its own option.
         words += ["--set", f"{setting}={value}"] if "." in setting else [f"--{setting}", value]
     words += ["--output", str(output)] if output else []
     return shlex.join(words)
 
 
 def _written(value: Any) -> str:
-    """A value as --set reads it."""
+    """Formats a value for --set."""
     if isinstance(value, (list, tuple)):
         return ",".join(value)
     return value if isinstance(value, str) else json.dumps(value)
@@ -140,7 +137,7 @@ def _data(run: Run) -> list[str]:
 
 
 def _changes(run: Run) -> list[str]:
-    """A table of what later sessions changed; the rest of the card tells the last settings."""
+    """A table of the changes of later sessions; the other sections have the last settings."""
     changes = run.changes()
     if not changes:
         return []
@@ -167,7 +164,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
     try:
         lengths, devices = _lengths(run), _devices(run)
         rate, outputs = sustained_tflops, encoder_outputs(run)
-        found = costs(history, run.config.model, lengths, devices, rate, outputs)
+        per_evaluation = costs(history, run.config.model, lengths, devices, rate, outputs)
     except KeyError as missing:
         return [f"- unknown: the records of this run tell no {missing.args[0]}"]
     unit = "labels" if outputs else "target tokens"
@@ -175,13 +172,13 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
     table += [
         f"| {each.step:,} | {each.target_tokens:,} | {each.seconds:,.0f} | "
         f"{'' if each.counted is None else f'{each.counted:.2e}'} |"
-        for each in found
+        for each in per_evaluation
     ]
-    return describe_cost(found[-1], unit) + table
+    return describe_cost(per_evaluation[-1], unit) + table
 
 
 def _lengths(run: Run) -> Lengths | None:
-    """Of the tokenised training corpus; None if it is gone."""
+    """The lengths of the tokenised training corpus; None if it is gone."""
     from tf_transformer.data.encoded import EncodedCorpus  # which waits for TensorFlow
 
     try:
@@ -192,7 +189,7 @@ def _lengths(run: Run) -> Lengths | None:
 
 
 def _devices(run: Run) -> int:
-    """That trained, by the newest state; 1 where there is none."""
+    """The number of devices that trained, by the newest state; 1 without a state."""
     steps = run.checkpoints.state_steps()
     if not steps:
         return 1
@@ -212,7 +209,7 @@ def _code(lines: list[str]) -> list[str]:
 
 
 def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
-    """What --gpu or --sustained-tflops say; UserError for another GPU than the paper's four."""
+    """The rate by --gpu or --sustained-tflops; UserError for a GPU that the paper lacks."""
     if gpu is not None and gpu not in SUSTAINED_TFLOPS:
         raise UserError(
             f"The paper gives no sustained rate of a {quoted(gpu)}; it does of "

@@ -1,11 +1,9 @@
 """The chart of Table 3."""
 
-import sys
-
 import pytest
 
-from tf_transformer.errors import UserError
-from tf_transformer.studies.ablation.plot import Difference, draw_differences
+from tf_transformer.studies.ablation.plot import draw_differences
+from tf_transformer.studies.ablation.table import Difference
 
 plt = pytest.importorskip("matplotlib.image")
 
@@ -34,9 +32,3 @@ def test_a_chart_shows_our_figures_and_their_spread(tmp_path):
 def test_a_chart_can_be_a_vector_drawing(tmp_path):
     text = draw(tmp_path / "chart.svg").read_text("utf-8")
     assert text.count("<svg ") == 1
-
-
-def test_a_missing_matplotlib_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match="Pictures need matplotlib"):
-        draw(tmp_path / "chart.png")

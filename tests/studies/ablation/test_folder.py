@@ -8,7 +8,7 @@ from command_line import tree
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.studies.ablation.folder import begin_folder, check_folder, read_settings
+from tf_transformer.studies.ablation.results import begin_folder, check_folder, read_settings
 
 BASE = preset("base")
 OTHER = BASE.replace({"model.vocab_size": 500})
@@ -25,9 +25,9 @@ def test_a_folder_begins_with_its_settings(tmp_path):
 def test_a_strangers_data_are_refused_and_left(tmp_path):
     (tmp_path / "data" / "train").mkdir(parents=True)
     (tmp_path / "data" / "train" / "corpus.en").write_text("years of work")
-    with pytest.raises(UserError, match=r"is not of an ablate\. Give --output a new folder"):
+    with pytest.raises(UserError, match="ablate`. Give --output a new folder"):
         check_folder(tmp_path, BASE)
-    with pytest.raises(UserError, match="is not of an ablate"):
+    with pytest.raises(UserError, match="not created by"):
         check_folder(tmp_path / "data" / "train" / "corpus.en", BASE)
     assert tree(tmp_path) == {str(tmp_path / "data/train/corpus.en"): b"years of work"}
 
@@ -35,7 +35,7 @@ def test_a_strangers_data_are_refused_and_left(tmp_path):
 def test_a_run_is_no_folder_of_rows(trained_run, tmp_path):
     run = shutil.copytree(trained_run.path, tmp_path / "run")
     before = tree(run)
-    with pytest.raises(UserError, match="is not of an ablate"):
+    with pytest.raises(UserError, match="not created by"):
         check_folder(run, Run.open(run).config)
     assert tree(run) == before
 

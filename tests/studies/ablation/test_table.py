@@ -62,12 +62,12 @@ def test_the_chart_gets_the_differences_of_both():
 
 def test_a_caption_says_what_the_figures_are_of():
     text = caption(Config().replace({"data.train": ["a/x"], "data.source": "en"}), RESULTS)
-    for part in ("d_model 512", "100,000 steps", "a/x en-", "seeds a row: 1 to 2", "SIG"):
+    for part in ("d_model 512", "100,000 steps", "a/x en-", "seeds per row: 1 to 2", "SIG"):
         assert part in text
 
 
 def parameters(vocab_size):
-    """Of every row: ours in millions, rounded, and the paper's where it prints one."""
+    """Parameters of every row: ours in millions, rounded, and the paper's if printed."""
     configs = plan_rows(list(ROWS), Scale.of(1), {"model.vocab_size": vocab_size}, ())
     lines = cells(parameters_table(configs))[2:]
     return {

@@ -11,7 +11,7 @@ from tf_transformer.tasks.models import load_translator
 
 @pytest.fixture(scope="module")
 def translator(trained_run) -> Translator:
-    """Of a model of its own; every test leaves it with all heads."""
+    """Masks of a new model, which every test leaves with all heads."""
     decoding = DecodingConfig(beam_size=4)
     return load_translator(Run.open(trained_run.path), "best", decoding)
 

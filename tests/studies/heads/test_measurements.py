@@ -44,7 +44,7 @@ def test_bleu_is_that_of_the_masked_models_translations(translator, masks, pairs
 
 @pytest.fixture
 def count():
-    """How often each figure was computed, and functions that count."""
+    """Counts of each figure's computations, and functions that count."""
     calls: Counter = Counter()
 
     def loss(masked):

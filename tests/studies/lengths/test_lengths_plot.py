@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from tf_transformer.evaluation.bleu import Interval  # noqa: E402
-from tf_transformer.studies.lengths.measurements import Bucket  # noqa: E402
-from tf_transformer.studies.lengths.plot import LengthCurve, lengths_figure  # noqa: E402
+from tf_transformer.studies.lengths.measurements import Bucket, LengthCurve  # noqa: E402
+from tf_transformer.studies.lengths.plot import lengths_figure  # noqa: E402
 
 GROUPS = [Bucket(1, 8, [0] * 30), Bucket(9, 16, [1] * 1200), Bucket(17, 30, [2] * 20)]
 
@@ -43,7 +43,7 @@ def test_runs_are_told_apart_without_colour():
 
 
 def marks(*curves: LengthCurve) -> list[tuple[float, str]]:
-    """Where there is a line, and what is written at it."""
+    """The positions and texts of vertical lines."""
     above = lengths_figure(GROUPS, list(curves)).axes[0]
     drawn = {line.get_xdata()[0] for line in above.lines if len(set(line.get_xdata())) == 1}
     written = sorted((text.xy[0], text.get_text()) for text in above.texts)

@@ -5,51 +5,31 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.cli.brackets import print_brackets, rules_of
-from tf_transformer.cli.core.translate import one_line
-from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_ensemble_option,
-    add_run_options,
-    add_shortlist_option,
-    load_translator,
-)
-from tf_transformer.cli.progress import Progress
+from tf_transformer.cli.lines import one_line
+from tf_transformer.cli.options import add_translator_options, load_translator
+from tf_transformer.cli.scores import print_brackets, rules_of
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu, chrf
 from tf_transformer.evaluation.report import format_report, report
 from tf_transformer.files import write_text
+from tf_transformer.progress import ProgressBars
 
-DESCRIPTION = (
-    "Translates --source with RUN, or takes --hypothesis as it is, and prints sacreBLEU "
-    "with its signature, chrF and the share of exact translations against --reference; "
-    "--report prints every kind of BLEU, --brackets scores trees."
-)
+TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run_options(parser, optional=True)
-    add_ensemble_option(parser)
-    add_decoding_options(parser)
-    add_shortlist_option(parser)
-    parser.add_argument("--source", metavar="FILE", help="text to translate with RUN")
-    parser.add_argument("--hypothesis", metavar="FILE", help="translations made elsewhere")
-    parser.add_argument(
-        "--reference",
-        metavar="FILE",
-        required=True,
-        action="append",
-        help="may be given again for more references",
-    )
-    parser.add_argument("--output", metavar="FILE", help="where to write the translations")
-    parser.add_argument("--lowercase", action="store_true", help="BLEU without case")
-    parser.add_argument(
-        "--tokenize",
-        default="13a",
-        choices=("13a", "intl", "zh", "char", "none"),
-        help="sacreBLEU's tokeniser; none for text that is tokenised already",
-    )
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add_translator_options(parser, nargs="?", ensemble=True, shortlist=True)
+    add("--source", metavar="FILE", help="text to translate with RUN")
+    add("--hypothesis", metavar="FILE", help="translations made elsewhere")
+    reference = "reference translations; repeatable"
+    add("--reference", metavar="FILE", required=True, action="append", help=reference)
+    add("--output", metavar="FILE", help="where to write the translations")
+    add("--lowercase", action="store_true", help="case-insensitive BLEU")
+    tokenize = "sacreBLEU's tokeniser (default: 13a); none for text that is tokenised already"
+    add("--tokenize", default="13a", choices=TOKENIZERS, help=tokenize)
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--report",
@@ -61,12 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the files are trees in Penn brackets: labelled precision, recall and so on",
     )
-    parser.add_argument(
-        "--rules", metavar="FILE", help="evalb parameters for --brackets (default: COLLINS.prm)"
-    )
+    add("--rules", metavar="FILE", help="evalb parameters of --brackets (default: COLLINS.prm)")
 
 
 def command(options: argparse.Namespace) -> None:
+    """Translates --source with RUN, or takes --hypothesis as it is, and prints sacreBLEU with
+    its signature, chrF and the share of exact translations against --reference; --report prints
+    every kind of BLEU, --brackets scores trees.
+    """
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]
     file = Path(options.hypothesis or options.source)
@@ -114,8 +96,9 @@ def _check_lengths(
 def _scores(
     options: argparse.Namespace, hypotheses: list[str], references: list[list[str]]
 ) -> str:
-    """All that is printed about the translations."""
-    exact = sum(map(_one_of, hypotheses, zip(*references, strict=True)))
+    """The printed scores of the translations."""
+    pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
+    exact = sum(hypothesis in each for hypothesis, each in pairs)
     share = f"exact {exact / len(hypotheses):.1%} ({exact:,} of {len(hypotheses):,})\n"
     if options.report:
         return format_report(report(hypotheses, *references, language=options.report)) + share
@@ -124,12 +107,8 @@ def _scores(
     return f"{score}\n{chrf(hypotheses, *references)}\n{share}"
 
 
-def _one_of(hypothesis: str, references: Sequence[str]) -> bool:
-    return hypothesis in references
-
-
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
     translator = load_translator(options)
-    with Progress(len(lines)) as progress:
-        found = translator.translate(lines, lambda done: progress("translated", done))
-    return [one_line(hypotheses[0].text) for hypotheses in found]
+    with ProgressBars(len(lines)) as bars:
+        translations = translator.translate(lines, lambda done: bars("translated", done))
+    return [one_line(hypotheses[0].text) for hypotheses in translations]

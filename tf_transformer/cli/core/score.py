@@ -1,40 +1,40 @@
-"""`tf-transformer score RUN`: log-probability of given translations, by forced decoding."""
+"""`tf-transformer score RUN`: log-probabilities of given translations, by forced decoding."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.options import add_ensemble_option, add_run_options, load_translator
-from tf_transformer.cli.parser import value_of
-from tf_transformer.cli.progress import Progress
-from tf_transformer.data.corpus import read_pairs
-
-DESCRIPTION = (
-    "Prints for each pair the natural log-probability of the target given the source, the "
-    "length-normalised score as beam search ranks it, and the number of tokens with EOS, "
-    "tab-separated. A source is cut at the run's decoding.max_source_length tokens, a target "
-    "at decoding.max_extra_length more."
+from tf_transformer.cli.options import (
+    add_decoding_options,
+    add_ensemble_option,
+    add_run_options,
+    load_translator,
 )
+from tf_transformer.data.corpus import read_pairs
+from tf_transformer.progress import ProgressBars
+
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_options(parser)
     add_ensemble_option(parser)
-    parser.add_argument("--source", metavar="FILE", required=True)
-    parser.add_argument("--target", metavar="FILE", required=True)
-    parser.add_argument(
-        "--alpha",
-        type=value_of("decoding.alpha"),
-        help="length penalty (default: the run's)",
-    )
+    parser.add_argument("--source", metavar="FILE", required=True, help="source text")
+    parser.add_argument("--target", metavar="FILE", required=True, help="its translations")
+    add_decoding_options(parser, ["alpha"])
 
 
 def command(options: argparse.Namespace) -> None:
+    """Prints for each pair the natural log-probability of the target given the source, the
+    length-normalised score as beam search ranks it, and the number of tokens with EOS,
+    tab-separated. A source is cut at the run's decoding.max_source_length tokens, a target at
+    decoding.max_extra_length more.
+    """
     pairs = list(read_pairs([Path(options.source)], [Path(options.target)]))
     translator = load_translator(options)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-    with Progress(len(pairs)) as progress:
-        found = translator.score(sources, targets, lambda done: progress("scored", done))
-    for one in found:
-        sys.stdout.write(f"{one.log_prob:.5f}\t{one.score:.5f}\t{one.num_tokens}\n")
+    with ProgressBars(len(pairs)) as bars:
+        scores = translator.score(sources, targets, lambda done: bars("scored", done))
+    for score in scores:
+        sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}\n")

@@ -10,63 +10,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.core.export import export_run
-from tf_transformer.cli.options import add_shortlist_option
+from tf_transformer.cli.options import add_shortlist_option, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError
 from tf_transformer.serving.versions import is_version, versions
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving and a page to "
-    "try it; a run is exported first. See docs/serving.md."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="RUN_OR_SAVEDMODEL",
-        help="run directory of train.py, or a folder that export.py wrote",
-    )
-    parser.add_argument("--name", help="of the model in the paths (default: its folder's)")
-    parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
-    parser.add_argument(
-        "--port", type=int_from(0, 65_535), default=8501, help="0 for any that is free"
-    )
-    parser.add_argument(
-        "--deadline",
-        type=float_from(*DEADLINES),
-        default=30.0,
-        metavar="SECONDS",
-        help="for one request",
-    )
-    parser.add_argument(
-        "--max-body",
-        type=int_from(1, 1 << 30),
-        default=1 << 20,
-        metavar="BYTES",
-        help="of one request",
-    )
-    parser.add_argument(
-        "--max-waiting",
-        type=int_from(1, 1 << 20),
-        default=256,
-        metavar="ROWS",
-        help="in the queue of short requests, and in that of long ones",
-    )
-    parser.add_argument(
-        "--grace",
-        type=float_from(0.0, DEADLINES[1]),
-        default=10.0,
-        metavar="SECONDS",
-        help="to answer what was taken, when told to stop",
-    )
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    model = "run directory of train.py, or a folder that export.py wrote"
+    add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
+    add("--name", help="the model's name in the paths (default: its folder's)")
+    add("--host", default="127.0.0.1", help="default: this machine alone")
+    port = "default: 8501; 0 for any free port"
+    add("--port", type=int_from(0, 65_535), default=8501, help=port)
+    seconds = float_from(*DEADLINES)
+    text = "time per request (default: 30)"
+    add("--deadline", type=seconds, default=30.0, metavar="SECONDS", help=text)
+    text = "largest request (default: 1 MiB)"
+    add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
+    text = "in the queue of short requests, and in that of long ones (default: 256)"
+    add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
+    seconds, text = float_from(0, DEADLINES[1]), "to answer accepted requests at the end"
+    add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=f"{text} (default: 10)")
     add_shortlist_option(parser)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving and a page to
+    try it; a run is exported first. See docs/serving.md.
+    """
     import_tensorflow_quietly()
 
     from tf_transformer.serving import server
@@ -90,15 +66,13 @@ def command(options: argparse.Namespace) -> None:
                 app = server.make_app(session, lanes, name, version, limits)
                 listener = server.make_server(app, options.host, options.port, limits)
                 try_signatures(session, path)
-                place = f"http://{options.host}:{listener.effective_port}/"
-                logger.info(
-                    "serving %s version %d on %s (Ctrl-C ends it)", name, version, place
-                )
+                url = f"http://{options.host}:{listener.effective_port}/"
+                logger.info("serving %s version %d on %s (Ctrl-C ends it)", name, version, url)
                 _serve(listener, lanes, session, options.grace)
 
 
 def _serve(listener, lanes, session, grace: float) -> None:
-    """Serves until a signal; then answers what was taken, for at most `grace` seconds.
+    """Serves until a signal; then answers accepted requests, for at most `grace` seconds.
 
     Raises:
         UserError: if nothing is computed any more.
@@ -140,31 +114,27 @@ def saved_model(path: Path, shortlist: bool = False) -> Iterator[Path]:
     """The folder of a SavedModel: `path`, its newest version, or an export of the run.
 
     Raises:
-        UserError: if a shortlist is wanted of a SavedModel, or as `export_run` raises it.
+        UserError: if a shortlist is requested for a SavedModel, or the run has no export.
     """
-    found = {number: part for number, part in versions(path).items() if part.is_dir()}
-    if shortlist and (found or (path / "saved_model.pb").exists()):
+    folders = {number: each for number, each in versions(path).items() if each.is_dir()}
+    if shortlist and (folders or (path / "saved_model.pb").exists()):
         raise UserError(
             f"--shortlist is for a run. Received: {path}, a SavedModel. Give it to export.py."
         )
     if (path / "saved_model.pb").exists():
         yield path
-    elif found:
-        yield found[max(found)]
+    elif folders:
+        yield folders[max(folders)]
     else:
+        from tf_transformer.api.export import export_run
+
         with tempfile.TemporaryDirectory() as folder:
-            options = argparse.Namespace(
-                run=str(path),
-                checkpoint=None,
-                average=None,
-                precision="float32",
-                shortlist=shortlist,
-            )
-            yield export_run(options, Path(folder) / "model")
+            run = open_run(str(path))
+            yield export_run(run, Path(folder) / "model", shortlist=shortlist)
 
 
 def _require_text(session, path: Path) -> None:
-    """UserError for an export whose page and REST paths would have nothing to ask."""
+    """Refuses an export without text, which the page and the REST paths could not query."""
     if set(session.signatures) == {"tokens"}:
         raise UserError(
             f"`serve` needs a model that takes text. Received: {path}, exported with "
@@ -172,7 +142,8 @@ def _require_text(session, path: Path) -> None:
         )
 
 
-def _name(given: Path, path: Path) -> str:
-    """Of MODELS/NAME/VERSION or RUN: NAME or RUN."""
-    own = given.resolve()
-    return own.parent.name if own == path.resolve() and is_version(own.name) else own.name
+def _name(model: Path, path: Path) -> str:
+    """NAME of MODELS/NAME/VERSION, or RUN."""
+    model = model.resolve()
+    is_folder = model == path.resolve() and is_version(model.name)
+    return model.parent.name if is_folder else model.name

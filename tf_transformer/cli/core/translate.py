@@ -1,4 +1,4 @@
-"""`tf-transformer translate RUN < in > out`: one sentence a line."""
+"""`tf-transformer translate RUN < in > out`: one sentence per line."""
 
 import argparse
 import itertools
@@ -8,135 +8,107 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_ensemble_option,
-    add_run_options,
-    add_shortlist_option,
-    load_translator,
-)
+from tf_transformer.cli.lines import add_line_buffered_option, one_line, stdin_chunks
+from tf_transformer.cli.options import add_translator_options, load_translator
 from tf_transformer.cli.parser import int_from, integer, value_of
-from tf_transformer.cli.progress import Progress
-from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.config import MAX_BEAM_SIZE, SamplingConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
+from tf_transformer.progress import ProgressBars
 
-DESCRIPTION = "Translates stdin to stdout, one sentence a line; empty lines stay empty."
 STDOUT_IS_DATA = True
+
+# By the field of SamplingConfig: the metavar and the help of its option.
+_SAMPLING = {
+    "temperature": ("T", "sharper below 1, flatter above, from 0.01 to 100 (default: 1)"),
+    "top_k": ("K", "draw from the K most probable tokens"),
+    "top_p": ("P", "draw from the fewest tokens of total probability P"),
+    "seed": ("N", "seed of the random numbers (default: 1)"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run_options(parser)
-    add_ensemble_option(parser)
-    add_decoding_options(parser)
-    add_shortlist_option(parser)
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add_translator_options(parser, ensemble=True, shortlist=True)
     add_line_buffered_option(parser)
-    parser.add_argument(
+    add(
         "--n-best",
         type=int_from(1, MAX_BEAM_SIZE),
         default=1,
         metavar="N",
         help="N translations of each sentence, as lines of: number, score, text, tab-separated",
     )
-    parser.add_argument(
+    add(
         "--prefix-file",
         metavar="FILE",
-        help="how each translation begins, a line for each sentence, cut at its length limit; "
-        "an empty line leaves it free",
+        help="beginnings of the translations, a line for each sentence, cut at its length "
+        "limit; an empty line leaves it free",
     )
-    parser.add_argument(
+    add(
         "--alignments",
         metavar="FILE",
-        help="write which words of sentence and best translation belong together: 0-0 1-2 ...",
+        help="write the aligned words of each sentence and its best translation: 0-0 1-2 ...",
     )
-    parser.add_argument(
+    add(
         "--alignment-layer",
         type=integer,
         metavar="N",
-        help="decoder layer to read them from, counted from 1 (default: 5 of 6, and alike)",
+        help="decoder layer to read them from, counted from 1 (default: layer 5 of 6, or the "
+        "same relative depth in other models)",
     )
-    _add_sampling_options(parser)
-
-
-def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
-    group.add_argument(
-        "--sample",
-        action="store_true",
-        help="draw translations (--n-best of them) instead of searching for the best",
-    )
-    group.add_argument(
-        "--temperature",
-        type=value_of("temperature"),
-        metavar="T",
-        help="sharper below 1, flatter above, from 0.01 to 100 (default: 1)",
-    )
-    group.add_argument(
-        "--top-k",
-        type=value_of("top_k"),
-        metavar="K",
-        help="draw from the K most probable tokens",
-    )
-    group.add_argument(
-        "--top-p",
-        type=value_of("top_p"),
-        metavar="P",
-        help="draw from the fewest tokens of probability P",
-    )
-    group.add_argument(
-        "--seed",
-        type=value_of("seed"),
-        metavar="N",
-        help="of the random numbers (default: 1)",
-    )
+    draw = "draw translations (--n-best of them) instead of searching for the best"
+    group.add_argument("--sample", action="store_true", help=draw)
+    for name, (metavar, text) in _SAMPLING.items():
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, type=value_of(name), metavar=metavar, help=text)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Translates stdin to stdout, one sentence per line; empty lines stay empty."""
     sampling = _sampling(options)
     if options.alignments and options.ensemble:
         raise UserError("--alignments needs a single model. Received: --ensemble.")
     translator = load_translator(options, options.n_best, sampled=sampling is not None)
     layer = _alignment_layer(options, translator)
-    number = 0
-    with Progress() as progress, _alignment_file(options.alignments) as alignments:
+    done = 0
+    with ProgressBars() as bars, _alignment_file(options.alignments) as alignments:
         for texts, prefixes in _chunks(options):
-            before = number
-            found = translator.translate(
+            translations = translator.translate(
                 texts,
-                lambda done, before=before: progress("translated", before + done),
+                lambda number, done=done: bars("translated", done + number),
                 prefixes=prefixes,
                 sampling=sampling,
             )
-            for hypotheses in found:
-                number += 1
+            for number, hypotheses in enumerate(translations, start=done + 1):
                 sys.stdout.writelines(_format(number, hypotheses, options.n_best))
             sys.stdout.flush()
+            done += len(translations)
             if alignments:
-                best = [one_line(hypotheses[0].text) for hypotheses in found]
-                found_pairs = translator.align(texts, best, layer=layer)
-                alignments.writelines(map(pharaoh, found_pairs))
+                best = [one_line(hypotheses[0].text) for hypotheses in translations]
+                pairs = translator.align(texts, best, layer=layer)
+                alignments.writelines(map(pharaoh, pairs))
 
 
 def _sampling(options: argparse.Namespace) -> SamplingConfig | None:
-    names = ("temperature", "top_k", "top_p", "seed")
-    given = {name: getattr(options, name) for name in names}
-    given = {name: value for name, value in given.items() if value is not None}
-    if options.sample and (options.beam, options.alpha) != (None, None):
-        raise UserError("--sample draws and does not search: leave out --beam and --alpha.")
-    if options.sample and options.shortlist:
-        raise UserError("--shortlist is for the search. Received: --sample as well.")
+    values = {name: getattr(options, name) for name in _SAMPLING}
+    values = {name: value for name, value in values.items() if value is not None}
     if options.sample:
-        return SamplingConfig(**given)
-    if given:
-        first = next(iter(given)).replace("_", "-")
+        if (options.beam_size, options.alpha) != (None, None):
+            raise UserError("--sample draws and does not search: leave out --beam and --alpha.")
+        if options.shortlist:
+            raise UserError("--shortlist is for the search. Received: --sample as well.")
+        return SamplingConfig(**values)
+    if values:
+        first = next(iter(values)).replace("_", "-")
         raise UserError(f"--{first} needs --sample. Received: --{first} alone.")
     return None
 
 
 def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
-    """Counted from 0, as Python has it."""
+    """The layer, counted from 0."""
     layer = options.alignment_layer
     if layer is None:
         return None
@@ -150,7 +122,7 @@ def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
 
 @contextmanager
 def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
-    """The file to write to, which appears when all is done."""
+    """Opens the file to write, which appears when all is done."""
     if path is None:
         yield None
         return
@@ -162,22 +134,17 @@ def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] 
     """Texts and, if there is a file of them, prefixes."""
     chunks = stdin_chunks(options.line_buffered)
     if options.prefix_file is None:
-        return ((texts, None) for texts in chunks)
-    return _with_prefixes(chunks, options.prefix_file)
-
-
-def _with_prefixes(
-    chunks: Iterator[list[str]], prefix_file: str
-) -> Iterator[tuple[list[str], list[str]]]:
-    prefixes, number = read_lines(Path(prefix_file)), 0
+        yield from ((texts, None) for texts in chunks)
+        return
+    lines, number = read_lines(Path(options.prefix_file)), 0
     for texts in chunks:
-        begun = list(itertools.islice(prefixes, len(texts)))
-        number += len(begun)
-        if len(begun) < len(texts):
+        prefixes = list(itertools.islice(lines, len(texts)))
+        number += len(prefixes)
+        if len(prefixes) < len(texts):
             raise _uneven_prefixes(number, "stdin")
-        yield texts, begun
-    if next(prefixes, None) is not None:
-        raise _uneven_prefixes(number, prefix_file)
+        yield texts, prefixes
+    if next(lines, None) is not None:
+        raise _uneven_prefixes(number, options.prefix_file)
 
 
 def _uneven_prefixes(number: int, longer: str) -> UserError:
@@ -198,8 +165,3 @@ def _format(number: int, hypotheses, n_best: int) -> Iterator[str]:
 def pharaoh(pairs: list[tuple[int, int]]) -> str:
     """A line such as "0-0 1-2 2-1": source word, target word, counted from 0."""
     return " ".join(f"{source}-{target}" for source, target in pairs) + "\n"
-
-
-def one_line(text: str) -> str:
-    """Byte pieces can spell a line end; the output must stay aligned with the input."""
-    return text.replace("\r", " ").replace("\n", " ")

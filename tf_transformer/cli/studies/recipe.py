@@ -1,27 +1,26 @@
-"""`tf-transformer recipe diff RUN paper`: what departs from the paper's recipe, or another."""
+"""`tf-transformer recipe diff RUN paper`: departures from the paper, or another recipe."""
 
 import argparse
 
-from tf_transformer.cli.options import open_run
+from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.config.recipes import RECIPES
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.studies.departures import describe_departures
 
-DESCRIPTION = (
-    "Prints in what a run departs from a recipe, one setting a line: the run's value, the "
-    "recipe's and where it is from; for the paper also what the paper has no setting for."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("diff",), help="the comparison")
-    parser.add_argument("run", metavar="RUN", help="run directory of train.py")
-    parser.add_argument(
-        "recipe", nargs="?", default="paper", metavar="RECIPE", help=f"{', '.join(RECIPES)}"
-    )
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add("action", choices=("diff",), help="the comparison")
+    add("run", metavar="RUN", help=RUN_HELP)
+    recipes = f"{', '.join(RECIPES)} (default: paper)"
+    add("recipe", nargs="?", default="paper", metavar="RECIPE", help=recipes)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Prints how a run departs from a recipe, one setting per line: the run's value, the
+    recipe's and its source; for the paper also the choices that it leaves open.
+    """
     run = open_run(options.run, None)
     own = settings_of(run.tokenizer)
     print("\n".join(describe_departures(run.config, options.recipe, own)))

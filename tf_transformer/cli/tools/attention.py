@@ -1,4 +1,4 @@
-"""`tf-transformer attention RUN`: what the heads attend to, as a picture and as data."""
+"""`tf-transformer attention RUN`: the attention of heads, as a picture and as data."""
 
 import argparse
 import dataclasses
@@ -15,14 +15,8 @@ from tf_transformer.plots.attention import Heatmaps, draw_attention
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Draws what a run attends to while it is forced to a translation of a sentence; one head, "
-    "all heads of a layer, or the alignment: the mean of the heads with the words that belong "
-    "together in boxes. Layers and heads are counted from 1."
-)
-
-BEGINNING = "<s>"  # what the decoder reads first
-# The names of rows and columns of each kind.
+BEGINNING = "<s>"  # the first input of the decoder
+# The names of rows and columns, by kind.
 _AXES = {
     "encoder": ("source pieces", "source pieces attended to"),
     "decoder": ("target pieces, as predicted", "target pieces attended to, as read"),
@@ -31,41 +25,33 @@ _AXES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_options(parser)
-    parser.add_argument("--sentence", required=True, metavar="TEXT", help="of the source side")
-    parser.add_argument(
-        "--target", metavar="TEXT", help="its translation (default: the model's own)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--sentence", required=True, metavar="TEXT", help="sentence to translate")
+    add("--target", metavar="TEXT", help="its translation (default: the model's)")
+    add(
         "--kind",
         choices=(*_AXES, "alignment"),
         default="alignment",
         help="encoder, decoder or cross: weights of heads; alignment: the mean of the heads "
         "of cross-attention (default)",
     )
-    parser.add_argument(
-        "--layer",
-        type=integer,
-        metavar="N",
-        help="counted from 1 (default: that of alignments, 5 of 6 and alike)",
-    )
-    parser.add_argument(
-        "--head",
-        type=integer,
-        metavar="N",
-        help="counted from 1, needs --layer (default: all)",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        help="a .png or .svg (default: attention.png, or no picture with --data)",
-    )
-    parser.add_argument("--data", metavar="FILE", help="write pieces and weights as JSON")
-    # Hidden: it is here so that who knows it from `translate` is told why not.
-    parser.add_argument("--ensemble", nargs="+", default=(), help=argparse.SUPPRESS)
+    text = "default: layer 5 of 6, or the same relative depth in other models"
+    add("--layer", type=integer, metavar="N", help=text)
+    add("--head", type=integer, metavar="N", help="needs --layer (default: all heads)")
+    text = "a .png or .svg (default: attention.png, or no picture with --data)"
+    add("--output", metavar="FILE", help=text)
+    add("--data", metavar="FILE", help="write pieces and weights as JSON")
+    # Hidden: users who know it from `translate` are told why it is refused.
+    add("--ensemble", nargs="+", default=(), help=argparse.SUPPRESS)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Draws the attention of a run while it is forced to a translation of a sentence: one head,
+    all heads of a layer, or the alignment, the mean of the heads with aligned words in boxes.
+    Layers and heads are counted from 1.
+    """
     _check(options)
     output = options.output or (None if options.data else "attention.png")
     path = output and picture(output)
@@ -105,21 +91,21 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _layer(options: argparse.Namespace, translator) -> int:
-    """The layer, counted from 0; also refuses a layer or head that the model has not."""
+    """The layer, counted from 0; refuses a layer or head that the model lacks."""
     from tf_transformer.decoding.alignment import default_layer
 
     config = translator.model.config
     for name, most in (("layer", config.num_layers), ("head", config.num_heads)):
-        given = getattr(options, name)
-        if given is not None and not 1 <= given <= most:
-            raise UserError(f"--{name} must be in 1 to {most}. Received: {given}.")
+        number = getattr(options, name)
+        if number is not None and not 1 <= number <= most:
+            raise UserError(f"--{name} must be in 1 to {most}. Received: {number}.")
     if options.layer is None:
         return default_layer(config.num_layers)
     return options.layer - 1
 
 
 def _maps(options: argparse.Namespace, attention, layer: int) -> Heatmaps:
-    """The heads asked for, or their mean; layer counted from 0."""
+    """The heat maps of the chosen heads, or of their mean; the layer is counted from 0."""
     kind = "cross" if options.kind == "alignment" else options.kind
     heads = getattr(attention, kind)[layer]  # [H, rows, columns]
     rows = attention.source if kind == "encoder" else attention.target
@@ -140,14 +126,14 @@ def _maps(options: argparse.Namespace, attention, layer: int) -> Heatmaps:
 
 
 def _with_links(maps: Heatmaps, pairs: list[tuple[int, int]]) -> Heatmaps:
-    """The same with boxes around the pieces of aligned words (source, target)."""
+    """Adds boxes around the pieces of aligned words (source, target)."""
     sources, targets = _word_ranges(maps.columns), _word_ranges(maps.rows)
     links = [(targets[target], sources[source]) for source, target in pairs]
     return dataclasses.replace(maps, links=links)
 
 
 def _word_ranges(pieces: Sequence[str]) -> list[range]:
-    """Where the pieces of each word are; the last piece is the end's."""
+    """The positions of each word's pieces; the last piece is EOS."""
     from tf_transformer.decoding.alignment import word_numbers
 
     numbers = word_numbers(pieces[:-1])
@@ -156,7 +142,7 @@ def _word_ranges(pieces: Sequence[str]) -> list[range]:
 
 
 def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:
-    """What docs/attention.md describes."""
+    """The JSON that docs/attention.md describes."""
     content = {
         "sentence": options.sentence,
         "target": target,

@@ -3,7 +3,7 @@
 import argparse
 import logging
 
-from tf_transformer.cli.options import open_run
+from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import integer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -12,34 +12,25 @@ from tf_transformer.run.records import comparable, score_of
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Averages the weights of the last or the best checkpoints (paper 6.1) into average.npz, "
-    "for translate, evaluate and export with --checkpoint average."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run directory of train.py")
+    """Adds the command's arguments."""
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--last",
-        type=integer,
-        metavar="N",
-        help="the newest N (default: 5, or as many as are kept)",
-    )
-    which.add_argument(
-        "--best",
-        type=integer,
-        metavar="N",
-        help="the N best by training.best_by of those kept",
-    )
+    text = "the newest N (default: 5, or all if fewer are kept)"
+    which.add_argument("--last", type=integer, metavar="N", help=text)
+    text = "the N best by training.best_by among those kept"
+    which.add_argument("--best", type=integer, metavar="N", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Averages the weights of the last or the best checkpoints (paper 6.1) into average.npz,
+    for translate, evaluate and export with --checkpoint average.
+    """
     run = open_run(options.run, None)
-    given = [number for number in (options.best, options.last) if number is not None]
-    number = given[0] if given else min(5, len(run.checkpoints.steps()))
     kept = run.checkpoints.steps()
+    numbers = [number for number in (options.best, options.last) if number is not None]
+    number = numbers[0] if numbers else min(5, len(kept))
     if not 1 <= number <= len(kept):
         raise UserError(
             f"The number of checkpoints must be between 1 and {len(kept)}, which {run.path} "

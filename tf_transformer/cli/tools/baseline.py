@@ -6,37 +6,27 @@ from pathlib import Path
 
 from tf_transformer.cli.options import picture
 from tf_transformer.cli.parser import float_from
-from tf_transformer.cli.tools.classify import report
+from tf_transformer.cli.scores import print_class_scores
 from tf_transformer.tasks.classification.labelled import labels_of, read_examples
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Trains a logistic regression on the words and pairs of words of labelled sentences and "
-    "prints its scores, as classify --labelled does; seconds, for many labels a minute."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--train",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="lines of a label, a TAB and a sentence; may be given several times",
-    )
-    parser.add_argument("--test", required=True, metavar="FILE", help="to score, likewise")
-    parser.add_argument(
-        "--l2",
-        type=float_from(1e-12, 1e12),
-        default=1.0,
-        metavar="X",
-        help="strength of the penalty X / 2 times the sum of squared weights (default: 1)",
-    )
-    parser.add_argument("--output", metavar="PICTURE", help="the confusions as .png or .svg")
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    lines = "lines of a label, a TAB and a sentence; repeatable"
+    add("--train", action="append", required=True, metavar="FILE", help=lines)
+    add("--test", required=True, metavar="FILE", help="lines to score, likewise")
+    penalty = "strength of the penalty X / 2 times the sum of squared weights (default: 1)"
+    add("--l2", type=float_from(1e-12, 1e12), default=1.0, metavar="X", help=penalty)
+    add("--output", metavar="PICTURE", help="draw the confusions, as .png or .svg")
 
 
 def command(options: argparse.Namespace) -> None:
+    """Trains a logistic regression on the words and pairs of words of labelled sentences and
+    prints its scores, as classify --labelled does; seconds, for many labels a minute.
+    """
     from tf_transformer.tasks.classification.bag_of_words import BagOfWords
     from tf_transformer.tasks.classification.metrics import score_classes
 
@@ -49,4 +39,4 @@ def command(options: argparse.Namespace) -> None:
     iterations = model.fit([one.sentence for one in examples], [one.label for one in examples])
     logger.info("%s features, %d iterations", f"{model.num_features:,}", iterations)
     predicted = model.classify([one.sentence for one in test])
-    report(score_classes([one.label for one in test], predicted, labels), path)
+    print_class_scores(score_classes([one.label for one in test], predicted, labels), path)

@@ -3,30 +3,24 @@
 import argparse
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import open_run
+from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import float_from
-
-DESCRIPTION = (
-    "Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev "
-    "score with signature, cost beside the paper's Table 2, versions; also during training."
-)
+from tf_transformer.studies.run_card import sustained_rate, write_card
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run directory of train.py")
+    """Adds the command's arguments."""
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     rate = parser.add_mutually_exclusive_group()
-    rate.add_argument(
-        "--sustained-tflops",
-        type=float_from(1e-6, 1e6),
-        metavar="X",
-        help="TFLOP/s that one of the devices sustains: FLOPs are also time x devices x rate",
-    )
+    text = "sustained TFLOP/s of one device, to count FLOPs as time x devices x rate too"
+    rate.add_argument("--sustained-tflops", type=float_from(1e-6, 1e6), metavar="X", help=text)
     rate.add_argument("--gpu", metavar="NAME", help="K80, K40, M40 or P100: the paper's rate")
 
 
 def command(options: argparse.Namespace) -> None:
-    from tf_transformer.studies.run_card import sustained_rate, write_card
-
+    """Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev
+    score with signature, cost beside the paper's Table 2, versions; also during training.
+    """
     run = open_run(options.run, None)
     rate = sustained_rate(options.gpu, options.sustained_tflops)
     import_tensorflow_quietly()  # for the tokenised corpus

@@ -1,16 +1,17 @@
 """`tf-transformer classify RUN < sentences > labels`, and the scores of labelled sentences."""
 
 import argparse
-import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.lines import add_line_buffered_option, stdin_chunks
 from tf_transformer.cli.options import add_run_options, open_run, picture
 from tf_transformer.cli.parser import integer
-from tf_transformer.cli.progress import Progress
-from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
+from tf_transformer.cli.scores import print_class_scores
 from tf_transformer.errors import UserError
+from tf_transformer.progress import ProgressBars
 from tf_transformer.tasks.classification.labelled import (
     Example,
     read_examples,
@@ -18,36 +19,28 @@ from tf_transformer.tasks.classification.labelled import (
     require_labels,
 )
 
-logger = logging.getLogger(__name__)
-
-DESCRIPTION = (
-    "Labels stdin to stdout, a line for each sentence; empty lines stay empty. With --labelled "
-    "FILE it prints accuracy, macro F1 and a table of the classes, and --output draws which "
-    "classes are confused."
-)
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     add_run_options(parser)
     add_line_buffered_option(parser)
-    parser.add_argument(
-        "--n-best",
-        type=integer,
-        metavar="N",
-        help="the N most probable labels, each with its probability: LABEL TAB P TAB LABEL ...",
-    )
-    parser.add_argument(
-        "--labelled",
-        metavar="FILE",
-        help="score the lines of FILE, a label, a TAB and a sentence each, instead of stdin",
-    )
-    parser.add_argument(
-        "--output", metavar="PICTURE", help="with --labelled: the confusions as .png or .svg"
-    )
+    add = parser.add_argument
+    text = "the N most probable labels with their probabilities: LABEL TAB P TAB LABEL ..."
+    add("--n-best", type=integer, metavar="N", help=text)
+    text = "score the lines of FILE, a label, a TAB and a sentence each, instead of stdin"
+    add("--labelled", metavar="FILE", help=text)
+    text = "with --labelled: draw the confusions, as .png or .svg"
+    add("--output", metavar="PICTURE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Labels stdin to stdout, one sentence per line; empty lines stay empty.
+
+    With --labelled FILE it prints accuracy, macro F1 and a table of the classes, and --output
+    draws the confusions.
+    """
     _check(options)
     run = open_run(options.run, "classification")
     most = len(require_labels(run))
@@ -69,21 +62,10 @@ def _score(predictor, examples: Sequence[Example], path: Path | None) -> None:
     from tf_transformer.tasks.classification.metrics import score_classes
 
     sentences = [example.sentence for example in examples]
-    with Progress(len(sentences)) as progress:
-        given = predictor.classify(sentences, lambda done: progress("classified", done))
-    report(score_classes([one.label for one in examples], given, predictor.labels), path)
-
-
-def report(scores, path: Path | None) -> None:
-    """Prints `ClassScores`, and draws the confusions if there is a path of a picture."""
-    from tf_transformer.tasks.classification.metrics import format_scores
-
-    sys.stdout.write(format_scores(scores))
-    if path:
-        from tf_transformer.tasks.classification.plot import draw_confusion
-
-        draw_confusion(scores, path)
-        logger.info("%s", path)
+    with ProgressBars(len(sentences)) as bars:
+        predicted = predictor.classify(sentences, lambda done: bars("classified", done))
+    labels = [example.label for example in examples]
+    print_class_scores(score_classes(labels, predicted, predictor.labels), path)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -96,8 +78,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _load(run, checkpoint: str):
-    from tf_transformer.cli.console import import_tensorflow_quietly
-
     run.checkpoints.find(checkpoint)
     import_tensorflow_quietly()
 
@@ -108,14 +88,14 @@ def _load(run, checkpoint: str):
 
 def _label_stdin(predictor, chunks: Iterator[list[str]], n_best: int | None) -> None:
     done = 0
-    with Progress() as progress:
+    with ProgressBars() as bars:
         for sentences in chunks:
-            found = predictor.probabilities(
-                sentences, lambda n, done=done: progress("classified", done + n)
+            probabilities = predictor.probabilities(
+                sentences, lambda n, done=done: bars("classified", done + n)
             )
-            for sentence, row in zip(sentences, found, strict=True):
-                labelled = _line(predictor.labels, row, n_best) if sentence.strip() else ""
-                sys.stdout.write(f"{labelled}\n")
+            for sentence, row in zip(sentences, probabilities, strict=True):
+                line = _line(predictor.labels, row, n_best) if sentence.strip() else ""
+                sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
             done += len(sentences)
 

@@ -8,48 +8,39 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.core.translate import one_line
+from tf_transformer.cli.lines import add_line_buffered_option, one_line, stdin_chunks
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
-from tf_transformer.cli.stdin import add_line_buffered_option, stdin_chunks
 from tf_transformer.errors import UserError
 
-DESCRIPTION = (
-    "Translates stdin to stdout by a served model, one sentence a line; several requests are "
-    "under way at a time."
-)
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--grpc", metavar="HOST:PORT", help="TF Serving's gRPC port")
-    where.add_argument("--rest", metavar="URL", help="TF Serving's REST port, or `serve`")
-    parser.add_argument("--name", required=True, help="of the model")
-    parser.add_argument(
-        "--batch",
-        type=int_from(1, 1_000_000),
-        default=8,
-        metavar="N",
-        help="lines a request",
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=int_from(1, 1_000),
-        default=4,
-        metavar="N",
-        help="requests",
-    )
+    where.add_argument("--rest", metavar="URL", help="TF Serving's REST port, or that of serve")
+    add = parser.add_argument
+    add("--name", required=True, help="name of the model")
+    text = "lines per request (default: 8)"
+    add("--batch", type=int_from(1, 1_000_000), default=8, metavar="N", help=text)
+    text = "requests at a time (default: 4)"
+    add("--concurrency", type=int_from(1, 1_000), default=4, metavar="N", help=text)
     add_line_buffered_option(parser)
-    parser.add_argument(
+    add(
         "--deadline",
         type=float_from(*DEADLINES),
         default=60.0,
         metavar="SECONDS",
-        help="for an answer, and to go on asking a server that is busy (503, Retry-After)",
+        help="time for an answer, and for retries while the server is busy (503, Retry-After; "
+        "default: 60)",
     )
 
 
 def command(options: argparse.Namespace) -> None:
+    """Translates stdin to stdout with a served model, one sentence per line and several
+    requests at a time.
+    """
     from tf_transformer.serving.client import ServerError, patiently, translate
 
     client = _client(options)
@@ -73,13 +64,13 @@ def _client(options: argparse.Namespace):
 
     if options.rest is not None:
         return RestClient(options.rest, options.name, options.deadline)
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # of a wrong address it writes lines
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs wrong addresses
     import_tensorflow_quietly()
     return GrpcClient(options.grpc, options.name, options.deadline)
 
 
 def _batches(options: argparse.Namespace) -> Iterator[list[list[str]]]:
-    """The lines of stdin in batches, a few at a time for each request under way."""
+    """The lines of stdin in batches, a few at a time for each concurrent request."""
     size = options.batch
     for lines in stdin_chunks(options.line_buffered, [4 * options.concurrency * size]):
         yield [lines[start : start + size] for start in range(0, len(lines), size)]

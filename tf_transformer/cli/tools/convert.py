@@ -1,4 +1,4 @@
-"""`tf-transformer convert`: a run in the format of another library, or the other way round."""
+"""`tf-transformer convert`: a run in the format of another library, or from it."""
 
 import argparse
 import logging
@@ -10,14 +10,11 @@ from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run; see "
-    "docs/conversion.md."
-)
 _QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     parser.usage = (
         "%(prog)s [-h] RUN --to ctranslate2 DIR [--checkpoint WHICH] [--quantization TYPE]\n"
         "       %(prog)s [-h] CHECKPOINT --from marian RUN"
@@ -31,20 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     direction = parser.add_mutually_exclusive_group(required=True)
     direction.add_argument("--to", choices=["ctranslate2"], help="the format to write")
-    direction.add_argument(
-        "--from", choices=["marian"], dest="origin", help="the format to read"
-    )
+    text = "the format to read"
+    direction.add_argument("--from", choices=["marian"], dest="origin", help=text)
     parser.add_argument("output", metavar="INTO", help="a new folder")
-    parser.add_argument(
-        "--quantization",
-        choices=_QUANTIZATIONS,
-        metavar="TYPE",
-        help=f"with --to, of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); int8 "
-        "may change translations: evaluate them",
-    )
+    text = f"with --to, of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); int8 "
+    text += "may change translations: evaluate them"
+    parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run; see
+    docs/conversion.md.
+    """
     if options.origin:
         _from_marian(options)
     else:

@@ -1,10 +1,10 @@
-"""`tf-transformer curves RUN...`: learning curves of runs, as a line each and as a picture."""
+"""`tf-transformer curves RUN...`: learning curves of runs, as lines and as a picture."""
 
 import argparse
 import logging
+from collections.abc import Sequence
 
 from tf_transformer.cli.options import open_run, picture
-from tf_transformer.cli.sparkline import sparkline
 from tf_transformer.errors import UserError
 from tf_transformer.plots.curves import LearningCurve, draw_curves
 from tf_transformer.run import Run
@@ -12,18 +12,19 @@ from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Prints the dev scores of runs, a line each, and with --output draws perplexity and dev "
-    "score against the step."
-)
+_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--output", metavar="FILE", help="a .png or .svg to draw")
+    parser.add_argument("--output", metavar="FILE", help="draw a .png or .svg")
 
 
 def command(options: argparse.Namespace) -> None:
+    """Prints the dev scores of runs, one run per line, and with --output draws perplexity and
+    dev score against the step.
+    """
     output = picture(options.output) if options.output else None
     runs = [open_run(path, None) for path in options.runs]
     for run in runs:
@@ -58,3 +59,18 @@ def _curve(run: Run) -> LearningCurve:
         scores=[record[f"valid_{task.main_score}"] for record in records],
         score_name=task.scores[task.main_score],
     )
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Draws a block for each number, from the smallest to the largest, or for a sample.
+
+    Args:
+        values: at least one, in order; the last is always shown.
+        width: most blocks.
+    """
+    number = min(len(values), width)
+    shown = [values[(index + 1) * len(values) // number - 1] for index in range(number)]
+    low, high = min(shown), max(shown)
+    if low == high:
+        return _BLOCKS[0] * number
+    return "".join(_BLOCKS[round(7 * (value - low) / (high - low))] for value in shown)

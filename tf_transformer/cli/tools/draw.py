@@ -1,12 +1,12 @@
-"""`tf-transformer draw GOLD OUTPUT`: a predicted tree beside the gold one, as a picture."""
+"""`tf-transformer draw GOLD OUTPUT`: a picture of a gold and a predicted tree."""
 
 import argparse
 import logging
 from pathlib import Path
 
-from tf_transformer.cli.brackets import rules_of
 from tf_transformer.cli.options import picture
 from tf_transformer.cli.parser import integer
+from tf_transformer.cli.scores import rules_of
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.plot import draw_trees
@@ -14,25 +14,21 @@ from tf_transformer.tasks.parsing.trees import Tree, read_line
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Draws the tree of a sentence in OUTPUT below that in GOLD; both files have a tree a line "
-    "in Penn brackets. Brackets that the other tree has not are in boxes with broken lines."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("gold", metavar="GOLD", help="the right trees")
-    parser.add_argument("trees", metavar="OUTPUT", help="the trees of a parser")
-    parser.add_argument(
-        "--line", type=integer, default=1, metavar="N", help="which (default: 1)"
-    )
-    parser.add_argument(
-        "--rules", metavar="FILE", help="evalb parameters (default: those of COLLINS.prm)"
-    )
-    parser.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg")
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add("gold", metavar="GOLD", help="the correct trees")
+    add("trees", metavar="OUTPUT", help="the trees of a parser")
+    add("--line", type=integer, default=1, metavar="N", help="line to draw (default: 1)")
+    add("--rules", metavar="FILE", help="evalb parameters (default: COLLINS.prm)")
+    add("--output", required=True, metavar="FILE", help="a .png or .svg")
 
 
 def command(options: argparse.Namespace) -> None:
+    """Draws the tree of a sentence in OUTPUT below that in GOLD; both files have one tree per
+    line in Penn brackets. Brackets that the other tree lacks are in dashed boxes.
+    """
     output = picture(options.output)
     gold, tree = (_tree(path, options.line) for path in (options.gold, options.trees))
     draw_trees(gold, tree, output, rules_of(options.rules))

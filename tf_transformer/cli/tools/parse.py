@@ -1,4 +1,4 @@
-"""`tf-transformer parse RUN < sentences > trees`: one tree a line."""
+"""`tf-transformer parse RUN < sentences > trees`: one tree per line."""
 
 import argparse
 import logging
@@ -6,45 +6,31 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tf_transformer.cli.options import (
-    add_decoding_options,
-    add_ensemble_option,
-    add_run_options,
-    load_translator,
-    open_run,
-)
-from tf_transformer.cli.progress import Progress
-from tf_transformer.cli.stdin import add_line_buffered_option, in_chunks, stdin_chunks
+from tf_transformer.cli.lines import add_line_buffered_option, in_chunks, stdin_chunks
+from tf_transformer.cli.options import add_translator_options, load_translator, open_run
 from tf_transformer.errors import UserError
+from tf_transformer.progress import ProgressBars
 from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Parses stdin to stdout, a tree in Penn brackets for each line of words divided by blanks; "
-    "empty lines stay empty. Says on stderr how many trees had to be mended."
-)
 STDOUT_IS_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run_options(parser)
-    add_ensemble_option(parser)
-    add_decoding_options(parser)
+    """Adds the command's arguments."""
+    add_translator_options(parser, ensemble=True)
     add_line_buffered_option(parser)
-    parser.add_argument(
-        "--unconstrained",
-        action="store_true",
-        help="let the search write anything, and mend what is no tree over the words",
-    )
-    parser.add_argument(
-        "--words-of",
-        metavar="FILE",
-        help="parse the words of the trees in FILE, plain or .gz, instead of stdin",
-    )
+    text = "let the search write anything, and repair output that is no tree over the words"
+    parser.add_argument("--unconstrained", action="store_true", help=text)
+    text = "parse the words of the trees in FILE, plain or .gz, instead of stdin"
+    parser.add_argument("--words-of", metavar="FILE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Parses stdin to stdout, a tree in Penn brackets for each line of words separated by
+    blanks; empty lines stay empty. Reports on stderr how many trees had to be repaired.
+    """
     chunks = _chunks(options.words_of, options.line_buffered)
     translator = load_translator(options, task="parsing")
 
@@ -54,9 +40,9 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run, "parsing")
     grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)
     parser, total, done = Parser(translator, grammar), Counts(), 0
-    with Progress() as progress:
+    with ProgressBars() as bars:
         for sentences in chunks:
-            parses = parser.parse(sentences, lambda n, done=done: progress("parsed", done + n))
+            parses = parser.parse(sentences, lambda n, done=done: bars("parsed", done + n))
             sys.stdout.writelines(f"{tree or ''}\n" for tree in parses.trees)
             sys.stdout.flush()
             total, done = total + parses.counts, done + len(sentences)

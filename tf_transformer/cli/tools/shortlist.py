@@ -1,4 +1,4 @@
-"""`tf-transformer shortlist RUN`: learns which tokens a sentence may be translated with."""
+"""`tf-transformer shortlist RUN`: learns the likely target tokens of each source token."""
 
 import argparse
 import contextlib
@@ -6,84 +6,64 @@ import logging
 from contextlib import AbstractContextManager
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import open_run
+from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import int_from
-from tf_transformer.cli.progress import Progress
 from tf_transformer.config import SHORTLIST_FREQUENT, SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS
+from tf_transformer.progress import ProgressBars
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Learns from parallel text which tokens translate which (IBM Model 1), and writes "
-    "RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See "
-    "docs/decoding.md."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run directory of train.py")
-    parser.add_argument(
-        "--train",
-        nargs="+",
-        metavar="PREFIX",
-        help="text to learn from, PREFIX.LANG or PREFIX.LANG.gz (default: the run's own)",
-    )
-    parser.add_argument(
-        "--pairs",
-        type=int_from(2),
-        default=SHORTLIST_PAIRS,
-        metavar="N",
-        help=f"learn from at most N pairs, evenly spaced (default: {SHORTLIST_PAIRS:,})",
-    )
-    parser.add_argument(
-        "--translations",
-        type=int_from(1),
-        default=SHORTLIST_TRANSLATIONS,
-        metavar="K",
-        help=f"the K most probable of each source token (default: {SHORTLIST_TRANSLATIONS})",
-    )
-    parser.add_argument(
-        "--frequent",
-        type=int_from(0),
-        default=SHORTLIST_FREQUENT,
-        metavar="F",
-        help="the F most frequent target tokens, for every sentence "
-        f"(default: {SHORTLIST_FREQUENT})",
-    )
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add("run", metavar="RUN", help=RUN_HELP)
+    text = "text to learn from, PREFIX.LANG or PREFIX.LANG.gz (default: the run's)"
+    add("--train", nargs="+", metavar="PREFIX", help=text)
+    default = SHORTLIST_PAIRS
+    text = f"learn from at most N pairs, evenly spaced (default: {default:,})"
+    add("--pairs", type=int_from(2), default=default, metavar="N", help=text)
+    default = SHORTLIST_TRANSLATIONS
+    text = f"the K most probable translations of each source token (default: {default})"
+    add("--translations", type=int_from(1), default=default, metavar="K", help=text)
+    default = SHORTLIST_FREQUENT
+    text = f"the F most frequent target tokens, for every sentence (default: {default})"
+    add("--frequent", type=int_from(0), default=default, metavar="F", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
+    """Learns from parallel text which tokens translate which (IBM Model 1), and writes
+    RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See
+    docs/decoding.md.
+    """
     run = open_run(options.run)
     import_tensorflow_quietly()
 
     from tf_transformer.tasks.translation.shortlist import coverage, learn
 
     vocab_size = run.config.model.vocab_size
-    with Progress() as progress, _pairs(options, run, progress) as (train, held_out):
-        logger.info(
-            "learning from %s pairs, %s links",
-            f"{len(train.rows):,}",
-            f"{train.num_links:,}",
-        )
-        sizes = (options.translations, options.frequent)
-        shortlist = learn(train, vocab_size, *sizes, progress)
-        found = coverage(shortlist, held_out)
+    with ProgressBars() as bars, _pairs(options, run, bars) as (train, held_out):
+        pairs, links = f"{len(train.rows):,}", f"{train.num_links:,}"
+        logger.info("learning from %s pairs, %s links", pairs, links)
+        shortlist = learn(train, vocab_size, options.translations, options.frequent, bars)
+        covered = coverage(shortlist, held_out)
     shortlist.write(run.shortlist)
     run.checksums.keep(run.shortlist)
     logger.info("%s", run.shortlist)
     logger.info(
         "%s: %.0f of %s tokens for a sentence in the mean",
         "held-out pairs" if options.train else "dev set",
-        found.mean_candidates,
+        covered.mean_candidates,
         f"{vocab_size:,}",
     )
-    logger.info("covered: %.2f%% of %s target tokens", 100 * found.share, f"{found.tokens:,}")
+    tokens = f"{covered.tokens:,}"
+    logger.info("covered: %.2f%% of %s target tokens", 100 * covered.share, tokens)
 
 
-def _pairs(options: argparse.Namespace, run, progress: Progress) -> AbstractContextManager:
-    """What to learn from, and what to measure on."""
+def _pairs(options: argparse.Namespace, run, bars: ProgressBars) -> AbstractContextManager:
+    """The pairs to learn from, and those to measure on."""
     from tf_transformer.tasks.translation.shortlist import own_pairs, pairs_of_files
 
     if options.train:
-        return pairs_of_files(run, options.train, options.pairs, progress)
+        return pairs_of_files(run, options.train, options.pairs, bars)
     return contextlib.nullcontext(own_pairs(run, options.pairs))

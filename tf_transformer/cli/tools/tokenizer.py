@@ -4,6 +4,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import value_of
 from tf_transformer.config import NORMALIZATIONS
 from tf_transformer.data.corpus import read_lines
@@ -11,45 +12,42 @@ from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Trains one SentencePiece vocabulary for all the files given, for several runs to share "
-    "(train.py ... --set data.tokenizer=FILE). train.py makes its own if it is given none."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="text, plain or .gz")
-    parser.add_argument("--output", required=True, metavar="FILE", help="the .model to write")
-    parser.add_argument(
-        "--vocab-size", type=value_of("model.vocab_size"), required=True, metavar="V"
-    )
-    parser.add_argument("--kind", choices=("bpe", "unigram"), default="bpe")
-    parser.add_argument(
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="text, plain or .gz")
+    add("--output", required=True, metavar="FILE", help="the .model to write")
+    size = value_of("model.vocab_size")
+    add("--vocab-size", type=size, required=True, metavar="V", help="number of pieces")
+    add("--kind", choices=("bpe", "unigram"), default="bpe", help="default: bpe")
+    add(
         "--normalization",
         choices=NORMALIZATIONS,
         default=NORMALIZATIONS[0],
-        help="how text is rewritten before it is cut: identity (default) keeps every character "
-        "and turns runs of blanks into one; nfc composes letters and marks; nfkc also replaces "
-        "full-width forms, superscripts, ligatures and the ellipsis; nmt_nfkc also joiners, "
-        "marks of direction and control characters",
+        help="rewriting of text before it is segmented: identity (default) keeps every "
+        "character and collapses runs of blanks; nfc composes letters and marks; nfkc also "
+        "replaces full-width forms, superscripts, ligatures and the ellipsis; nmt_nfkc also "
+        "joiners, marks of direction and control characters",
     )
-    parser.add_argument(
+    add(
         "--character-coverage",
         type=value_of("data.character_coverage"),
         default=1.0,
         metavar="SHARE",
-        help="of the characters in the text, counted as often as they occur, that have "
-        "pieces; the others are spelled in bytes. From 0.98 to 1 (default); 0.9995 is usual "
-        "for Chinese and Japanese",
+        help="share of all character occurrences whose characters get pieces, from 0.98 to 1 "
+        "(default); the others are spelled in bytes. 0.9995 is usual for Chinese and Japanese",
     )
 
 
 def command(options: argparse.Namespace) -> None:
+    """Trains a SentencePiece vocabulary on all files, for several runs to share (train.py ...
+
+    --set data.tokenizer=FILE). Without one, train.py trains a vocabulary of its own.
+    """
     output = Path(options.output)
     if output.exists():
         raise UserError(f"{output} exists already. Remove it, or choose another --output.")
-    from tf_transformer.cli.console import import_tensorflow_quietly
-
     import_tensorflow_quietly()
 
     from tf_transformer.data.tokenizer import train_tokenizer

@@ -1,1 +1,1 @@
-"""Table 3 of the paper, or other rows, trained on the data of the user."""
+"""Table 3 of the paper, trained at a scale on the user's data."""

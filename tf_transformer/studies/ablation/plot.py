@@ -1,33 +1,17 @@
-"""Table 3 as a picture: how far each row is from base, ours beside the paper's."""
+"""Table 3 as a picture: the distance of each row from base, ours beside the paper's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tf_transformer.plots.figure import new_figure, save
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A row's distance from base.
-
-    Attributes:
-        label: of the row.
-        ours, paper: the differences.
-        deviation: standard deviation of ours over seeds; None for one seed.
-    """
-
-    label: str
-    ours: float
-    paper: float
-    deviation: float | None = None
+from tf_transformer.studies.ablation.table import Difference
 
 
 def draw_differences(panels: dict[str, Sequence[Difference]], path: Path) -> None:
     """Draws horizontal bars: for each panel the paper's, white, beside ours, grey.
 
-    Both have an axis of their own, for they may be of very different sizes; what can be
-    compared is the direction and the order of the rows.
+    They have separate axes, as their sizes may differ much; directions and the order of the
+    rows can be compared.
 
     Args:
         panels: differences by title, of the same rows in the same order.

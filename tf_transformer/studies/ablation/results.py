@@ -1,4 +1,4 @@
-"""Results of rows of Table 3: one JSON file in each row's run directory."""
+"""The folder of an ablation: its settings, and a JSON file of results in each row's run."""
 
 import dataclasses
 import json
@@ -7,23 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import parse_json, write_text
-from tf_transformer.run import Run
+from tf_transformer.run import Run, holds_other_files
 from tf_transformer.studies.ablation.rows import ROWS
 from tf_transformer.training.memory import parameter_count
 
+SETTINGS_FILE = "base.json"
 RESULT_FILE = "result.json"
+# May change between two sessions: results do not depend on them.
+_CHANGEABLE = ("training.max_tokens_per_device", "training.save_minutes")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a row with one seed, by its last checkpoint.
+    """The outcome of a row with one seed, by its last checkpoint.
 
     Attributes:
         row: of Table 3, such as "C-N2".
-        change: what makes it differ from base.
+        change: its difference from base.
         seed: of the training.
         steps: updates made.
         perplexity: of the dev set, not smoothed, per word piece.
@@ -31,7 +35,7 @@ class Result:
         signature: of that BLEU.
         parameters: of the model.
         target_tokens: seen in training.
-        train_seconds: of training alone.
+        train_seconds: of training, without evaluations.
     """
 
     row: str
@@ -55,8 +59,58 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
+        """The spread of at least one value."""
         several = len(values) > 1
         return cls(statistics.mean(values), statistics.stdev(values) if several else None)
+
+
+def check_folder(output: Path, base: Config) -> None:
+    """Refuses a folder of other files, or of rows with other settings; writes nothing.
+
+    Raises:
+        UserError: if it is one of these, or its settings cannot be read.
+    """
+    if not (output / SETTINGS_FILE).exists():
+        if holds_other_files(output):
+            raise UserError(
+                f"{output} exists but was not created by `tf-transformer ablate`. Give "
+                "--output a new folder."
+            )
+        return
+    before, now = read_settings(output).flat(), base.flat()
+    changes = [
+        f"{name} was {before[name]!r}, now {now[name]!r}"
+        for name in now
+        if before.get(name) != now[name] and name not in _CHANGEABLE
+    ]
+    if changes and _has_rows(output):
+        raise UserError(
+            f"{output} holds rows of other settings: {'; '.join(changes)}. Give the same "
+            "settings to go on, or another --output."
+        )
+
+
+def begin_folder(output: Path, base: Config) -> Run:
+    """Returns the run that makes the tokenizer and the tokenised corpus of all rows.
+
+    Without a row, a tokenizer in the folder may stem from a mistake since corrected: it is
+    deleted. `check_folder` has checked that the folder is ablate's.
+    """
+    run = Run(output, base)
+    if not _has_rows(output):
+        run.discard_tokenizer()
+    write_text(output / SETTINGS_FILE, base.to_json())
+    return run
+
+
+def read_settings(output: Path) -> Config:
+    """The configuration of base as the command gave it, which all rows of a folder share."""
+    try:
+        return Config.from_json((output / SETTINGS_FILE).read_text("utf-8"))
+    except OSError:
+        raise UserError(
+            f"{output} has no results yet. Expected the --output of an ablate before."
+        ) from None
 
 
 def run_folder(output: Path, row: str, seed: int) -> Path:
@@ -68,8 +122,7 @@ def write_result(run: Run, row: str, change: str) -> Result:
     """Writes the result of a run that has been trained to its end."""
     history = run.history()
     last = history[-1]
-    seconds = [record["train_seconds"] for record in history]
-    rates = [record["tokens_per_second"] for record in history]
+    tokens = [record["train_seconds"] * record["tokens_per_second"] for record in history]
     result = Result(
         row=row,
         change=change,
@@ -79,8 +132,8 @@ def write_result(run: Run, row: str, change: str) -> Result:
         bleu=last["valid_bleu"],
         signature=bleu(["a"], ["a"]).signature,
         parameters=parameter_count(run.config.model),
-        target_tokens=round(sum(s * r for s, r in zip(seconds, rates, strict=True))),
-        train_seconds=sum(seconds),
+        target_tokens=round(sum(tokens)),
+        train_seconds=sum(record["train_seconds"] for record in history),
     )
     write_text(run.path / RESULT_FILE, json.dumps(dataclasses.asdict(result), indent=2) + "\n")
     return result
@@ -95,7 +148,7 @@ def read_results(output: Path) -> dict[str, list[Result]]:
     results = [_read(path) for path in sorted(output.glob(f"*-seed*/{RESULT_FILE}"))]
     results.sort(key=lambda result: result.seed)
     by_row = {row: [each for each in results if each.row == row] for row in ROWS}
-    return {row: found for row, found in by_row.items() if found}
+    return {row: seeds for row, seeds in by_row.items() if seeds}
 
 
 def _read(path: Path) -> Result:
@@ -103,3 +156,7 @@ def _read(path: Path) -> Result:
         return Result(**parse_json(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} is no result of ablate: {error}. Delete it.") from None
+
+
+def _has_rows(output: Path) -> bool:
+    return any(output.glob("*-seed*"))

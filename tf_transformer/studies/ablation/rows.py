@@ -1,4 +1,4 @@
-"""The rows of the paper's Table 3 at a scale: which there are, and their configurations."""
+"""The rows of the paper's Table 3, and their configurations at a scale."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ _BASE_STEPS = TABLE3[BASE].training.steps
 
 
 def select_rows(words: Sequence[str]) -> list[str]:
-    """The rows that are asked for, in the order of the paper; all of them for no words.
+    """Returns the chosen rows in the order of the paper; all rows without words.
 
     Args:
         words: rows ("C-N2"), presets ("table3-C-N2") or groups of rows ("C").
 
     Raises:
-        UserError: if one is none of these.
+        UserError: if a word is none of these.
     """
     chosen: set[str] = set()
     for word in words or ROWS:
@@ -44,12 +44,12 @@ def select_rows(words: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much smaller than the paper's an experiment is.
+    """The scale of an experiment.
 
     `divisor` divides every width (d_model, d_ff, d_k, d_v). Numbers of layers and of heads,
     dropout, label smoothing, batch and vocabulary stay. `steps` are those of base; warm-up,
-    evaluations and the steps of big keep their proportion to them. The schedule's highest
-    learning rate, 1 / sqrt(d_model * warmup_steps), grows as the widths and the warm-up fall.
+    evaluations and the steps of big stay in proportion. The schedule's highest learning rate,
+    1 / sqrt(d_model * warmup_steps), grows as the widths and the warm-up fall.
     """
 
     divisor: int
@@ -57,7 +57,7 @@ class Scale:
 
     @classmethod
     def of(cls, divisor: int, steps: int | None = None) -> "Scale":
-        """Steps divided like the widths, unless given; UserError for a number below 1."""
+        """Divides the steps like the widths, unless given; UserError for a number below 1."""
         if divisor < 1 or (steps is not None and steps < 1):
             raise UserError(
                 "--scale and --steps must be at least 1. "
@@ -89,29 +89,29 @@ def plan_rows(
     plain = {row: _scaled(row, scale) for row in rows}
     base, names = _scaled(BASE, scale), [*values, *map(_name, overrides)]
     _check_overrides(plain, base, names)
-    asked = {row: config.replace(values).override(overrides) for row, config in plain.items()}
-    asked_base = base.replace(values).override(overrides)
-    kept = {row: _differences(config, base) for row, config in plain.items()}
-    undone = [row for row in rows if _differences(asked[row], asked_base) != kept[row]]
+    configs = {row: config.replace(values).override(overrides) for row, config in plain.items()}
+    configured_base = base.replace(values).override(overrides)
+    before = {row: _differences(config, base) for row, config in plain.items()}
+    undone = [row for row in rows if _differences(configs[row], configured_base) != before[row]]
     if undone:  # indirectly: d_k, which rows A change, follows from d_model and h unless set
         of_model = ", ".join(name for name in names if name.startswith("model."))
         raise UserError(_would_undo(of_model, undone))
-    return asked
+    return configs
 
 
 def head_width(model: ModelConfig, name: str) -> int:
-    """`key_dim` or `value_dim`, also where the model leaves it to d_model / num_heads."""
+    """`key_dim` or `value_dim`, also if the model leaves it to d_model / num_heads."""
     return getattr(model, name) or model.d_model // model.num_heads
 
 
 def change(config: Config, base: Config) -> str:
-    """What makes a row, in the paper's letters: "h 4, d_k 128, d_v 128"; empty for base."""
+    """A row's change in the paper's letters: "h 4, d_k 128, d_v 128"; empty for base."""
     now = _letters(config)
     return ", ".join(f"{name} {now[name]}" for name in _differences(config, base))
 
 
 def _differences(config: Config, base: Config) -> list[str]:
-    """The letters in which a row differs from base."""
+    """The letters of a row's differences from base."""
     before, now = _letters(base), _letters(config)
     return [name for name in now if now[name] != before[name]]
 
@@ -133,7 +133,7 @@ def _letters(config: Config) -> dict[str, str]:
 
 
 def _problem(row: str, divisor: int) -> str:
-    """Why a row cannot be; empty if it can."""
+    """The reason why a row is impossible; empty if it is possible."""
     model = TABLE3[ROWS[row]].model
     widths = {name: getattr(model, name) for name in _WIDTHS}
     widths |= {letter: head_width(model, name) for name, letter in _HEAD_WIDTHS.items()}
@@ -146,7 +146,7 @@ def _problem(row: str, divisor: int) -> str:
 
 
 def _way_out(scale: Scale) -> str:
-    """Base belongs to every ablation: the others are compared with it."""
+    """Advice for an impossible scale; base belongs to every ablation."""
     if _problem(BASE, scale.divisor):
         return "Choose another scale: base itself cannot be at this one."
     return "Leave these rows out with --rows, or choose another scale."
@@ -182,11 +182,11 @@ def _check_overrides(plain: dict[str, Config], base: Config, names: Sequence[str
     for name in names:
         if hint := {"training.seed": "--seeds", "training.steps": "--steps"}.get(name):
             raise UserError(f"--set {name} is not for ablate: give {hint}.")
-        own = [
+        undone = [
             row for row, config in plain.items() if config.flat().get(name) != before.get(name)
         ]
-        if own:
-            raise UserError(_would_undo(name, own))
+        if undone:
+            raise UserError(_would_undo(name, undone))
 
 
 def _would_undo(names: str, rows: Sequence[str]) -> str:

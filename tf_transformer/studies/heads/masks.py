@@ -1,4 +1,4 @@
-"""Masking of single heads: what a masked head adds to its sublayer's output is zero.
+"""Masking of single heads: a masked head adds zero to its sublayer's output.
 
 MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O (paper 3.2.2) is a sum over heads, each
 times its own rows of W^O: zeros in these rows take the head out, and nothing else.
@@ -31,7 +31,7 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What `str` makes; ValueError if it is not that."""
+        """Reads the output of `str`; ValueError for anything else."""
         kind, _, place = text.partition(" ")
         layer, number = map(int, place.split("."))
         return cls(kind, layer, number)
@@ -40,14 +40,14 @@ class Head:
 class HeadMasks:
     """Masks any heads of a model, in training, forced and cached decoding alike.
 
-    It changes weights, so that functions traced before know of it too. Nothing else may change
-    the weights meanwhile.
+    It changes weights, so that functions traced before see it too. Nothing else may change the
+    weights meanwhile.
 
     Args:
-        model: any `Transformer`; afterwards `apply([])` gives it back as it was.
+        model: any `Transformer`; `apply([])` restores it.
 
     Attributes:
-        heads: all of them, in the order of KINDS, layers and numbers.
+        heads: all heads, in the order of KINDS, layers and numbers.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -61,11 +61,7 @@ class HeadMasks:
         ]
 
     def apply(self, masked: Collection[Head]) -> None:
-        """Masks these heads, and no others.
-
-        Raises:
-            ValueError: if the model has no such head.
-        """
+        """Masks these heads and unmasks all others; ValueError for a head the model lacks."""
         if unknown := set(masked) - set(self.heads):
             raise ValueError(
                 f"`masked` must be heads of the model. Received: {min(unknown)}, of a model "
@@ -74,8 +70,8 @@ class HeadMasks:
         for place, kernel in self._kernels.items():
             value = self._values[place].copy()  # [H * value_dim, D]
             rows_of_heads = value.reshape(self._num_heads, -1, value.shape[1])
-            own = [head.number - 1 for head in masked if (head.kind, head.layer) == place]
-            rows_of_heads[own] = 0
+            rows = [head.number - 1 for head in masked if (head.kind, head.layer) == place]
+            rows_of_heads[rows] = 0
             kernel.assign(value)
 
 

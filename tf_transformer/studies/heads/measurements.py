@@ -19,12 +19,9 @@ BLEU_SETTINGS = ("decoding", "signature")
 
 
 def measures(
-    translator: Translator,
-    masks: HeadMasks,
-    sources: Sequence[str],
-    references: Sequence[str],
+    translator: Translator, masks: HeadMasks, sources: Sequence[str], references: Sequence[str]
 ) -> dict[str, Measure]:
-    """What can be measured of a model with given heads masked.
+    """Returns the functions that measure a model with given heads masked.
 
     Args:
         translator: of a single model.
@@ -32,7 +29,7 @@ def measures(
         sources, references: equally many sentences, none longer than the translator reads.
 
     Returns:
-        "loss", the mean negative log-probability of a target piece, EOS counted, in nats and
+        "loss", the mean negative log-probability of a target piece, EOS included, in nats and
         not smoothed; and "bleu", sacreBLEU of the best translations.
     """
 
@@ -44,23 +41,23 @@ def measures(
 
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)
-        found = translator.translate(sources)
-        return bleu([hypotheses[0].text for hypotheses in found], references).value
+        translations = translator.translate(sources)
+        return bleu([hypotheses[0].text for hypotheses in translations], references).value
 
     return {"loss": loss, "bleu": score}
 
 
 class Measurements:
-    """Measures, and remembers in a file: what was measured is never measured again.
+    """Measurements kept in a file, so that nothing is measured twice.
 
-    The file has one JSON object a line, the settings first. It is replaced as a whole after
-    each measurement, so that an interruption costs at most the one that was being made.
+    The file has one JSON object per line, the settings first. It is replaced as a whole after
+    each measurement, so that an interruption costs at most one.
 
     Args:
-        path: the file, which may be there.
-        settings: all that the figures depend on; those of BLEU_SETTINGS may differ from the
+        path: the file, which may exist.
+        settings: everything that determines the figures; BLEU_SETTINGS may differ from the
             file's, and replace them, as long as it has only losses.
-        measures: as `measures` returns.
+        measures: from `measures`.
 
     Raises:
         UserError: if the file is of other settings, or cannot be read.
@@ -75,15 +72,15 @@ class Measurements:
         self._known = _read(path, settings) if path.exists() else {}
 
     def __len__(self) -> int:
-        """How many figures there are."""
+        """The number of figures."""
         return sum(map(len, self._known.values()))
 
     def loss(self, masked: Collection[Head]) -> float:
-        """Nats a piece."""
+        """The loss in nats per piece."""
         return self._figure("loss", masked)
 
     def bleu(self, masked: Collection[Head]) -> float:
-        """BLEU, 0 to 100."""
+        """The BLEU, 0 to 100."""
         return self._figure("bleu", masked)
 
     def _figure(self, name: str, masked: Collection[Head]) -> float:

@@ -16,9 +16,9 @@ class Grids:
     """Figures of all heads: [layers, heads] by the name of the kind of attention.
 
     Attributes:
-        title: what the figures are, with their unit; for the colour bar.
-        values: by kind, where large is important.
-        form: how a figure is written, such as "+z.3f".
+        title: name of the figures with their unit, for the colour bar.
+        values: by kind; large values are important.
+        form: format of a figure, such as "+z.3f".
     """
 
     title: str
@@ -29,26 +29,20 @@ class Grids:
 def importance_figure(rows: Sequence[Grids], title: str):
     """Draws a row of grids for each measure: white is 0 and below, black the largest.
 
-    Shades go with the square root, for often a single head is worth as much as all others.
-
-    Args:
-        rows: of the same kinds and shapes.
-        title: of the whole picture.
-
-    Returns:
-        A matplotlib figure.
+    Shades follow the square root, for a single head is often worth as much as all others.
+    All rows have the same kinds and shapes. Returns a matplotlib figure.
     """
     layers, heads = next(iter(rows[0].values.values())).shape
     kinds = len(rows[0].values)
     width = kinds * (heads * _CELL[0] + 0.4) + 2.2
     figure = new_figure(width, 1.0 + len(rows) * (layers * _CELL[1] + 1.0))
     axes = figure.subplots(len(rows), kinds, squeeze=False, sharex=True, sharey=True)
-    for own, grids in zip(axes, rows, strict=True):
+    for panels, grids in zip(axes, rows, strict=True):
         images = [
-            _draw_grid(each, name, values, grids)
-            for each, (name, values) in zip(own, grids.values.items(), strict=True)
+            _draw_grid(panel, name, values, grids)
+            for panel, (name, values) in zip(panels, grids.values.items(), strict=True)
         ]
-        bar = figure.colorbar(images[0], ax=list(own))
+        bar = figure.colorbar(images[0], ax=list(panels))
         bar.set_label(grids.title)
     figure.suptitle(title)
     figure.supxlabel("head")
@@ -75,16 +69,9 @@ def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
 
 
 def pruning_figure(kept: Sequence[int], curves: dict[str, Sequence[float]], title: str):
-    """Draws a panel for each curve against the number of heads kept.
+    """Draws a panel for each curve, by the name of its axis, against the heads kept.
 
-    Args:
-        kept: number of heads of each point.
-        curves: by the name of the axis, the figures of each point; that of the most heads is
-            drawn as a line to compare with.
-        title: of the whole picture.
-
-    Returns:
-        A matplotlib figure.
+    The figure of the most heads is a line to compare with. Returns a matplotlib figure.
     """
     figure = new_figure(4.6 * len(curves), 3.6)
     panels = figure.subplots(1, len(curves), squeeze=False)[0]

@@ -1,20 +1,29 @@
 """The importance of heads, and pruning in its order (Michel et al. 2019, arXiv 1905.10650)."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from tf_transformer.studies.heads.masks import Head
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import save_weights
+from tf_transformer.studies.heads.masks import Head, HeadMasks
 from tf_transformer.studies.heads.measurements import Measurements
 
-# Shows how far a loop is: `progress(items, "masking one head")`.
+PRUNED_FILE = "pruned_heads.json"
+
+# Shows the progress of a loop: `progress(items, "masking one head")`.
 Progress = Callable[[Sequence, str], Iterable]
-POINTS = 24  # of a curve, about
+POINTS = 24  # on a curve, about
 
 
 @dataclass(frozen=True)
 class Importance:
-    """What masking one head alone changes: loss in nats a piece, BLEU if it was measured."""
+    """The effect of masking one head alone: on the loss in nats per piece, and on BLEU."""
 
     head: Head
     loss_change: float
@@ -23,10 +32,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Point:
-    """The model with `kept` of its heads; `bleu` is None if it was not measured.
-
-    `masked` are those pruned, in the order in which they went.
-    """
+    """The model with `kept` of its heads, without `masked` in the order of pruning."""
 
     kept: int
     masked: list[Head]
@@ -38,27 +44,26 @@ def importances(
     heads: Sequence[Head], measurements: Measurements, with_bleu: bool, progress: Progress
 ) -> list[Importance]:
     """The importance of each head by itself (Michel et al. 2019, section 3.2)."""
-    found = []
+    results = []
     for head in progress(heads, "masking one head"):
         loss = measurements.loss([head]) - measurements.loss([])
         score = measurements.bleu([head]) - measurements.bleu([]) if with_bleu else None
-        found.append(Importance(head, loss, score))
-    return found
+        results.append(Importance(head, loss, score))
+    return results
 
 
-def order_of(found: Sequence[Importance]) -> list[Head]:
-    """The heads in the order of pruning: those that change the loss least come first."""
-    return [each.head for each in sorted(found, key=lambda each: each.loss_change)]
+def order_of(results: Sequence[Importance]) -> list[Head]:
+    """The heads in the order of pruning: the least change of the loss comes first."""
+    return [each.head for each in sorted(results, key=lambda each: each.loss_change)]
 
 
 def iterative_order(
     heads: Sequence[Head], measurements: Measurements, progress: Progress
 ) -> list[Head]:
-    """The order in which each head is the one whose pruning costs least, given those before.
+    """The order of backward elimination: each head costs least, given those before it.
 
-    Backward elimination: after each pruning the remaining heads are measured again, so that
-    two heads that stand in for each other are not both taken for unimportant. n heads need
-    n (n + 1) / 2 measurements of the loss.
+    The remaining heads are measured again after each pruning, so that of two heads that stand
+    in for each other one remains. n heads need n (n + 1) / 2 measurements of the loss.
     """
     pruned: list[Head] = []
     for _ in progress(heads, "pruning one by one"):
@@ -71,9 +76,9 @@ def iterative_order(
 def curve(
     order: Sequence[Head], measurements: Measurements, with_bleu: bool, progress: Progress
 ) -> list[Point]:
-    """The model with all heads, with ever fewer in the order given, and with none.
+    """Measures the model with all heads, with ever fewer in the given order, and with none.
 
-    Up to 24 heads every number is measured, of more every second, and so on.
+    Every number up to 24 heads is measured, every second up to 48, and so on.
     """
     step = math.ceil(len(order) / POINTS)
     numbers = [*range(0, len(order), step), len(order)]
@@ -84,3 +89,35 @@ def curve(
         loss = measurements.loss(masked)
         points.append(Point(len(order) - number, masked, loss, score))
     return points
+
+
+def write_pruned_run(
+    run: Run, model: Transformer, masks: HeadMasks, pruned: Sequence[Head], path: Path
+) -> Run:
+    """Writes a run with the model's weights, in which the outputs of pruned heads are zero.
+
+    The model keeps its shape: a pruned head is computed, and adds nothing. Their names are in
+    pruned_heads.json.
+
+    Args:
+        run: the source of configuration and tokenizer.
+        model: with the weights to write.
+        masks: of that model.
+        pruned: the heads to prune.
+        path: a new folder to write.
+
+    Raises:
+        UserError: if the folder has files or cannot be written; nothing is written then.
+    """
+    with replacing_folder(path, replace=False) as temporary:
+        written = Run.create_or_resume(temporary, run.config)
+        if run.lengths.exists():
+            written.write_trained_lengths(*run.trained_lengths())
+        Tokenizer(run.require_tokenizer()).copy(written.tokenizer)
+        written.checksums.keep(*written.tokenizer_files())
+        masks.apply(pruned)
+        save_weights(written.checkpoints.best, model)
+        masks.apply([])
+        names = [str(head) for head in pruned]
+        write_text(temporary / PRUNED_FILE, json.dumps(names, indent=2) + "\n")
+    return Run.open(path)

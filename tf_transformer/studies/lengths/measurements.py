@@ -1,14 +1,25 @@
 """BLEU by the length of the source."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tensorflow as tf
+
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Interval, bleu_interval
+from tf_transformer.progress import ProgressBars
+from tf_transformer.run import Run
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sentences whose source has `first` to `last` pieces; `rows` are their numbers."""
+    """Sentences whose source has `first` to `last` pieces; `rows` are their indices."""
 
     first: int
     last: int
@@ -18,32 +29,84 @@ class Bucket:
         return f"{self.first}-{self.last}"
 
 
+@dataclass(frozen=True)
+class LengthCurve:
+    """A run's BLEU by the length of the source.
+
+    Attributes:
+        label: name of the run.
+        intervals: BLEU of each bucket.
+        longest: pieces of the longest source in its training; None if unknown.
+        limit: pieces beyond which it cuts a source.
+    """
+
+    label: str
+    intervals: Sequence[Interval]
+    longest: int | None
+    limit: int
+
+    @property
+    def reach(self) -> str:
+        """`longest` for the reader."""
+        return "an unknown length" if self.longest is None else str(self.longest)
+
+
 def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
     """Groups sentences by length: 1 to width, width + 1 to 2 width, and so on.
 
     Args:
         lengths: of the source of each sentence, in pieces, at least 1.
         width: of a bucket, in pieces.
-        least: sentences in a bucket; where there are fewer it is joined with the longer ones
-            after it, and the last with the one before. Their edges stay multiples of the
-            width, but for the last, which ends at the longest sentence.
+        least: fewest sentences of a bucket; a smaller one joins the longer ones after it, and
+            the last joins the one before. Edges stay multiples of the width, except the last,
+            which is the longest sentence.
 
     Returns:
         Buckets in the order of length; one if all sentences are fewer than `least`.
     """
-    found: list[Bucket] = []
+    result: list[Bucket] = []
     first, rows, longest = 1, [], max(lengths)
     for last in range(width, longest + width, width):
         rows += [row for row, length in enumerate(lengths) if last - width < length <= last]
         if len(rows) >= least:
-            found.append(Bucket(first, min(last, longest), rows))
+            result.append(Bucket(first, min(last, longest), rows))
             first, rows = last + 1, []
-    if rows and found:
-        before = found.pop()
+    if rows and result:
+        before = result.pop()
         first, rows = before.first, [*before.rows, *rows]
     if rows:
-        found.append(Bucket(first, longest, rows))
-    return found
+        result.append(Bucket(first, longest, rows))
+    return result
+
+
+def buckets_of(
+    runs: Sequence[Run], sources: Sequence[str], width: int, least: int
+) -> list[Bucket]:
+    """Buckets by pieces of the first run's tokenizer; warns if another run's differs."""
+    first, *others = [Tokenizer(run.require_tokenizer()) for run in runs]
+    if any(other.models != first.models for other in others):
+        logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
+    pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # and EOS
+    return buckets(pieces.tolist(), width, least)
+
+
+def measure_run(
+    run: Run,
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    groups: Sequence[Bucket],
+) -> LengthCurve:
+    """Translates with a run, and scores each bucket."""
+    name = str(run.path)
+    with ProgressBars(len(sources)) as bars:
+        translations = translator.translate(
+            sources, lambda done: bars(f"{name}: translated", done)
+        )
+    hypotheses = [best.text for best, *_ in translations]
+    intervals = bleu_by_bucket(groups, hypotheses, references)
+    longest, limit = _longest_in_training(run), translator.codec.source_limit
+    return LengthCurve(name, intervals, longest, limit)
 
 
 def bleu_by_bucket(
@@ -56,3 +119,11 @@ def bleu_by_bucket(
         )
         for group in groups
     ]
+
+
+def _longest_in_training(run: Run) -> int | None:
+    """Pieces of the longest source; None without the tokenised corpus."""
+    try:
+        return int(EncodedCorpus.open(run.data / "train").source_lengths.max())
+    except UserError:
+        return None

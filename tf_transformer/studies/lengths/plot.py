@@ -1,43 +1,19 @@
 """BLEU and the length of translations against the length of the source, of several runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tf_transformer.evaluation.bleu import Interval
 from tf_transformer.plots.figure import STYLES, new_figure
-from tf_transformer.studies.lengths.measurements import Bucket
+from tf_transformer.studies.lengths.measurements import Bucket, LengthCurve
 
-_SHIFT = 0.01  # of the longest source, between runs: intervals do not hide each other
-
-
-@dataclass(frozen=True)
-class LengthCurve:
-    """A run by the length of the source.
-
-    Attributes:
-        label: of the run.
-        intervals: of each bucket.
-        longest: pieces of the longest source in its training; None if that is unknown.
-        limit: pieces beyond which it cuts a source.
-    """
-
-    label: str
-    intervals: Sequence[Interval]
-    longest: int | None
-    limit: int
-
-    @property
-    def reach(self) -> str:
-        """`longest` for the reader."""
-        return "an unknown length" if self.longest is None else str(self.longest)
+_SHIFT = 0.01  # of the longest source, between runs, so that no interval hides another
 
 
 def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     """Draws BLEU with 95 % intervals, and below the length of output / reference.
 
     Args:
-        groups: the buckets, which all curves share; their numbers of sentences are told.
-        curves: one a run, at least one.
+        groups: the buckets, which all curves share.
+        curves: one per run, at least one.
 
     Returns:
         A matplotlib figure.
@@ -47,8 +23,8 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     centres = [(group.first + group.last) / 2 for group in groups]
     shift = _SHIFT * groups[-1].last
     for number, curve in enumerate(curves):
-        places = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
-        _draw_curve(above, below, places, curve, STYLES[number % len(STYLES)])
+        positions = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
+        _draw_curve(above, below, positions, curve, STYLES[number % len(STYLES)])
     for length, name in _marks(curves, groups[-1].last).items():
         for axes in (above, below):
             axes.axvline(length + 0.5, color="0.4", linewidth=1)
@@ -72,20 +48,20 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     return figure
 
 
-def _draw_curve(above, below, places, curve: LengthCurve, style: dict) -> None:
+def _draw_curve(above, below, positions, curve: LengthCurve, style: dict) -> None:
     values = [each.value for each in curve.intervals]
     errors = [
         [max(0.0, each.value - each.low) for each in curve.intervals],
         [max(0.0, each.high - each.value) for each in curve.intervals],
     ]
     label = f"{curve.label}, trained up to {curve.reach}"
-    above.errorbar(places, values, yerr=errors, capsize=3, label=label, **style)
+    above.errorbar(positions, values, yerr=errors, capsize=3, label=label, **style)
     ratios = [each.length_ratio for each in curve.intervals]
-    below.plot(places, ratios, **style)
+    below.plot(positions, ratios, **style)
 
 
 def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
-    """Lines to draw within the picture; the legend tells whose they are."""
+    """The names of vertical lines within the picture, by length."""
     cuts = {curve.limit: "sources are cut" for curve in curves}
     known = [curve.longest for curve in curves if curve.longest is not None]
     marks = cuts | dict.fromkeys(known, "longest in training")

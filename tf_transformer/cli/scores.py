@@ -1,9 +1,11 @@
-"""What `tf-transformer evaluate --brackets` prints: parsing scores of two files of trees."""
+"""Scores of trees and of labels, as `evaluate`, `classify` and `baseline` print them."""
 
 import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tabulate import tabulate
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Rules, read_rules
@@ -25,18 +27,20 @@ def rules_of(path: str | None) -> Rules:
     return COLLINS if path is None else read_rules(read_lines(Path(path)), path)
 
 
-def print_brackets(gold: Sequence[str], output: Sequence[str], rules: Rules, gold_name: str):
-    """The scores of all sentences and of short ones; a log line for each that is left out."""
+def print_brackets(
+    gold: Sequence[str], output: Sequence[str], rules: Rules, gold_name: str
+) -> None:
+    """Prints the scores of all sentences and of short ones; logs each that is left out."""
     scores = score_lines(gold, output, rules, gold_name=gold_name)
     for number, score in enumerate(scores, start=1):
         if score.status == Status.ERROR:
             logger.warning("sentence %d is left out: %s", number, score.problem)
     _warn_of_root(gold, rules, gold_name)
-    sys.stdout.write(_table(scores, rules.cutoff))
+    print(_bracket_table(scores, rules.cutoff))
 
 
 def _warn_of_root(gold: Sequence[str], rules: Rules, name: str) -> None:
-    """Says where the root of the gold trees, which a parser calls TOP, counts as a bracket."""
+    """Warns if the rules count the root of the gold trees, which a parser calls TOP."""
     first = next((line for line in gold if line.strip()), "")
     labels = [tree.label for tree in read_line(first, name)]
     if any(label in ROOTS and rules.counts(label) for label in labels):
@@ -48,12 +52,27 @@ def _warn_of_root(gold: Sequence[str], rules: Rules, name: str) -> None:
         )
 
 
-def _table(scores: Sequence[SentenceScore], cutoff: int) -> str:
-    both = summarise(scores), summarise(s for s in scores if s.length <= cutoff)
-    lines = [("", "all", f"<= {cutoff} words")]
-    for name in _COUNTS:
-        lines.append((name, *(f"{getattr(part, name):,}" for part in both)))
-    for name in _FIGURES:
-        label = "F1" if name == "f1" else name.replace("_", " ")
-        lines.append((label, *(f"{getattr(part, name):.2f}" for part in both)))
-    return "".join(f"{name:20} {all_:>8} {short:>12}\n" for name, all_, short in lines)
+def _bracket_table(scores: Sequence[SentenceScore], cutoff: int) -> str:
+    summaries = summarise(scores), summarise(s for s in scores if s.length <= cutoff)
+    rows = [
+        [name.replace("_", " ").replace("f1", "F1")]
+        + [format(getattr(each, name), form) for each in summaries]
+        for names, form in ((_COUNTS, ",d"), (_FIGURES, ".2f"))
+        for name in names
+    ]
+    header = ["", "all", f"<= {cutoff} words"]
+    return tabulate(
+        rows, header, "plain", disable_numparse=True, colalign=("left", "right", "right")
+    )
+
+
+def print_class_scores(scores, picture: Path | None) -> None:
+    """Prints `ClassScores`, and draws the confusions into a picture if there is a path."""
+    from tf_transformer.tasks.classification.metrics import format_scores
+
+    sys.stdout.write(format_scores(scores))
+    if picture:
+        from tf_transformer.tasks.classification.plot import draw_confusion
+
+        draw_confusion(scores, picture)
+        logger.info("%s", picture)

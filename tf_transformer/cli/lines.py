@@ -1,4 +1,4 @@
-"""The lines of stdin in chunks, which commands answer one after the other."""
+"""Lines of stdin in chunks, and lines to print."""
 
 import argparse
 import itertools
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tf_transformer.data.corpus import arriving_lines, read_lines
 
-# Sentences sorted by length together. Few at first, so that answers begin soon; then as many as
-# the last says, and memory does not grow beyond.
+# Sentences sorted by length together: few at first, so that output begins soon. The last size
+# holds for all further chunks, which bounds the memory.
 SIZES = (100, 1_000, 10_000)
 
 
@@ -16,8 +16,8 @@ def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--line-buffered",
         action="store_true",
-        help="answer the lines that have arrived on stdin without waiting for more, for use as "
-        "a coprocess; slower where many lines are there at once",
+        help="answer the lines that have arrived without waiting for more, as a coprocess; "
+        "slower if many lines are available at once",
     )
 
 
@@ -33,3 +33,8 @@ def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[li
         if not (chunk := list(itertools.islice(lines, size))):
             return
         yield chunk
+
+
+def one_line(text: str) -> str:
+    """Replaces line ends, which byte pieces can spell: output stays aligned with input."""
+    return text.replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,45 @@
+"""All checks of a run, or of a training that has not begun."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.doctor import diagnosis
+from tf_transformer.doctor.findings import Finding
+from tf_transformer.doctor.vocabulary_checks import check_round_trip, check_unknown
+from tf_transformer.progress import ProgressBars
+from tf_transformer.run import Run
+from tf_transformer.tasks.registry import encoder_outputs, task_named
+
+
+def examine(
+    run: Run, test: Sequence[str] = (), num_devices: int | None = None
+) -> list[Finding]:
+    """Returns all findings; those of vocabulary and filters only where these exist.
+
+    Args:
+        run: a run directory, which may be empty.
+        test: prefixes of test text, compared with the training text.
+        num_devices: of the training; None for all GPUs, or the CPU.
+    """
+    config, task = run.config, None
+    record = task_named(config.task).record()
+    with ProgressBars() as progress:
+        if run.tokenizer.exists():
+            task = record.prepare(run, progress)
+        data = record.effective_data(run)
+        surveys = diagnosis.survey_text(data, test, progress=progress)
+    findings = diagnosis.text_findings(surveys, data.max_length, prose=record.prose)
+    if task:
+        findings += diagnosis.task_findings(task, surveys)
+    elif data.tokenizer:
+        tokenizer = Tokenizer(Path(data.tokenizer))
+        config = config.replace({"model.vocab_size": tokenizer.vocab_size})
+        findings += check_unknown(tokenizer, surveys, record.text_sides)
+        findings += check_round_trip(tokenizer, surveys, record.text_sides)
+    shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
+    replicas = num_devices or max(1, len(tf.config.list_physical_devices("GPU")))
+    outputs = encoder_outputs(run)
+    return [*findings, diagnosis.memory_finding(config, shapes, replicas, outputs)]

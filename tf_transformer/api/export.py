@@ -1,0 +1,69 @@
+"""Exporting a run as a SavedModel."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import average_checkpoints
+from tf_transformer.serving.card import model_card
+from tf_transformer.serving.publish import export
+from tf_transformer.tasks.models import load_translator
+
+
+def export_run(
+    run: Run,
+    base: Path,
+    *,
+    checkpoint: str = "best",
+    average: int | None = None,
+    decoding: DecodingConfig | None = None,
+    precision: str = "float32",
+    shortlist: bool = False,
+    text: bool = True,
+    version: int | None = None,
+) -> Path:
+    """Exports a run to BASE/VERSION/, after testing it; returns that folder.
+
+    Args:
+        run: a run of text to text.
+        base: the model's folder.
+        checkpoint: best, average, last or a step.
+        average: number of the last checkpoints to average instead.
+        decoding: options of the search; None for the run's own.
+        precision: float32 or bfloat16, for weights and computation.
+        shortlist: whether to search with the run's shortlist.
+        text: whether the model takes text, else token ids.
+        version: its number; None for the next free one.
+
+    Raises:
+        UserError: if the run lacks the checkpoints, or the export cannot be written.
+    """
+    decoding = decoding or run.config.decoding
+    with _weights(run, checkpoint, average) as (name, file):
+        translator = load_translator(
+            run, file, decoding, precision=precision, shortlist=shortlist
+        )
+        card = model_card(run, name, file, decoding, precision, shortlist)
+        return export(translator, base, version, card, text=text)
+
+
+@contextmanager
+def _weights(run: Run, checkpoint: str, average: int | None) -> Iterator[tuple[str, Path]]:
+    """The description and the file of the weights; an average is deleted afterwards."""
+    if average is None:
+        yield checkpoint, run.checkpoints.find(checkpoint)
+        return
+    files = run.checkpoints.last(average)
+    if len(files) < average:
+        raise UserError(
+            f"--average last{average} needs {average} checkpoints. {run.path} keeps "
+            f"{len(files)}: choose fewer, or train with a larger training.keep_last."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "average.npz")
+        average_checkpoints(files, file)
+        yield f"average of the last {average}: {', '.join(f.stem for f in files)}", file

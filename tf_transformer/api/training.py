@@ -1,0 +1,131 @@
+"""Training a run: the run directory, its data, and the trainer until the end."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.config import Config
+from tf_transformer.data.tokenizer import Tokenizer, VocabularyTooLarge
+from tf_transformer.doctor.diagnosis import quick_findings
+from tf_transformer.files import locked
+from tf_transformer.progress import ProgressBars
+from tf_transformer.run import Run
+from tf_transformer.run.resume import open_for_training
+from tf_transformer.tasks.record import Summary
+from tf_transformer.tasks.registry import task_named
+from tf_transformer.training import devices
+from tf_transformer.training.interruption import Budget, Stopper
+from tf_transformer.training.task import Task
+from tf_transformer.training.trainer import Trainer
+from tf_transformer.training.workers import Workers, lost_workers_explained
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def training_session(output: Path, budget: Budget | None = None) -> Iterator[Stopper]:
+    """A session of training, which signals or a budget may end, alone in its run directory.
+
+    Raises:
+        UserError: if another process trains in `output`, or another worker is lost.
+        Interrupted: if the session is stopped; everything is saved then.
+    """
+    alone = locked(output) if devices.is_chief() else nullcontext()
+    with Stopper(budget) as stopper, alone, lost_workers_explained():
+        yield stopper
+
+
+def train_run(
+    config: Config,
+    output: Path,
+    *,
+    stopper: Stopper,
+    num_devices: int | None = None,
+    accept_new_data: bool = False,
+    lower_vocabulary: bool = False,
+) -> tuple[Run, Summary | None]:
+    """Trains a run to its end, from its last checkpoint if it has one.
+
+    Args:
+        config: the configuration.
+        output: the run directory.
+        stopper: from `training_session`.
+        num_devices: see `devices.make_strategy`.
+        accept_new_data: resume although the training text has changed.
+        lower_vocabulary: take fewer pieces than configured if the text yields no more.
+
+    Returns:
+        The run, and its result (None on a worker that is not the chief).
+    """
+    # First of all: it clears TensorFlow's caches, and with them a tokenizer made before.
+    keras.utils.set_random_seed(config.training.seed)
+    if config.training.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    strategy = devices.make_strategy(num_devices)
+    stopper.listen()
+    workers = Workers(strategy)
+    with workers.chief_first():
+        run, task = _prepare(config, output, accept_new_data, lower_vocabulary)
+        if workers.is_chief:
+            _warn(task, strategy.num_replicas_in_sync, config)
+    logger.info("device: %s", devices.describe(strategy))
+    trainer = Trainer(run, task, workers, stopper, verbose=int(sys.stderr.isatty()))
+    return run, trainer.train()
+
+
+def _prepare(
+    config: Config, output: Path, accept_new_data: bool, lower_vocabulary: bool
+) -> tuple[Run, Task]:
+    """Opens the run directory and prepares the task's data, which only the chief writes."""
+    is_chief = devices.is_chief()
+    if config.data.tokenizer:
+        size = Tokenizer(Path(config.data.tokenizer)).vocab_size
+        config = config.replace({"model.vocab_size": size})
+    if lower_vocabulary and (size := _trained_vocab_size(output)):
+        config = _lowered(config, size, "this run has no more")
+    run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
+    try:
+        task = _task_of(run, is_chief)
+    except VocabularyTooLarge as error:
+        if not lower_vocabulary:
+            raise
+        config = _lowered(config, error.largest, "the built-in corpus has no more")
+        run = open_for_training(output, config, accept_new_data)
+        task = _task_of(run, is_chief)
+    logger.info("%s", task.describe())
+    return run, task
+
+
+def _task_of(run: Run, is_chief: bool) -> Task:
+    record = task_named(run.config.task).record()
+    with ProgressBars() as progress:
+        return record.prepare(run, progress, may_encode=is_chief)
+
+
+def _trained_vocab_size(output: Path) -> int | None:
+    """Returns the vocabulary size of a run whose training has begun."""
+    if not (output / "config.json").exists():
+        return None
+    run = Run.open(output)
+    return run.config.model.vocab_size if run.checkpoints.state_steps() else None
+
+
+def _lowered(config: Config, size: int, why: str) -> Config:
+    """Limits the vocabulary to `size` pieces, and logs it."""
+    before = config.model.vocab_size
+    if before <= size:
+        return config
+    line = "vocabulary: %s pieces instead of the preset's %s: %s"
+    logger.info(line, f"{size:,}", f"{before:,}", why)
+    return config.replace({"model.vocab_size": size})
+
+
+def _warn(task: Task, replicas: int, config: Config) -> None:
+    prose = task_named(config.task).record().prose
+    for finding in quick_findings(task, replicas, prose=prose):
+        logger.warning("warning  %s", finding)

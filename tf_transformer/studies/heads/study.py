@@ -1,0 +1,213 @@
+"""A study of a run's heads: measurements, their order, pictures and data."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tabulate import tabulate
+from tqdm import tqdm
+
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.files import write_text
+from tf_transformer.plots.figure import save
+from tf_transformer.run.facts import sha256
+from tf_transformer.studies.heads import MEASUREMENTS
+from tf_transformer.studies.heads.masks import KINDS, Head, HeadMasks
+from tf_transformer.studies.heads.measurements import Measurements, measures
+from tf_transformer.studies.heads.plot import Grids, importance_figure, pruning_figure
+from tf_transformer.studies.heads.pruning import (
+    Importance,
+    Point,
+    curve,
+    importances,
+    iterative_order,
+    order_of,
+)
+
+logger = logging.getLogger(__name__)
+
+Pairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """The results for the heads of a model.
+
+    Attributes:
+        importances: of each head by itself.
+        order: the heads in the order of pruning.
+        curve: the model with ever fewer heads.
+    """
+
+    importances: list[Importance]
+    order: list[Head]
+    curve: list[Point]
+
+    def tables(self) -> str:
+        """The importances and the curve, for the console."""
+        return f"{_importance_table(self.importances)}\n\n{_curve_table(self.curve)}"
+
+
+def fitting_pairs(pairs: Pairs, translator: Translator) -> list[tuple[str, str]]:
+    """Drops the pairs that the model would cut, and logs how many they are."""
+    codec = translator.codec
+    texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
+    _, long_source = codec.encode(texts[0], codec.source_limit)
+    _, long_target = codec.encode(texts[1], codec.target_limit, target=True)
+    cut = (long_source | long_target).numpy()
+    fitting = [pair for pair, is_cut in zip(pairs, cut, strict=True) if not is_cut]
+    if len(fitting) < len(pairs):
+        logger.warning("left out as too long: %d pairs", len(pairs) - len(fitting))
+    if not fitting:
+        raise UserError("All sentences are longer than the model can read.")
+    return fitting
+
+
+def measure_heads(
+    translator: Translator,
+    pairs: Pairs,
+    output: Path,
+    *,
+    checkpoint: Path,
+    with_bleu: bool = True,
+    iterative: bool = False,
+) -> Study:
+    """Measures all heads and writes the results; earlier measurements are not repeated.
+
+    Args:
+        translator: with the model; its weights are restored afterwards.
+        pairs: sentences that fit, with their references.
+        output: the folder to write.
+        checkpoint: file of the model's weights, which identifies them.
+        with_bleu: whether to measure BLEU besides the loss.
+        iterative: whether to measure again after each pruning; see `iterative_order`.
+    """
+    sources, references = map(list, zip(*pairs, strict=True))
+    settings = _settings(translator, pairs, checkpoint)
+    masks = HeadMasks(translator.model)
+    functions = measures(translator, masks, sources, references)
+    measurements = Measurements(output / MEASUREMENTS, settings, functions)
+    if len(measurements):
+        logger.info("%s: %d measured before", output / MEASUREMENTS, len(measurements))
+    try:
+        heads = importances(masks.heads, measurements, with_bleu, _bar)
+        order = order_of(heads)
+        if iterative:
+            order = iterative_order(masks.heads, measurements, _bar)
+        study = Study(heads, order, curve(order, measurements, with_bleu, _bar))
+    finally:
+        masks.apply([])
+    write_text(output / "heads.json", _to_json(settings, study, iterative))
+    logger.info("%s", output / "heads.json")
+    _draw(study, output)
+    return study
+
+
+def _settings(translator: Translator, pairs: Pairs, checkpoint: Path) -> dict[str, Any]:
+    """Everything that determines the figures."""
+    text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
+    decoding = dataclasses.asdict(translator.decoding)
+    del decoding["batch_tokens"]  # which changes no result
+    return {
+        "checkpoint": sha256(checkpoint),
+        "text": hashlib.sha256(text.encode()).hexdigest(),
+        "sentences": len(pairs),
+        "decoding": decoding,
+        "signature": bleu(["a"], ["a"]).signature,
+    }
+
+
+def _bar(items: Sequence, text: str) -> tqdm:
+    return tqdm(items, text, leave=False, dynamic_ncols=True, disable=None)
+
+
+def _draw(study: Study, output: Path) -> None:
+    points = study.curve
+    grids = [_grids(study, "loss_change", "rise in loss (nats per piece)", "+z.3f", 1)]
+    curves = {"loss (nats per piece)": [point.loss for point in points]}
+    if points[0].bleu is not None:
+        grids.append(_grids(study, "bleu_change", "fall in BLEU", "+z.1f", -1))
+        curves = {"BLEU": [point.bleu for point in points]} | curves
+    kept = [point.kept for point in points]
+    figures = {
+        "importance": importance_figure(grids, "One head masked"),
+        "pruning": pruning_figure(kept, curves, "Least important heads pruned"),
+    }
+    for name, figure in figures.items():
+        for suffix in ("png", "svg"):
+            save(figure, output / f"{name}.{suffix}")
+            logger.info("%s", output / f"{name}.{suffix}")
+
+
+def _grids(study: Study, field: str, title: str, form: str, sign: int) -> Grids:
+    """One measure of all heads as grids, signed so that large values are important."""
+    values = {}
+    for kind, name in KINDS.items():
+        row = [each for each in study.importances if each.head.kind == kind]
+        layers = max(each.head.layer for each in row)
+        values[name] = np.array([sign * getattr(each, field) for each in row])
+        values[name] = values[name].reshape(layers, -1)
+    return Grids(title, values, form)
+
+
+def _importance_table(importances: Sequence[Importance]) -> str:
+    """The change in loss by layer and head, a block for each kind."""
+    number = max(each.head.number for each in importances)
+    rows = []
+    for kind, name in KINDS.items():
+        rows.append([name, *(f"head {head}" for head in range(1, number + 1))])
+        for layer in sorted({each.head.layer for each in importances}):
+            changes = [
+                f"{each.loss_change:+z.4f}"
+                for each in importances
+                if (each.head.kind, each.head.layer) == (kind, layer)
+            ]
+            rows.append([f"layer {layer}", *changes])
+    align = ["left", *["right"] * number]
+    table = tabulate(rows, tablefmt="plain", disable_numparse=True, colalign=align)
+    return f"change in loss (nats per piece) with one head masked\n{table}"
+
+
+def _curve_table(points: Sequence[Point]) -> str:
+    """Heads kept, loss and BLEU, a line for each point."""
+    with_bleu = points[0].bleu is not None
+    header = ["heads kept", "loss", *["BLEU"] * with_bleu]
+    rows = [[each.kept, each.loss, *[each.bleu] * with_bleu] for each in points]
+    return tabulate(rows, header, "plain", floatfmt=("", ".4f", ".2f"))
+
+
+def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:
+    """The JSON that docs/heads.md describes."""
+    content = {
+        "settings": settings,
+        "importance": [
+            {
+                "kind": each.head.kind,
+                "layer": each.head.layer,
+                "head": each.head.number,
+                "loss_change": each.loss_change,
+                "bleu_change": each.bleu_change,
+            }
+            for each in study.importances
+        ],
+        "order": "iterative" if iterative else "by importance",
+        "curve": [
+            {
+                "kept": point.kept,
+                "pruned": [str(head) for head in point.masked],
+                "loss": point.loss,
+                "bleu": point.bleu,
+            }
+            for point in study.curve
+        ],
+    }
+    return json.dumps(content, indent=1) + "\n"
