@@ -1,22 +1,19 @@
-"""Writes docs/reference/commands.md from the parsers: `python -m tools.command_reference`."""
+"""The reference of the commands, from their parsers."""
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 
 from tf_transformer.cli.main import GROUPS, build_parser
-
-PATH = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
 
 _HEAD = """\
 # Commands
 
-Written by `python -m tools.command_reference` from the parsers in `tf_transformer/cli`: do not
+Written by `python -m tools.reference` from the parsers in `tf_transformer/cli`: do not
 edit. `train.py` is `tf-transformer train`, and `export.py` is `tf-transformer export`.
 """
 
 
-def page() -> str:
+def commands_page() -> str:
     """Returns the page: a table of arguments for every command, group after group."""
     sections = [
         _section(name, line) for commands in GROUPS.values() for name, line in commands.items()
@@ -56,13 +53,3 @@ def _usage(action: argparse.Action) -> str:
     value = action.metavar or choices or action.dest.upper()
     value = {"+": f"{value} ...", "?": f"[{value}]", 0: ""}.get(action.nargs, value)
     return " ".join(filter(None, [*action.option_strings[-1:], value]))
-
-
-def main() -> None:
-    """Writes the page."""
-    PATH.parent.mkdir(exist_ok=True)
-    PATH.write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

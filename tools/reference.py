@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.config import Config, SamplingConfig
 from tf_transformer.config.settings import Setting, settings_of
+from tools.command_reference import commands_page
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -48,8 +49,11 @@ def _row(name: str, setting: Setting) -> str:
     return f"| `{name}` | {written} | {values} | {setting.help} |"
 
 
-# The pages by file name; a page of the commands joins them here.
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page}
+# The pages by file name.
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "settings.md": settings_page,
+}
 
 
 def main() -> None:
