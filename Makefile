@@ -17,6 +17,7 @@ check: lint  ## the inner loop: lint, and the tests of what changed since the la
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 
 notebooks: $(VENV)/ready  ## execute the notebooks anew, from their text sources

@@ -50,7 +50,7 @@ def train_options(words: Sequence[str]) -> argparse.Namespace:
     """The options of train.py."""
     parser = Parser()
     train.add_arguments(parser)
-    return parser.parse_args(words)
+    return parser.parse(words)
 
 
 def environment() -> dict[str, str]:

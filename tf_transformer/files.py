@@ -56,7 +56,7 @@ def _beside(path: Path, ending: str) -> Path:
     return path.parent / f".{path.name}.{os.getpid()}.{ending}"
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """What `json.loads` returns; also JSON too deep to be read is a ValueError."""
     try:
         return json.loads(text)

@@ -19,7 +19,7 @@ class ProgressBars:
 
     def __call__(self, text: str, done: int) -> None:
         """Sets the count of `text`."""
-        if text != self._text:
+        if self._bar is None or text != self._text:
             self.close()
             self._text = text
             self._bar = tqdm(desc=text, total=self._total, dynamic_ncols=True, disable=None)

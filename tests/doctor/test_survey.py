@@ -15,15 +15,15 @@ PAIRS = builtin.pairs(500)
 def test_a_small_corpus_is_kept_whole_and_in_order(survey):
     taken = survey(PAIRS)
     assert [(pair.source, pair.target) for pair in taken.sample] == PAIRS
-    assert [pair.index for pair in taken.sample] == list(range(500))
+    assert [pair.number for pair in taken.sample] == list(range(500))
     assert taken.pairs == 500
 
 
 def test_a_large_corpus_is_sampled_evenly(survey):
     taken = survey([(f"line {number}", "x") for number in range(20_000)], sample_pairs=1_000)
-    numbers = [pair.index for pair in taken.sample]
+    numbers = [pair.number for pair in taken.sample]
     assert len(set(numbers)) == 1_000 and numbers == sorted(numbers)
-    assert all(pair.source == f"line {pair.index}" for pair in taken.sample)
+    assert all(pair.source == f"line {pair.number}" for pair in taken.sample)
     quarters = Counter(number // 5_000 for number in numbers)
     # Binomial: 250, with a standard deviation of 14.
     assert all(190 < quarters[quarter] < 310 for quarter in range(4))
@@ -31,7 +31,7 @@ def test_a_large_corpus_is_sampled_evenly(survey):
 
 def test_every_nth_pair_is_looked_at(survey):
     taken = survey(PAIRS, every=7)
-    assert [pair.index for pair in taken.sample] == list(range(0, 500, 7))
+    assert [pair.number for pair in taken.sample] == list(range(0, 500, 7))
     assert taken.pairs == taken.both.added == 72
 
 
@@ -43,7 +43,7 @@ def test_a_place_is_a_file_and_a_line(tmp_path):
             path.write_text("".join(f"{name}{line}\n" for line in range(1, count + 1)))
             files.append(path)
     taken = take_survey("train", files[::2], files[1::2])
-    assert [taken.place(pair.index) for pair in taken.sample] == [
+    assert [taken.place(pair.number) for pair in taken.sample] == [
         f"{tmp_path}/{place}" for place in ("a.en:1", "a.en:2", "a.en:3", "c.en:1", "c.en:2")
     ]
     assert taken.place(4, "target") == f"{tmp_path}/c.de:2"

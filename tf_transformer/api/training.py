@@ -16,11 +16,11 @@ from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.run.resume import open_for_training
-from tf_transformer.tasks.record import Summary
 from tf_transformer.tasks.registry import task_named
+from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.training import devices
 from tf_transformer.training.interruption import Budget, Stopper
-from tf_transformer.training.task import Task
+from tf_transformer.training.task import Result
 from tf_transformer.training.trainer import Trainer
 from tf_transformer.training.workers import Workers, lost_workers_explained
 
@@ -48,7 +48,7 @@ def train_run(
     num_devices: int | None = None,
     accept_new_data: bool = False,
     lower_vocabulary: bool = False,
-) -> tuple[Run, Summary | None]:
+) -> tuple[Run, Result | None]:
     """Trains a run to its end, from its last checkpoint if it has one.
 
     Args:
@@ -80,14 +80,14 @@ def train_run(
 
 def _prepare(
     config: Config, output: Path, accept_new_data: bool, lower_vocabulary: bool
-) -> tuple[Run, Task]:
+) -> tuple[Run, SequenceTask]:
     """Opens the run directory and prepares the task's data, which only the chief writes."""
     is_chief = devices.is_chief()
     if config.data.tokenizer:
         size = Tokenizer(Path(config.data.tokenizer)).vocab_size
         config = config.replace({"model.vocab_size": size})
-    if lower_vocabulary and (size := _trained_vocab_size(output)):
-        config = _lowered(config, size, "this run has no more")
+    if lower_vocabulary and (trained := _trained_vocab_size(output)):
+        config = _lowered(config, trained, "this run has no more")
     run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
     try:
         task = _task_of(run, is_chief)
@@ -101,7 +101,7 @@ def _prepare(
     return run, task
 
 
-def _task_of(run: Run, is_chief: bool) -> Task:
+def _task_of(run: Run, is_chief: bool) -> SequenceTask:
     record = task_named(run.config.task).record()
     with ProgressBars() as progress:
         return record.prepare(run, progress, may_encode=is_chief)
@@ -125,7 +125,7 @@ def _lowered(config: Config, size: int, why: str) -> Config:
     return config.replace({"model.vocab_size": size})
 
 
-def _warn(task: Task, replicas: int, config: Config) -> None:
+def _warn(task: SequenceTask, replicas: int, config: Config) -> None:
     prose = task_named(config.task).record().prose
     for finding in quick_findings(task, replicas, prose=prose):
         logger.warning("warning  %s", finding)

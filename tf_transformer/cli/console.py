@@ -54,7 +54,7 @@ def _fast_import() -> Iterator[None]:
     gc.collect()  # present garbage would be frozen too
     hidden = "matplotlib" not in sys.modules
     if hidden:
-        sys.modules["matplotlib"] = None
+        sys.modules["matplotlib"] = None  # type: ignore[assignment]  # hides it
     gc.disable()
     try:
         yield

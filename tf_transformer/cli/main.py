@@ -88,7 +88,7 @@ def run() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line, by default that of the process; returns its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = build_parser(*arguments[:1]).parse_args(arguments)
+    options = build_parser(*arguments[:1]).parse(arguments)
     return run_command(options.module, options)
 
 
@@ -96,7 +96,7 @@ def main_of(module, prog: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a single command, as train.py and export.py do; returns its exit status."""
     parser = Parser(prog=prog, description=module.command.__doc__)
     module.add_arguments(parser)
-    return run_command(module, parser.parse_args(arguments))
+    return run_command(module, parser.parse(arguments))
 
 
 if __name__ == "__main__":

@@ -26,14 +26,14 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **keywords)
         self.register("type", None, _text)
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace=None):
+    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parses arguments, by default the process's; refuses those that are not UTF-8."""
-        args = sys.argv[1:] if args is None else args
-        for argument in args:
+        arguments = sys.argv[1:] if arguments is None else arguments
+        for argument in arguments:
             if any("\ud800" <= char <= "\udfff" for char in argument):
                 received = quoted(os.fsencode(argument))
                 self.error(f"arguments must be UTF-8. Received: {received}.")
-        return super().parse_args(args, namespace)
+        return self.parse_args(arguments)
 
     def error(self, message: str) -> NoReturn:
         """Prints `message` and the command for help; status 2."""
@@ -69,7 +69,7 @@ def _reader(allowed: Setting) -> Reader:
 
     def read(text: str) -> Any:
         try:
-            value = number(text)
+            value: float | str = number(text)
         except ValueError:  # also for thousands of digits
             value = text
         if not allowed.fits(value):

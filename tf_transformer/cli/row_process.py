@@ -113,7 +113,7 @@ def _main() -> int:
     parser.add_argument("--parent", type=integer, required=True)
     parser.add_argument("--seconds", type=float_from(0, MAX_SECONDS), default=0.0)
     parser.add_argument("--devices", type=int_from(1))
-    return run_command(sys.modules[__name__], parser.parse_args())
+    return run_command(sys.modules[__name__], parser.parse())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -61,7 +61,7 @@ class Config:
         names = {name: Setting(str).check(name, value) for name, value in names.items()}
         return cls(**names).replace(dict(assignments))
 
-    def replace(self, values: dict[str, Any]) -> Self:
+    def replace(self, values: Mapping[str, Any]) -> Self:
         """Returns a copy with `{"section.field": value}` replaced, each value checked."""
         changes: dict[str, dict[str, Any]] = {}
         for dotted, value in values.items():

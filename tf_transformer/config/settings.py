@@ -26,8 +26,12 @@ class Bounds:
     below: float | None = None
 
     def __contains__(self, number: float) -> bool:
-        above = number > self.above if self.low is None else number >= self.low
-        return above and (number < self.below if self.high is None else number <= self.high)
+        return (
+            (self.low is None or number >= self.low)
+            and (self.high is None or number <= self.high)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        )
 
     def __str__(self) -> str:
         if self.below is not None:

@@ -88,6 +88,6 @@ def _setting(
     return _number(wishes, name, default, SETTINGS[f"decoding.{ours}"].bounds)
 
 
-def _number(wishes: dict[str, Any], name: str, default: float, bounds: Bounds) -> float:
+def _number(wishes: dict[str, Any], name: str, default: float, bounds: Bounds | None) -> float:
     """Returns a number of the type of its default, within the bounds."""
     return Setting(type(default), bounds).check(name, wishes.get(name, default))

@@ -8,6 +8,7 @@ the others only spell the decoder's output.
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
@@ -18,7 +19,7 @@ from tf_transformer.errors import UserError, quoted
 
 UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # names in vocab.json
 
-_Piece = sentencepiece_proto.ModelProto.SentencePiece
+_Piece: TypeAlias = sentencepiece_proto.ModelProto.SentencePiece
 _UNIGRAM = sentencepiece_proto.TrainerSpec.UNIGRAM
 _LANGUAGE = re.compile(r">>[^<>]+<<")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, invalid in UTF-8
@@ -69,14 +70,16 @@ def merge_vocabulary(
     _check_spaces(*models)
     specials = _special_pieces(vocabulary)
     ordinary = [piece for piece in vocabulary if piece not in (UNK, EOS, PAD)]
-    ordinary.sort(key=vocabulary.get)
+    ordinary.sort(key=vocabulary.__getitem__)
     unlisted = _unlisted(vocabulary, *models)
     rows = [vocabulary[name] for name in (PAD, UNK, PAD, EOS, *ordinary)]
     rows += [vocabulary[UNK]] * len(unlisted)
     inputs_only = np.arange(len(rows)) >= len(rows) - len(unlisted)
     inputs_only[PAD_ID] = True
-    merged = (_with_pieces(model, specials, [*ordinary, *unlisted]) for model in models)
-    return MarianVocabulary(*merged, np.array(rows), inputs_only)
+    source_model, target_model = (
+        _with_pieces(model, specials, [*ordinary, *unlisted]) for model in models
+    )
+    return MarianVocabulary(source_model, target_model, np.array(rows), inputs_only)
 
 
 def _unlisted(vocabulary: dict[str, int], *models) -> list[str]:
@@ -141,8 +144,8 @@ def _check_spaces(source, target) -> None:
 
 def _special_pieces(vocabulary: dict[str, int]) -> list:
     """Returns pieces 0 to 3."""
-    names = ("<s>", *(f"<s{i}>" for i in range(len(vocabulary))))
-    bos = next(name for name in names if name not in vocabulary)
+    free = ("<s>", *(f"<s{i}>" for i in range(len(vocabulary))))
+    bos = next(name for name in free if name not in vocabulary)
     names = {PAD_ID: PAD, UNK_ID: UNK, BOS_ID: bos, EOS_ID: EOS}
     return [
         _Piece(piece=names[i], type=_Piece.UNKNOWN if i == UNK_ID else _Piece.CONTROL)

@@ -73,11 +73,10 @@ class _Tensors:
     def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Removes a tensor and returns it; raises UserError if missing or of another shape."""
         tensor = self._left.pop(name, None)
-        received = "nothing" if tensor is None else tensor.shape
-        if received != tuple(shape):
+        if tensor is None or tensor.shape != tuple(shape):
             raise UserError(
                 f"The checkpoint must have {name} of shape {tuple(shape)}. "
-                f"Received: {received}."
+                f"Received: {'nothing' if tensor is None else tensor.shape}."
             )
         return tensor
 

@@ -126,8 +126,9 @@ class BatchPlan:
         max_length: int,
         seed: int,
     ):
-        sides = {"source": source_lengths, "target": target_lengths}
-        sides = {name: lengths for name, lengths in sides.items() if lengths is not None}
+        sides = {"source": source_lengths}
+        if target_lengths is not None:
+            sides["target"] = target_lengths
         lengths = np.max(list(sides.values()), axis=0)
         if not len(lengths):
             raise ValueError("`source_lengths` must not be empty. Received: no pairs.")

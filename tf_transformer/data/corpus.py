@@ -7,10 +7,12 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from tf_transformer.errors import UserError
 
-SIDES = ("source", "target")
+SideName = Literal["source", "target"]
+SIDES: tuple[SideName, SideName] = ("source", "target")
 BLOCK_BYTES = 1 << 16  # what a pipe of Linux holds
 
 
@@ -112,9 +114,12 @@ def _decoded(path: Path | int, number: int, line: bytes) -> str:
 
 
 def _read_raw(path: Path | int) -> Iterator[bytes]:
-    zipped = isinstance(path, Path) and path.suffix == ".gz"
     try:
-        with gzip.open(path) if zipped else open(path, "rb", closefd=path != 0) as file:
+        with (
+            gzip.open(path)
+            if isinstance(path, Path) and path.suffix == ".gz"
+            else open(path, "rb", closefd=path != 0)
+        ) as file:
             yield from file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is no complete gzip file: {error}.") from None

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 
 from tf_transformer.config import PAD_ID
-from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.corpus_info import read_info
 from tf_transformer.errors import UserError
 
@@ -81,7 +81,7 @@ class EncodedCorpus:
         text_sides: the sides that are text.
     """
 
-    text_sides = SIDES
+    text_sides: tuple[SideName, ...] = SIDES
 
     def __init__(self, source: Side, target: Side, report: FilterReport, fingerprint: str):
         self._sides = {"source": source, "target": target}
@@ -99,8 +99,9 @@ class EncodedCorpus:
         """
         try:
             info = read_info(directory)
-            sides = [Side(directory, name, info["dtype"]) for name in SIDES]
-            return cls(*sides, FilterReport(**info["report"]), str(info["fingerprint"]))
+            source, target = (Side(directory, name, info["dtype"]) for name in SIDES)
+            report = FilterReport(**info["report"])
+            return cls(source, target, report, str(info["fingerprint"]))
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{directory} holds no complete encoded corpus: {error}. Encode the text again."
@@ -117,20 +118,18 @@ class EncodedCorpus:
         """Returns the int32 ids of target sentence `index`, with EOS."""
         return self._sides["target"].sentence(index)
 
-    def lengths(self, side: Literal["source", "target"]) -> np.ndarray:
+    def lengths(self, side: SideName) -> np.ndarray:
         """Returns the lengths of a side, int32 [pairs], in tokens with EOS."""
         return self._sides[side].lengths
 
-    def padded(
-        self, side: Literal["source", "target"], rows: np.ndarray, length: int
-    ) -> np.ndarray:
+    def padded(self, side: SideName, rows: np.ndarray, length: int) -> np.ndarray:
         """Returns sentences of a side as int32 [len(rows), length], padded with PAD."""
         return self._sides[side].padded(rows, length)
 
     def piece_counts(self, vocab_size: int) -> np.ndarray:
         """Counts each id on all sides of text together: int64 [V]."""
         counts = np.zeros(vocab_size, np.int64)
-        for side in map(self._sides.get, self.text_sides):
+        for side in (self._sides[name] for name in self.text_sides):
             for start in range(0, len(side.ids), COUNTED_IDS):
                 ids = side.ids[start : start + COUNTED_IDS]
                 counts += np.bincount(ids, minlength=vocab_size)

@@ -70,15 +70,15 @@ def encode_corpus(
     Raises:
         UserError: if no pair is left or the disk is full.
     """
-    limits = {"max_length": max_length, "max_ratio": max_ratio}
     write_corpus(
         directory,
         pairs,
-        lambda sides, chunk: _append(sides, tokenizer, chunk, **limits),
+        lambda sides, chunk: _append(sides, tokenizer, chunk, max_length, max_ratio),
         id_dtype(tokenizer.vocab_size),
         fingerprint,
         progress,
-        **limits,
+        max_length=max_length,
+        max_ratio=max_ratio,
     )
     return EncodedCorpus.open(directory)
 
@@ -90,12 +90,14 @@ def write_corpus(
     dtype: str,
     fingerprint: str,
     progress: Callable[[int], None] | None,
-    **limits: float,
+    *,
+    max_length: int,
+    max_ratio: float,
 ) -> None:
     """Writes a corpus, whole or not at all, chunk by chunk.
 
     `append` writes the sides of a chunk and returns its counts for the `FilterReport`, which
-    also records the `limits`.
+    also records the limits.
     """
     if directory.exists() and not (directory / INFO_FILE).is_file():
         raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
@@ -107,7 +109,11 @@ def write_corpus(
             counts.update(append(sides, chunk))
             if progress is not None:
                 progress(counts["read"])
-        report = FilterReport(**{name: counts[name] for name in COUNTS}, **limits)
+        report = FilterReport(
+            **{name: counts[name] for name in COUNTS},
+            max_length=max_length,
+            max_ratio=max_ratio,
+        )
         if not report.kept:
             raise UserError(f"The corpus has no usable pair: {report.summary()}.")
         for side in sides:

@@ -103,7 +103,7 @@ def _nfc_rules() -> dict[str, str]:
 
 def _spellings(character: str) -> Iterator[str]:
     """Spellings by base and marks in any order, the first marks composed or not."""
-    base, *marks = normalize("NFD", character)
+    base, *marks = list(normalize("NFD", character))
     for order in itertools.permutations(marks):
         for first in range(len(order)):
             yield normalize("NFC", "".join([base, *order[:first]])) + "".join(order[first:])

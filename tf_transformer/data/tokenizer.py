@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import sentencepiece
 import tensorflow as tf
@@ -25,7 +26,7 @@ LINE_BYTES = 4_192
 # White space, control characters, and what formats the text around it such as U+200B.
 _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
 
-MaybeRagged = tf.Tensor | tf.RaggedTensor
+MaybeRagged: TypeAlias = tf.Tensor | tf.RaggedTensor
 
 logger = logging.getLogger(__name__)
 

@@ -96,7 +96,7 @@ def _check_arguments(beam_size: int, num_hypotheses: int, alpha: float | tf.Tens
             f"Received: num_hypotheses={num_hypotheses}, beam_size={beam_size}."
         )
     # The stopping bound needs a penalty that grows with the length.
-    if isinstance(alpha, Real) and not alpha >= 0:
+    if isinstance(alpha, Real) and not float(alpha) >= 0:
         raise ValueError(f"`alpha` must not be negative. Received: alpha={alpha}.")
 
 

@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 import tensorflow as tf
 
-from tf_transformer.decoding.search_loop import StepFunction
+from tf_transformer.decoding.search_loop import SearchModel, StepFunction
 from tf_transformer.models.transformer import Transformer
 
+Model = TypeVar("Model", bound=SearchModel)
 
-class Ensemble:
+
+class Ensemble(Generic[Model]):
     """Decodes with several models as with one `Transformer`.
 
     Its logits are log(1/M sum_m p_m), which is normalised already.
@@ -21,7 +24,7 @@ class Ensemble:
         ValueError: if there is no model, or their vocabularies differ in size.
     """
 
-    def __init__(self, models: Sequence[Transformer]) -> None:
+    def __init__(self, models: Sequence[Model]) -> None:
         sizes = [model.vocab_size for model in models]
         if len(set(sizes)) != 1:
             raise ValueError(
@@ -32,7 +35,9 @@ class Ensemble:
         self.longest_source = _least(model.longest_source for model in models)
         self.longest_target = _least(model.longest_target for model in models)
 
-    def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
+    def __call__(
+        self: "Ensemble[Transformer]", inputs: dict, training: bool = False
+    ) -> tf.Tensor:
         """Returns logits: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
         return mean_log_probs([model(inputs, training=training) for model in self.models])
 
@@ -53,6 +58,13 @@ class Ensemble:
             return mean_log_probs(logits), list(caches)
 
         return step
+
+
+def only_model(model: Transformer | Ensemble) -> Transformer:
+    """Returns the model, for what needs its layers; raises ValueError for an ensemble."""
+    if isinstance(model, Ensemble):
+        raise ValueError("`model` must be one model to look into. Received: an ensemble.")
+    return model
 
 
 def _least(limits: Iterable[int | None]) -> int | None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.alignment import default_layer, nearest_pieces, word_pairs
 from tf_transformer.decoding.batches import Progress, by_length, padded
-from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.ensemble import Ensemble, only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
 from tf_transformer.models.transformer import Transformer
@@ -65,7 +65,7 @@ class ForcedScorer:
             sources, targets: equally many sentences.
             progress: called with the number of sentences done so far.
         """
-        results: list[Hypothesis | None] = [None] * len(sources)
+        results: dict[int, Hypothesis] = {}
         for rows, _, ids, log_probs in self._force(
             self._log_probs_of, sources, targets, progress
         ):
@@ -74,7 +74,7 @@ class ForcedScorer:
             columns = (scores.numpy().tolist(), log_probs.numpy().tolist(), lengths)
             for row, *figures in zip(rows, *columns, strict=True):
                 results[row] = Hypothesis(targets[row], *figures)
-        return results
+        return [results[row] for row in range(len(sources))]
 
     def align(
         self,
@@ -109,7 +109,7 @@ class ForcedScorer:
 
     def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:
         """Returns all attention weights of one pass over each pair."""
-        results: list[Attention | None] = [None] * len(sources)
+        results: dict[int, Attention] = {}
         for rows, source_ids, target_ids, weights in self._force(
             self._weights_of, sources, targets
         ):
@@ -124,7 +124,7 @@ class ForcedScorer:
                     decoder=arrays["decoder"][:, i, :, :t, :t],
                     cross=arrays["cross"][:, i, :, :t, :s],
                 )
-        return results
+        return [results[row] for row in range(len(sources))]
 
     def _force(
         self,
@@ -151,7 +151,7 @@ class ForcedScorer:
         return -tf.reduce_sum(tf.where(labels == PAD_ID, 0.0, losses), axis=1)
 
     def _weights(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._only_model().attention_weights(source, _inputs(labels))
+        return only_model(self._model).attention_weights(source, _inputs(labels))
 
     def cross_weights(
         self, source: tf.Tensor, labels: tf.Tensor, layer: int | None = None
@@ -165,22 +165,17 @@ class ForcedScorer:
         Raises:
             ValueError: if the model has no such layer, or is an ensemble.
         """
-        model, layer = self._only_model(), self._layer(layer)
+        model, layer = only_model(self._model), self._layer(layer)
         return model.cross_attention_weights(source, _inputs(labels), layer)
 
     def _layer(self, layer: int | None) -> int:
-        num_layers = self._only_model().config.num_layers
+        num_layers = only_model(self._model).config.num_layers
         layer = default_layer(num_layers) if layer is None else layer
         if not 0 <= layer < num_layers:
             raise ValueError(
                 f"`layer` must be one of the model's {num_layers}. Received: layer={layer}."
             )
         return layer
-
-    def _only_model(self) -> Transformer:
-        if isinstance(self._model, Ensemble):
-            raise ValueError("`model` must be one model to look into. Received: an ensemble.")
-        return self._model
 
     def _compile_nearest(self, layer: int | None) -> Callable:
         layer = self._layer(layer)

@@ -4,7 +4,7 @@ B batch, W beam width, V vocabulary, P longest prefix, t steps taken so far, R f
 A rule that is off has no entry, and adds no operation to the search.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, NotRequired, Protocol, TypedDict
 
 import numpy as np
@@ -34,8 +34,11 @@ class NextToken(NamedTuple):
     allowed: tf.Tensor | None = None  # bool [B, W, V], tokens that a grammar allows
 
 
-class Grammar(Protocol):
-    """Restricts a search to sequences that are well-formed for their source."""
+class Grammar(Hashable, Protocol):
+    """Restricts a search to sequences that are well-formed for their source.
+
+    It is hashable, so that a compiled search can be kept for it.
+    """
 
     def context(self, sentences: Sequence[str]) -> np.ndarray:
         """Encodes the facts it needs about a batch of sources: bool [B, N, G], any N and G."""

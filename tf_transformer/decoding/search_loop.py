@@ -36,6 +36,25 @@ class StepFunction(Protocol):
         """
 
 
+class SearchModel(Protocol):
+    """A model, or several as one, as a search sees it.
+
+    Attributes:
+        vocab_size: number of tokens.
+        longest_source, longest_target: limits of its positions; None for none.
+    """
+
+    vocab_size: int
+    longest_source: int | None
+    longest_target: int | None
+
+    def initial_cache(self, source: tf.Tensor) -> Cache:
+        """Encodes sources, int32 [B, S], into the cache of the first step."""
+
+    def step_function(self) -> StepFunction:
+        """Returns the step that a search calls."""
+
+
 class State(NamedTuple):
     """The sentences still being searched, after t steps."""
 

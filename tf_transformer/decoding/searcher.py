@@ -15,6 +15,7 @@ from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.hypotheses import Hypotheses
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.sampling import sample
+from tf_transformer.decoding.search_loop import SearchModel
 from tf_transformer.decoding.shortlist import Shortlist, restricted
 from tf_transformer.decoding.text_codec import IDS, TextCodec
 from tf_transformer.models.transformer import Transformer
@@ -83,7 +84,8 @@ class Searcher:
         """
         if alpha is not None:
             alpha = tf.where(alpha > 0, alpha, 0.0)  # NaN is not above 0 either
-        model, choice = self._model, None
+        model: SearchModel = self._model
+        choice = None
         self._refuse_with_shortlist("grammar", grammar)
         if self._shortlist:
             least = least_tokens(self._decoding.beam_size)

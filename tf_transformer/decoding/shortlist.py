@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.search_loop import StepFunction
+from tf_transformer.decoding.search_loop import SearchModel, StepFunction
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 from tf_transformer.models.transformer import Transformer
@@ -163,7 +163,7 @@ class _Restricted:
         return step
 
 
-def restricted(model: Transformer | Ensemble, choice: Choice) -> _Restricted | Ensemble:
+def restricted(model: Transformer | Ensemble, choice: Choice) -> SearchModel:
     """Returns the model, or ensemble, over the indices of the choice."""
     if isinstance(model, Ensemble):
         return Ensemble([_Restricted(member, choice) for member in model.models])

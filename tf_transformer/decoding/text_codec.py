@@ -92,8 +92,10 @@ class TextCodec:
         batch, number, length = hypotheses.tokens.shape
         flat = tf.reshape(hypotheses.tokens, (batch * number, length))
         texts = [text.decode("utf-8") for text in self._tokenizer.detokenize(flat).numpy()]
-        columns = (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
-        columns = (tf.reshape(column, [-1]).numpy().tolist() for column in columns)
+        columns = (
+            tf.reshape(column, [-1]).numpy().tolist()
+            for column in (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
+        )
         decoded = [Hypothesis(*row) for row in zip(texts, *columns, strict=True)]
         return [decoded[row * number : (row + 1) * number] for row in range(batch)]
 

@@ -86,7 +86,7 @@ class Translator:
         _check_options(texts, prefixes, sampling, grammar)
         sources = self.codec.source_ids(texts)
         begin = None if prefixes is None else self.codec.prefix_ids(prefixes, sources)
-        seeds = sampling and _seeds(sources, sampling.seed)
+        seeds = None if sampling is None else _seeds(sources, sampling.seed)
         unseeded = sampling and dataclasses.replace(sampling, seed=0)  # a seed is data
         find = self.searcher.compiled(unseeded, begin is not None, grammar)
         width = self.num_hypotheses if sampling else self.decoding.beam_size
@@ -96,7 +96,7 @@ class Translator:
             options = {} if begin is None else {"prefix": padded([begin[row] for row in rows])}
             if grammar:
                 options["context"] = grammar.context([texts[row] for row in rows])
-            if sampling:
+            if seeds is not None:
                 options["seed"] = seeds[rows]
             hypotheses = find(padded([sources[row] for row in rows]), options)
             for row, decoded in zip(rows, self.codec.decode(hypotheses), strict=True):

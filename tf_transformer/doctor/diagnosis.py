@@ -1,6 +1,7 @@
 """All checks together, for `tf-transformer doctor` and for the start of a training."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 from tf_transformer.config import Config, DataConfig
@@ -62,7 +63,7 @@ def survey_text(
             name,
             *resolve_files(paths, data),
             every=every if name == "train" else 1,
-            progress=lambda done, name=name: progress(f"reading {name}", done),
+            progress=functools.partial(progress, f"reading {name}"),
         )
         for name, paths in prefixes.items()
         if paths

@@ -6,7 +6,7 @@ warning; docs/doctor.md says which clean corpora they let pass.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tf_transformer.data.corpus import SIDES
 from tf_transformer.doctor.findings import Count, Finding, judge, percent
@@ -88,12 +88,12 @@ def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
     findings = [
         Finding(
             "tokenised text",
-            f"{_of(tokenised)} is tokenised ({percent(shares[tokenised])} of the lines that "
-            f"show it) and {_of(raw)} is not ({percent(shares[raw])}). The model would be "
+            f"{_of(tokenised)} is tokenised ({percent(high)} of the lines that "
+            f"show it) and {_of(raw)} is not ({percent(low)}). The model would be "
             "measured on text unlike the one it learned: detokenise.",
             warning=True,
         )
-        for tokenised, raw in _mismatches(surveys, shares)
+        for (tokenised, high), (raw, low) in _mismatches(surveys, shares)
     ]
     what = (
         'have blanks before full stops, "@-@" or "&apos;", as after Moses\'s tokenizer. '
@@ -110,12 +110,12 @@ def check_case(surveys: Sequence[Survey]) -> list[Finding]:
     findings = [
         Finding(
             "case",
-            f"{percent(shares[cased])} of the lines of {_of(cased)} have capital letters, but "
-            f"{percent(shares[lower])} of {_of(lower)}. The model would not know the words of "
+            f"{percent(high)} of the lines of {_of(cased)} have capital letters, but "
+            f"{percent(low)} of {_of(lower)}. The model would not know the words of "
             "one of them: lower-case both or neither.",
             warning=True,
         )
-        for cased, lower in _mismatches(surveys, shares)
+        for (cased, high), (lower, low) in _mismatches(surveys, shares)
     ]
     known = [share for share in shares.values() if share is not None]
     if not known:
@@ -128,8 +128,8 @@ def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -
     """The lines of each survey's sample that are defective, source and target apart."""
     counts = []
     for survey in surveys:
-        for number, side in enumerate(SIDES):
-            bad = [pair.index for pair in survey.sample if defective(pair[number])]
+        for side in SIDES:
+            bad = [pair.number for pair in survey.sample if defective(pair.text(side))]
             first = survey.place(bad[0], side) if bad else ""
             unit = f"{side} lines of {survey.name}"
             counts.append(Count(len(bad), len(survey.sample), unit, first))
@@ -138,8 +138,8 @@ def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -
 
 def _texts(surveys: Sequence[Survey]) -> Iterator[tuple[Side, list[str]]]:
     for survey in surveys:
-        for number, side in enumerate(SIDES):
-            yield (survey.name, side), [pair[number] for pair in survey.sample]
+        for side in SIDES:
+            yield (survey.name, side), [pair.text(side) for pair in survey.sample]
 
 
 def _of(side: Side) -> str:
@@ -164,14 +164,16 @@ def _share(number: int, total: int) -> float | None:
 
 
 def _mismatches(
-    surveys: Sequence[Survey], shares: dict[Side, float | None]
-) -> Iterator[tuple[Side, Side]]:
-    """The sides whose share in train and in another split differ much, the higher first."""
+    surveys: Sequence[Survey], shares: Mapping[Side, float | None]
+) -> Iterator[tuple[tuple[Side, float], tuple[Side, float]]]:
+    """Yields sides of train and another split whose shares differ much, the higher first."""
     for survey in surveys[1:]:
-        for side in SIDES:
-            pair = [(surveys[0].name, side), (survey.name, side)]
-            if None in (shares[pair[0]], shares[pair[1]]):
+        for name in SIDES:
+            first, other = (surveys[0].name, name), (survey.name, name)
+            of_first, of_other = shares[first], shares[other]
+            if of_first is None or of_other is None:
                 continue
-            low, high = sorted(pair, key=shares.__getitem__)
-            if shares[high] - shares[low] > MISMATCH:
-                yield high, low
+            if of_first - of_other > MISMATCH:
+                yield (first, of_first), (other, of_other)
+            elif of_other - of_first > MISMATCH:
+                yield (other, of_other), (first, of_first)

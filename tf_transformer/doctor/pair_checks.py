@@ -63,7 +63,7 @@ def _log_ratio(pair: Pair) -> float | None:
 
 
 def _pairs_with(survey: Survey, defective: Callable[[Pair], bool]) -> Count:
-    return _count(survey, [pair.index for pair in survey.sample if defective(pair)])
+    return _count(survey, [pair.number for pair in survey.sample if defective(pair)])
 
 
 def _count(survey: Survey, bad: Sequence[int]) -> Count:
@@ -88,7 +88,7 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
         findings += files
         if not files:
             counts.append(
-                _count(survey, [survey.sample[i].index for i in swapped.nonzero()[0]])
+                _count(survey, [survey.sample[i].number for i in swapped.nonzero()[0]])
             )
     what = (
         "seem to have their languages swapped, by their letters. The model would learn to "
@@ -100,7 +100,7 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
 
 def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
     """A warning for each pair of files most of whose pairs are swapped."""
-    file_of = np.array([survey.file_of(pair.index) for pair in survey.sample], int)
+    file_of = np.array([survey.file_of(pair.number) for pair in survey.sample], int)
     findings = []
     for file in np.unique(file_of):
         number, total = int(swapped[file_of == file].sum()), int((file_of == file).sum())

@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from tf_transformer.data.corpus import read_pairs
+from tf_transformer.data.corpus import SideName, read_pairs
 
 SAMPLE_PAIRS = 100_000  # held in memory; of a smaller corpus that is all
 HASHES = 2**23  # of 8 million sentences, and of as many pairs: 256 MiB with their numbers
@@ -23,7 +23,11 @@ class Pair(NamedTuple):
 
     source: str
     target: str
-    index: int
+    number: int
+
+    def text(self, side: SideName) -> str:
+        """Returns the sentence of one side."""
+        return self.source if side == "source" else self.target
 
 
 class Hashes:
@@ -88,7 +92,7 @@ class Survey:
         """Returns the source and the target file of a number from `file_of`."""
         return self._files[number]
 
-    def place(self, index: int, side: Literal["source", "target"] = "source") -> str:
+    def place(self, index: int, side: SideName = "source") -> str:
         """Formats FILE:LINE of a pair, for a message."""
         number = self.file_of(index)
         file = self._files[number][side == "target"]
@@ -128,14 +132,14 @@ def take_survey(
                 _look_at(survey, Pair(*pair, index), sample_pairs, rng)
             if progress is not None and read % PROGRESS_EVERY == 0:
                 progress(read)
-    survey.sample.sort(key=lambda pair: pair.index)
+    survey.sample.sort(key=lambda pair: pair.number)
     return survey
 
 
 def _look_at(survey: Survey, pair: Pair, sample_pairs: int, rng: random.Random) -> None:
     source, target = pair.source.strip(), pair.target.strip()
-    survey.sources.add(source, pair.index)
-    survey.both.add(f"{source}\n{target}", pair.index)
+    survey.sources.add(source, pair.number)
+    survey.both.add(f"{source}\n{target}", pair.number)
     # Vitter 1985, algorithm R.
     if survey.pairs < sample_pairs:
         survey.sample.append(pair)

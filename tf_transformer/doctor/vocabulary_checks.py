@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, UNK_ID
-from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor.findings import Count, Finding, judge, percent
@@ -47,7 +47,7 @@ def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
 
 
 def check_unknown(
-    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
+    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[SideName] = SIDES
 ) -> list[Finding]:
     """Checks for lines with characters that the tokenizer spells as <unk> or in bytes.
 
@@ -57,12 +57,13 @@ def check_unknown(
         sides: those that the tokenizer is for; the labels of sentences are no text.
     """
     unknown = _spelling_ids(tokenizer)
-    counts, characters = [], set()
+    counts: list[Count] = []
+    characters: set[str] = set()
     for survey in surveys:
         sample = _some(survey)
         for side in sides:
-            lines = [pair[SIDES.index(side)] for pair in sample]
-            bad = np.flatnonzero(_has_unknown(tokenizer, lines, unknown))
+            lines = [pair.text(side) for pair in sample]
+            bad = np.flatnonzero(_has_unknown(tokenizer, lines, unknown)).tolist()
             counts.append(_count(survey, side, sample, bad))
             characters.update(*(lines[row] for row in bad))
     shown = _unknown_characters(tokenizer, sorted(characters), unknown)
@@ -75,18 +76,19 @@ def check_unknown(
 
 
 def check_round_trip(
-    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[str] = SIDES
+    tokenizer: Tokenizer, surveys: Sequence[Survey], sides: Sequence[SideName] = SIDES
 ) -> list[Finding]:
     """Checks for lines that change when they are tokenised and detokenised.
 
     The arguments are those of `check_unknown`. Blanks at the ends and runs of them do not
     count: every rule reduces a run to one.
     """
-    counts, rewritings = [], Counter()
+    counts: list[Count] = []
+    rewritings: Counter[tuple[str, str]] = Counter()
     for survey in surveys:
         sample = _some(survey)
         for side in sides:
-            lines = [_single_blanks(pair[SIDES.index(side)]) for pair in sample]
+            lines = [_single_blanks(pair.text(side)) for pair in sample]
             ids = tokenizer.tokenize(tf.constant(lines, tf.string))
             after = [line.decode("utf-8") for line in tokenizer.detokenize(ids).numpy()]
             bad = [row for row, line in enumerate(lines) if line != after[row]]
@@ -145,9 +147,9 @@ def _some(survey: Survey) -> list[Pair]:
     return survey.sample[:: max(1, len(survey.sample) // LINES)]
 
 
-def _count(survey: Survey, side: str, sample: Sequence[Pair], bad: Sequence[int]) -> Count:
+def _count(survey: Survey, side: SideName, sample: Sequence[Pair], bad: Sequence[int]) -> Count:
     """The rows `bad` of a sample, and the place of the first."""
-    first = survey.place(sample[bad[0]].index, side) if len(bad) else ""
+    first = survey.place(sample[bad[0]].number, side) if bad else ""
     return Count(len(bad), len(sample), f"{side} lines of {survey.name}", first)
 
 
@@ -211,5 +213,5 @@ def _unknown_characters(
         return ""
     known = _known_character(tokenizer)  # beside it also what does not show is no blank text
     is_unknown = _has_unknown(tokenizer, [known + char for char in characters], unknown)
-    shown = [_shown(characters[row]) for row in np.flatnonzero(is_unknown)]
+    shown = [_shown(characters[row]) for row in np.flatnonzero(is_unknown).tolist()]
     return " ".join(shown[:SHOWN]) + (" ..." if len(shown) > SHOWN else "")

@@ -2,10 +2,10 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import keras
 
@@ -27,11 +27,14 @@ class ConfiguredModel(TokenModel):
     class with their graph, so (inputs, outputs) are accepted as well.
 
     Attributes:
+        graph: static method `graph(config, policy, ...)`, which creates and connects the
+            layers and returns inputs and outputs.
         config: the `ModelConfig`.
         extra: the arguments of `graph` after config and policy.
         unused: settings that have no layer in this model.
     """
 
+    graph: ClassVar[Callable[..., Any]]
     config: ModelConfig
     extra: Mapping[str, Any] = MappingProxyType({})
     unused: tuple[str, ...] = ()
@@ -51,11 +54,6 @@ class ConfiguredModel(TokenModel):
             inputs, outputs = self.graph(config, policy, **extra)
         super().__init__(inputs, outputs, **kwargs)
         self.take_layers({layer.name: layer for layer in self.layers})
-
-    @staticmethod
-    def graph(config: ModelConfig, policy):
-        """Creates and connects the layers; returns inputs and outputs."""
-        raise NotImplementedError
 
     def take_layers(self, layers: Mapping[str, keras.layers.Layer]) -> None:
         """Sets the attributes from the layers of the graph, new or cloned."""

@@ -45,8 +45,8 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     perplexity, *others = figure.subplots(1, 1 + len(names))
     scores = dict(zip(names, others, strict=True))
     for index, curve in enumerate(curves):
-        style = STYLES[index % len(STYLES)]
-        style = style | {"markevery": max(1, len(curve.steps) // _MARKERS), "markersize": 4}
+        every = max(1, len(curve.steps) // _MARKERS)
+        style = {**STYLES[index % len(STYLES)], "markevery": every, "markersize": 4}
         faint = {"color": style["color"], "linestyle": ":", "linewidth": 1}
         label = f"{curve.label}, train, with dropout"
         perplexity.plot(curve.steps, curve.train, label=label, **faint)

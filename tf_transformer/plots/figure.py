@@ -1,6 +1,7 @@
 """Figures of matplotlib, without its global state, as PNG and SVG."""
 
 from pathlib import Path
+from typing import Literal
 
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
@@ -15,7 +16,11 @@ STYLES = [
 ]
 
 
-def new_figure(width: float, height: float, layout: str | None = "constrained"):
+def new_figure(
+    width: float,
+    height: float,
+    layout: Literal["compressed", "constrained"] | None = "constrained",
+):
     """Returns an empty matplotlib figure, sized in inches; UserError without matplotlib."""
     try:
         from matplotlib.figure import Figure

@@ -119,7 +119,7 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
 
 def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
     """Copies weights to best.npz, with the scores that chose them and their dev set."""
-    marks: Arrays = {f"best/{name}": np.float64(score) for name, score in scores.items()}
+    marks: Arrays = {f"best/{name}": np.array(score, float) for name, score in scores.items()}
     marks[_DEV_SET] = np.array(dev_set)
     write_arrays(best, read_arrays(source, prefix="model/") | marks)
 

@@ -40,7 +40,9 @@ def data_files(run: Run) -> list[DataFile]:
     Data without languages are files themselves, not prefixes of two.
     """
     data = run.config.data
-    languages = [name for name in (data.source, data.target) if name] or [None]
+    languages: list[str | None] = [name for name in (data.source, data.target) if name] or [
+        None
+    ]
     prefixes = {role: getattr(data, role) for role in ROLES}
     return [
         _data_file(role, prefix, language, run.checksums.texts(role))
@@ -56,7 +58,7 @@ def _data_file(
     try:
         (file,) = resolve_prefixes((prefix,), language) if language else (Path(prefix),)
         seen = {text.sha256 for text in known or ()}
-        changed = bool(seen) and Text.of(file, known).sha256 not in seen
+        changed = bool(seen) and Text.of(file, known or ()).sha256 not in seen
         return DataFile(role, str(file), sha256(file), changed)
     except (UserError, OSError):
         return DataFile(role, f"{prefix}.{language}" if language else prefix, None)

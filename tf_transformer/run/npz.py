@@ -48,7 +48,8 @@ def is_valid(path: Path) -> bool:
 def write_arrays(path: Path, arrays: Arrays) -> None:
     """Writes a .npz with the names of its arrays; it appears whole or not at all."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays, **{_MEMBERS: np.array(list(arrays))})
+        # For mypy, an array may have the name of a parameter.
+        np.savez(file, **arrays, **{_MEMBERS: np.array(list(arrays))})  # type: ignore[arg-type]
 
 
 def read_arrays(path: Path, prefix: str = "") -> Arrays:

@@ -38,11 +38,11 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     changed = [
         role
         for role in ROLES
-        if known[role] is not None and identity(known[role]) != identity(texts[role])
+        if (old := known[role]) is not None and identity(old) != identity(texts[role])
     ]
     begun = before is not None and bool(before.checkpoints.state_steps())
     if begun and "train" in changed and not accept_new_data:
-        raise _other_text(path, known["train"], texts["train"])
+        raise _other_text(path, known["train"] or (), texts["train"])
     run = Run.create_or_resume(path, config, _remarks(known, changed, accept_new_data))
     _take_over(run, known, texts, changed, begun)
     run.checksums.keep_texts(texts)
@@ -85,8 +85,8 @@ def _take_over(
         logger.warning("the training text has changed: a tokenizer is trained on it")
         run.discard_tokenizer()
     for role in changed if begun else ():
-        run.record_change(NAMES[role], identity(known[role]), identity(texts[role]))
+        run.record_change(NAMES[role], identity(known[role] or ()), identity(texts[role]))
     if begun and "valid" in changed:
         logger.warning("scores on the old dev text do not choose the best weights any more")
-        old = {"dev_set": identity(known["valid"])}
+        old = {"dev_set": identity(known["valid"] or ())}
         run.write_history([old | record for record in run.history()])

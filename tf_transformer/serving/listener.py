@@ -34,6 +34,7 @@ class Listener(TcpWSGIServer):
     it sends a byte now and then.
     """
 
+    accepting: bool  # waitress's
     channel_class = _Channel
     _told_to_stop = False
 

@@ -11,11 +11,13 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID
 from tf_transformer.decoding.alignment import nearest_pieces
+from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.serving.groups import in_groups
 from tf_transformer.serving.token_signature import (
     IDS,
+    Function,
     Outputs,
     TokenSignature,
     exported,
@@ -31,7 +33,8 @@ class ServedModel(tf.Module):
         if text:
             self.tokenizer = translator.tokenizer
         # Keras's own objects would be written with a second copy of every weight.
-        self.weights = [variable.value for variable in translator.model.trainable_variables]
+        model = only_model(translator.model)
+        self.weights = [variable.value for variable in model.trainable_variables]
 
 
 class Signatures:
@@ -58,7 +61,7 @@ class Signatures:
         self._log_probs = in_groups(self._scorer.log_probs, [IDS, IDS], positions)
         self._attend = in_groups(self._weights_and_nearest, [IDS, IDS], positions)
 
-    def functions(self) -> dict[str, Callable]:
+    def functions(self) -> dict[str, Function]:
         """Returns a function for each signature name."""
         text = tf.string
         options = {"alpha": tf.float32, "max_length": tf.int32, "prefix": text}
@@ -182,7 +185,7 @@ class Signatures:
         }
 
 
-def _signature(method: Callable[..., Outputs], **types: tf.DType) -> Callable:
+def _signature(method: Callable[..., Outputs], **types: tf.DType) -> Function:
     """Returns a TensorFlow function with vectors of these names and types as arguments."""
     specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
     return exported(

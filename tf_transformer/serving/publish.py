@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.module import ServedModel, Signatures
 from tf_transformer.serving.selftest import self_test
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.token_signature import TokenSignature
+from tf_transformer.serving.token_signature import Function, TokenSignature
 from tf_transformer.serving.versions import CARD, check_readable, reserved
 from tf_transformer.serving.warmup import replay, requests, write_requests
 
@@ -86,11 +85,11 @@ def batching_parameters() -> str:
     )
 
 
-def _save(module: ServedModel, path: Path, signatures: dict[str, Callable]) -> None:
+def _save(module: ServedModel, path: Path, signatures: dict[str, Function]) -> None:
     # Saving would trace functions again; concrete ones it takes as they are.
-    signatures = {name: f.get_concrete_function() for name, f in signatures.items()}
+    concrete = {name: f.get_concrete_function() for name, f in signatures.items()}
     try:
-        tf.saved_model.save(module, os.fspath(path), signatures=signatures)
+        tf.saved_model.save(module, os.fspath(path), signatures=concrete)
     except tf.errors.OpError as error:
         # TensorFlow's file system raises this in place of an OSError.
         raise OSError(error.message.splitlines()[0]) from error

@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.decoding.alignment import nearest_pieces
+from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import Translator
@@ -19,6 +20,7 @@ from tf_transformer.serving.warmup import TEXTS, Text, source_ids
 
 Answer = dict[str, np.ndarray]
 Value = str | int | bool | float | list | np.ndarray
+Expected = Mapping[str, Sequence[Value]]  # by output, a value for each text
 Comparison = tuple[str, Text, Value, Any]  # signature and output, text, expected, received
 
 
@@ -39,7 +41,7 @@ BFLOAT16 = Tolerance(absolute=1e-3, relative=1e-3, attention=0.02)
 
 def tolerance_of(translator: Translator) -> Tolerance:
     """Returns the tolerance for the precision that the translator computes in."""
-    return FLOAT32 if translator.model.compute_dtype == "float32" else BFLOAT16
+    return FLOAT32 if only_model(translator.model).compute_dtype == "float32" else BFLOAT16
 
 
 def self_test(session: SavedModelSession, translator: Translator, text: bool = True) -> None:
@@ -108,7 +110,8 @@ class _Signatures:
         self._session = session
         self._translator = translator
         _, cut = translator.codec.encode(tf.constant(TEXTS))
-        self._texts = [t for t, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
+        uncut = [t for t, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
+        self._texts = cast(list[str], uncut)  # bytes too, which TensorFlow takes alike
         self._uncut = [False] * len(self._texts)
 
     def best_of_each(self) -> _Best:
@@ -124,9 +127,7 @@ class _Signatures:
         """Compares `tokens`."""
         sizes = [size or 1 for size in best.sizes]
         expected = {
-            "tokens": [
-                ids[:size].tolist() for ids, size in zip(best.target, sizes, strict=True)
-            ],
+            "tokens": [ids[:n].tolist() for ids, n in zip(best.target, sizes, strict=True)],
             "score": best.scores,
             "num_tokens": sizes,
             "source_cut": self._uncut,
@@ -160,7 +161,7 @@ class _Signatures:
     def best_and_all(self) -> Iterator[Comparison]:
         """Compares `serving_default` and `nbest` with one search."""
         translations = self._with_all_hypotheses().translate(self._texts)
-        expected = {
+        expected: Expected = {
             "translation": [best.text for best, *_ in translations],
             "score": [best.score for best, *_ in translations],
             "source_cut": self._uncut,
@@ -205,7 +206,7 @@ class _Signatures:
         sizes = [*(hypothesis.num_tokens for hypothesis in scored), len(target[0])]
         log_probs = [*(hypothesis.log_prob for hypothesis in scored), *cut.numpy().tolist()]
         penalties = length_penalty(sizes, self._translator.decoding.alpha).numpy()
-        expected = {
+        expected: Expected = {
             "log_prob": log_probs,
             "score": (np.array(log_probs) / penalties).tolist(),
             "num_tokens": sizes,
@@ -226,7 +227,7 @@ class _Signatures:
         """Compares all hypotheses, without the texts of those that tie with the last one."""
         tolerance = tolerance_of(self._translator)
         counts = [sum(h.num_tokens > 0 for h in hypotheses) or 1 for hypotheses in translations]
-        expected = {"count": counts, "source_cut": [False] * len(texts)}
+        expected: Expected = {"count": counts, "source_cut": [False] * len(texts)}
         yield from _compare(signature, texts, expected, answer)
         for row, (text, hypotheses) in enumerate(zip(texts, translations, strict=True)):
             for rank, hypothesis in enumerate(hypotheses[: counts[row]]):
@@ -246,7 +247,7 @@ class _Signatures:
 
 
 def _compare(
-    signature: str, texts: Sequence[Text], expected: dict[str, Sequence[Value]], answer: Answer
+    signature: str, texts: Sequence[Text], expected: Expected, answer: Answer
 ) -> Iterator[Comparison]:
     """Yields the expected outputs beside the received ones, text by text."""
     for name, values in expected.items():

@@ -140,7 +140,7 @@ def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Li
 def _check_host(host: str, port: int) -> None:
     """Raises UserError for a name with several addresses, each of which needs a server."""
     entries = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
-    addresses = sorted({address[0] for *_, address in entries})
+    addresses = sorted({str(address[0]) for *_, address in entries})
     if len(addresses) > 1:
         raise UserError(
             f"Cannot listen on {host!r}: it stands for {' and '.join(addresses)}. Give --host "

@@ -204,5 +204,8 @@ def check_names(
 
 def load_text_operations() -> None:
     """Registers SentencePiece's operations, without the rest of TensorFlow Text."""
-    package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
-    tf.load_op_library(str(Path(package, "python", "ops", "_sentencepiece_tokenizer.so")))
+    package = importlib.util.find_spec("tensorflow_text")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("There is no package tensorflow_text.")
+    folder = Path(package.origin).parent
+    tf.load_op_library(str(folder / "python" / "ops" / "_sentencepiece_tokenizer.so"))

@@ -5,6 +5,7 @@ operations that LiteRT lacks: a test converts it.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -13,6 +14,7 @@ from tf_transformer.decoding.translator import Translator
 from tf_transformer.serving.groups import in_groups
 
 Outputs = dict[str, tf.Tensor]
+Function: TypeAlias = tf.types.experimental.PolymorphicFunction
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 
@@ -34,7 +36,7 @@ class TokenSignature:
         # A TensorFlow function, so that the graphs of all signatures share it.
         self.search = in_groups(translator.searcher.search, [IDS], self.positions)
 
-    def functions(self) -> dict[str, Callable]:
+    def functions(self) -> dict[str, Function]:
         """Returns a function for each signature name."""
         return {"tokens": exported(self.tokens, tf.TensorSpec(IDS.shape, IDS.dtype, "tokens"))}
 
@@ -55,7 +57,7 @@ class TokenSignature:
         }
 
 
-def exported(function: Callable, *specs: tf.TensorSpec) -> Callable:
+def exported(function: Callable, *specs: tf.TensorSpec) -> Function:
     """Returns a TensorFlow function with arguments of these specs."""
     return tf.function(function, input_signature=specs, autograph=False)
 

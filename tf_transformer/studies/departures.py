@@ -1,6 +1,6 @@
 """The settings in which a run departs from the paper, or from another recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -78,7 +78,7 @@ def additions(config: Config, measured: Mapping[str, Any] = _NOTHING) -> dict[st
     `measured` are settings read from the run's files, which override those of `config`.
     """
     known = {*_MODEL_SOURCES, *RECIPES["paper"].settings, *_NEUTRAL}
-    values, defaults = config.flat() | measured, Config().flat()
+    values, defaults = {**config.flat(), **measured}, Config().flat()
     return {
         setting: value
         for setting, value in values.items()
@@ -109,7 +109,7 @@ def describe_departures(
     return lines
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

@@ -58,14 +58,14 @@ def write_parallel_text(
         _write_text(Path(name), prefix, sides, read_pairs, version)
         return str(prefix)
 
-    prefixes = {
-        split: tuple(
+    train, valid = (
+        tuple(
             written(name, folder / f"{split}-{number}")
             for number, name in enumerate(getattr(data, split), start=1)
         )
         for split in ("train", "valid")
-    }
-    return dataclasses.replace(data, **prefixes, source=sides[0], target=sides[1])
+    )
+    return dataclasses.replace(data, train=train, valid=valid, source=sides[0], target=sides[1])
 
 
 def _write_text(

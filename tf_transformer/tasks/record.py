@@ -2,21 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tf_transformer.config import Config, DataConfig
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.run import Run
 
 Progress = Callable[[str, int], None]
-
-
-class Summary(Protocol):
-    """Lines about a result at the end of a training, beside `training.task.Result`."""
-
-    example: str  # an input to try the command with; "" if there is none
-
-    def lines(self) -> list[str]:
-        """Samples and scores, for the console."""
 
 
 @dataclass(frozen=True)
@@ -38,4 +30,4 @@ class TaskRecord:
     effective_data: Callable[[Run], DataConfig]
     prose: bool
     exports: bool
-    text_sides: tuple[str, ...] = ("source", "target")
+    text_sides: tuple[SideName, ...] = SIDES

@@ -21,6 +21,7 @@ from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import build_model, position_limits, record_positions
 from tf_transformer.tasks.record import Progress
+from tf_transformer.training.task import Result
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,9 @@ class SequenceTask:
     those of text to text.
     """
 
-    corpus_class = EncodedCorpus
+    corpus_class: type[EncodedCorpus] = EncodedCorpus
     encoder_outputs = 0  # the model has a decoder
+    shapes: Sequence[tuple[int, int]]
 
     def __init__(
         self,
@@ -85,7 +87,9 @@ class SequenceTask:
         """Words that are single pieces, whatever the text: none."""
         return ()
 
-    def _encoded(self, name: str, prefixes: tuple[str, ...], progress) -> EncodedCorpus:
+    def _encoded(
+        self, name: Role, prefixes: tuple[str, ...], progress: Progress
+    ) -> EncodedCorpus:
         files = resolve_files(prefixes, self.data)
         folder = self.run.data / name
         paths, models = [*files[0], *files[1]], self.tokenizer.models.values()
@@ -156,6 +160,10 @@ class SequenceTask:
 
     def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return make_dataset(corpus, plan, **options)
+
+    def evaluator(self, model: TokenModel) -> Callable[[], Result]:
+        """Returns a function that scores the model's present weights on the dev set."""
+        raise NotImplementedError
 
     def build_model(self) -> TokenModel:
         """Builds the model, with the limits of its positions."""

@@ -11,7 +11,11 @@ from tf_transformer.errors import UserError, quoted
 
 logger = logging.getLogger(__name__)
 
-_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+_NAMES: dict[int, str] = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "SIGHUP",
+}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_SECONDS, _MAX_STEPS = 10_000 * 86_400, 1_000_000_000
 

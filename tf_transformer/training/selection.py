@@ -54,11 +54,10 @@ class BestWeights:
         best, problem = self._score(history), self._problem()
         better = [record for record in records if best is None or self._score_of(record) > best]
         kept = next((record for record in better if is_valid(self._path(record))), None)
-        path = self._path(kept) if kept else None
-        if path:
-            save_best(
-                path, self.folder.best, {self.best_by: self._score_of(kept)}, self.dev_set
-            )
+        path = None
+        if kept:
+            path, score = self._path(kept), self._score_of(kept)
+            save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
         if path and path == self._path(records[0]):
             logger.warning("%s %s: restored from %s", self.folder.best, problem, path.name)
         elif path or best is None:

@@ -19,6 +19,13 @@ class Result(Protocol):
     def headline(self) -> str:
         """Main score for the console, such as "BLEU 39.97"."""
 
+    @property
+    def example(self) -> str:
+        """Input to try the trained model with; "" if there is none."""
+
+    def lines(self) -> list[str]:
+        """Returns samples and scores, for the end of a training."""
+
 
 class Task(Protocol):
     """Data, model and dev score of a run.
@@ -26,7 +33,6 @@ class Task(Protocol):
     Attributes:
         steps_per_epoch: batches of one pass over the training data.
         validation_steps: batches of the dev set.
-        dev_set: name of the dev set's content; scores on another do not compare.
         shapes: (rows, length) of all batches of the training data.
         encoder_outputs: outputs of a model that is an encoder alone, one row of them for a
             sentence; 0 with a decoder.
@@ -34,9 +40,12 @@ class Task(Protocol):
 
     steps_per_epoch: int
     validation_steps: int
-    dev_set: str
     shapes: Sequence[tuple[int, int]]
     encoder_outputs: int
+
+    @property
+    def dev_set(self) -> str:
+        """Name of the dev set's content; scores on another do not compare."""
 
     def build_model(self) -> TokenModel:
         """Builds a model with float logits [B, T, V] or [B, V] and fixed names of layers."""

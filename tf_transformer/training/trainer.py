@@ -132,7 +132,7 @@ class Trainer:
         if self.workers.is_chief:
             self.folder.clear(path)
         before = None if path is None else Progress.restore(path, self.model)
-        size = self.parts.choose(before and before.max_tokens_per_device, self.workers)
+        size = self.parts.choose(before.max_tokens_per_device if before else None, self.workers)
         self.progress.max_tokens_per_device = size
         self.model.max_tokens_per_device = size or None
         if before is not None:
@@ -194,7 +194,7 @@ class Trainer:
         if not any(record["step"] == step for record in self._history()):
             with averaged_weights(self.model):
                 measured, result = self._measure()
-                if self.workers.is_chief:
+                if result is not None:
                     self._record(self._trained(means) | measured, result)
         self.progress.start_period()
 
@@ -249,7 +249,7 @@ class Trainer:
         self.workers.barrier()
         checkpoints.load_weights(average, self.model)
         measured, result = self._measure()
-        if self.workers.is_chief:
+        if result is not None:
             logger.info("average of the last %d checkpoints: dev %s", used, result.headline)
             if not self.best.offer(average, measured, self._history()):
                 checkpoints.load_weights(self.folder.best, self.model)

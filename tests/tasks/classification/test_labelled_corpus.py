@@ -37,7 +37,7 @@ def test_sentences_and_labels_come_back(tokenizer, corpus):
         ids = corpus.source(index)
         assert ids[-1] == EOS_ID
         assert tokenizer.detokenize(ids[None])[0].numpy().decode() == sentence
-        assert LABELS[corpus.classes[index] - 1] == label
+        assert LABELS[corpus.target(index)[0] - 1] == label
     assert corpus.fingerprint == "f"
     assert corpus.report.summary() == "90 pairs read, 90 kept"
 
@@ -86,7 +86,7 @@ def test_an_epoch_has_each_sentence_once_and_zeros_for_the_rest(corpus, num_repl
             for ids, number in zip(source, classes, strict=True)
             if number
         ]
-    expected = [(tuple(corpus.source(i)), corpus.classes[i]) for i in range(len(corpus))]
+    expected = [(tuple(corpus.source(i)), corpus.target(i)[0]) for i in range(len(corpus))]
     assert sorted(found) == sorted(expected)
 
 

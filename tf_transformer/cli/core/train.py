@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.process import must_end
@@ -14,9 +15,11 @@ from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.config import Config
 from tf_transformer.run import Run
 from tf_transformer.studies.run_card import try_to_write_card
-from tf_transformer.tasks.record import Summary
 from tf_transformer.tasks.registry import check_config, task_named
 from tf_transformer.training.interruption import Budget, Interrupted
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from tf_transformer.training.task import Result
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ def _may_lower_vocabulary(config: Config, overrides: list[str]) -> bool:
     return built_in and not explicit
 
 
-def _report(run: Run, result: Summary) -> None:
+def _report(run: Run, result: "Result") -> None:
     for line in result.lines():
         logger.info("%s", line)
     task = task_named(run.config.task)

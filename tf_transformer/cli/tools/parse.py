@@ -42,7 +42,11 @@ def command(options: argparse.Namespace) -> None:
     parser, total, done = Parser(translator, grammar), Counts(), 0
     with ProgressBars() as bars:
         for sentences in chunks:
-            parses = parser.parse(sentences, lambda n, done=done: bars("parsed", done + n))
+
+            def report(number: int, before: int = done) -> None:
+                bars("parsed", before + number)
+
+            parses = parser.parse(sentences, report)
             sys.stdout.writelines(f"{tree or ''}\n" for tree in parses.trees)
             sys.stdout.flush()
             total, done = total + parses.counts, done + len(sentences)

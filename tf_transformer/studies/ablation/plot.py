@@ -1,13 +1,13 @@
 """Table 3 as a picture: the distance of each row from base, ours beside the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.studies.ablation.table import Difference
 
 
-def draw_differences(panels: dict[str, Sequence[Difference]], path: Path) -> None:
+def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> None:
     """Draws horizontal bars: for each panel the paper's, white, beside ours, grey.
 
     They have separate axes, as their sizes may differ much; directions and the order of the
@@ -20,8 +20,8 @@ def draw_differences(panels: dict[str, Sequence[Difference]], path: Path) -> Non
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
     """
-    rows = len(next(iter(panels.values())))
-    figure = new_figure(3 * 2 * len(panels), 1.2 + 0.26 * rows)
+    height = len(next(iter(panels.values())))
+    figure = new_figure(3 * 2 * len(panels), 1.2 + 0.26 * height)
     axes = figure.subplots(1, 2 * len(panels), sharey=True)
     for (title, rows), (left, right) in zip(panels.items(), axes.reshape(-1, 2), strict=True):
         _draw_bars(left, right, rows)

@@ -150,6 +150,9 @@ def parameters_table(configs: dict[str, Config]) -> str:
     lines = []
     for row, config in configs.items():
         printed = TABLE3_PRINTED[ROWS[row]].millions
+        to_base = ""
+        if row != BASE and printed is not None and printed_base is not None:
+            to_base = f"{printed - printed_base:+d}"
         lines.append(
             [
                 row,
@@ -158,7 +161,7 @@ def parameters_table(configs: dict[str, Config]) -> str:
                 _millions(counts[row]),
                 "" if row == BASE else _millions(counts[row] - base, sign="+"),
                 printed or "",
-                "" if printed is None or row == BASE else f"{printed - printed_base:+d}",
+                to_base,
             ]
         )
     header = ["row", "change", "parameters", "M", "to base", "paper M", "to base"]

@@ -55,8 +55,8 @@ class HeadMasks:
         self._kernels = _output_kernels(model)
         self._values = {place: kernel.numpy() for place, kernel in self._kernels.items()}
         self.heads = [
-            Head(*place, number)
-            for place in self._kernels
+            Head(kind, layer, number)
+            for kind, layer in self._kernels
             for number in range(1, self._num_heads + 1)
         ]
 

@@ -91,7 +91,7 @@ class Measurements:
         return figures[name]
 
     def _write(self) -> None:
-        records = [{"settings": self._settings}]
+        records: list[dict[str, Any]] = [{"settings": self._settings}]
         records += [
             {"masked": [str(head) for head in sorted(masked)], **figures}
             for masked, figures in self._known.items()

@@ -1,6 +1,6 @@
 """The importance of heads as grids of layers x heads, and the curve of pruning."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +68,9 @@ def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
     return image
 
 
-def pruning_figure(kept: Sequence[int], curves: dict[str, Sequence[float]], title: str):
+def pruning_figure(
+    kept: Sequence[int], curves: Mapping[str, Sequence[float | None]], title: str
+):
     """Draws a panel for each curve, by the name of its axis, against the heads kept.
 
     The figure of the most heads is a line to compare with. Returns a matplotlib figure.

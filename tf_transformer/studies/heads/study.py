@@ -14,6 +14,7 @@ import tensorflow as tf
 from tabulate import tabulate
 from tqdm import tqdm
 
+from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.translator import Translator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
@@ -93,7 +94,7 @@ def measure_heads(
     """
     sources, references = map(list, zip(*pairs, strict=True))
     settings = _settings(translator, pairs, checkpoint)
-    masks = HeadMasks(translator.model)
+    masks = HeadMasks(only_model(translator.model))
     functions = measures(translator, masks, sources, references)
     measurements = Measurements(output / MEASUREMENTS, settings, functions)
     if len(measurements):
@@ -133,10 +134,11 @@ def _bar(items: Sequence, text: str) -> tqdm:
 def _draw(study: Study, output: Path) -> None:
     points = study.curve
     grids = [_grids(study, "loss_change", "rise in loss (nats per piece)", "+z.3f", 1)]
-    curves = {"loss (nats per piece)": [point.loss for point in points]}
+    losses: Sequence[float | None] = [point.loss for point in points]
+    curves = {"loss (nats per piece)": losses}
     if points[0].bleu is not None:
         grids.append(_grids(study, "bleu_change", "fall in BLEU", "+z.1f", -1))
-        curves = {"BLEU": [point.bleu for point in points]} | curves
+        curves = {"BLEU": [point.bleu for point in points], **curves}
     kept = [point.kept for point in points]
     figures = {
         "importance": importance_figure(grids, "One head masked"),

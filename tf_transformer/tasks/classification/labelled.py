@@ -35,11 +35,11 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
         UserError: if the file cannot be read or has no line, or a line has no TAB, no label, no
             sentence or a label that is not in `labels`: with file and line.
     """
-    known = None if labels is None else set(labels)
+    known = set(labels or ())
     number = 0
     for number, line in enumerate(read_lines(path), start=1):
         example = _example(line, f"{path}:{number}")
-        if known is not None and example.label not in known:
+        if labels is not None and example.label not in known:
             raise UserError(
                 f"{path}:{number}: no line of the training files has the label "
                 f"{quoted(example.label)}. They have: {_some(labels)}."

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan, dataset_of
+from tf_transformer.data.corpus import SideName
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import SideWriter, id_dtype, write_corpus
 from tf_transformer.data.tokenizer import Tokenizer
@@ -16,15 +17,11 @@ from tf_transformer.data.tokenizer import Tokenizer
 class LabelledCorpus(EncodedCorpus):
     """Encoded sentences, each with EOS, and their classes; made by `encode_labelled`.
 
-    It is an `EncodedCorpus` whose target side has one number a sentence and no text.
+    It is an `EncodedCorpus` whose target side has one number a sentence, the class, counted
+    from 1, and no text.
     """
 
-    text_sides = ("source",)
-
-    @property
-    def classes(self) -> np.ndarray:
-        """Classes of the sentences, counted from 1: [sentences]."""
-        return self._sides["target"].ids
+    text_sides: tuple[SideName, ...] = ("source",)
 
 
 def encode_labelled(
@@ -61,8 +58,10 @@ def encode_labelled(
         return {"read": len(chunk), "kept": len(chunk), "cut": cut}
 
     dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
-    limits = {"max_length": max_length, "max_ratio": 0.0}
-    write_corpus(directory, examples, append, dtype, fingerprint, progress, **limits)
+    write_corpus(
+        directory, examples, append, dtype, fingerprint, progress,
+        max_length=max_length, max_ratio=0.0,
+    )  # fmt: skip
     return LabelledCorpus.open(directory)
 
 
@@ -81,11 +80,11 @@ def sentence_ids(
     return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32), cut
 
 
-def labelled_dataset(corpus: LabelledCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
+def labelled_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
     """Returns the batches of `plan` as Keras takes them.
 
     Args:
-        corpus: the sentences.
+        corpus: a `LabelledCorpus`.
         plan: made for `corpus`.
         **options: as in `batching.make_dataset`.
 
@@ -96,7 +95,7 @@ def labelled_dataset(corpus: LabelledCorpus, plan: BatchPlan, **options) -> tf.d
     def arrays(batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
         missing = (0, batch.num_rows - len(batch.rows))
         source = corpus.padded("source", batch.rows, batch.length)
-        classes = corpus.classes[batch.rows].astype(np.int32)
+        classes = corpus.padded("target", batch.rows, 1)[:, 0]
         source = np.pad(source, (missing, (0, 0)), constant_values=PAD_ID)
         return {"source": source}, np.pad(classes, missing, constant_values=PAD_ID)
 

@@ -63,9 +63,11 @@ class ClassScores:
     def rows(self) -> list[ClassScore]:
         """Returns the scores of each class; 0 where a class never occurs."""
         right, given, gold = np.diag(self.counts), self.counts.sum(0), self.counts.sum(1)
-        columns = (right / np.maximum(given, 1), right / np.maximum(gold, 1), self._f1()[0])
-        numbers = zip(self.labels, *(column.tolist() for column in columns), gold, strict=True)
-        return [ClassScore(*row[:4], int(row[4])) for row in numbers]
+        columns = (
+            right / np.maximum(given, 1), right / np.maximum(gold, 1), self._f1()[0], gold
+        )  # fmt: skip
+        numbers = zip(self.labels, *(column.tolist() for column in columns), strict=True)
+        return [ClassScore(*row) for row in numbers]
 
     def confusions(self) -> list[tuple[str, str, int]]:
         """(class, class given, sentences) of the mistakes that occur, most frequent first.

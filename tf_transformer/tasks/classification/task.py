@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.corpus import read_lines, read_pairs
+from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
@@ -129,7 +130,7 @@ class ClassificationTask(SequenceTask):
             progress=progress,
         )
 
-    def _dataset(self, corpus: LabelledCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
+    def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return labelled_dataset(corpus, plan, **options)
 
     def describe(self) -> str:

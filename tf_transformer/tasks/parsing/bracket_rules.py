@@ -55,7 +55,7 @@ COLLINS = Rules(
     equal_labels=frozenset((frozenset(("ADVP", "PRT")),)),
 )
 
-_NUMBERS = {"LABELED": "labelled", "CUTOFF_LEN": "cutoff"}
+_NUMBERS = ("LABELED", "CUTOFF_LEN")
 _LABELS = {
     "DELETE_LABEL": "delete",
     "DELETE_LABEL_FOR_LENGTH": "delete_for_length",
@@ -111,7 +111,9 @@ def _with_number(rules: Rules, key: str, values: list[str], place: str) -> Rules
             f"{shortened(' '.join(values)) or 'none'}."
         )
     number = int(values[0])
-    return replace(rules, **{_NUMBERS[key]: bool(number) if key == "LABELED" else number})
+    if key == "LABELED":
+        return replace(rules, labelled=bool(number))
+    return replace(rules, cutoff=number)
 
 
 # --- Spans --------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class Line:
 
     def words(self) -> list[str]:
         """Returns the words that are kept."""
-        return [leaf.word for leaf in itertools.compress(self.leaves, self.kept)]
+        return [leaf.word or "" for leaf in itertools.compress(self.leaves, self.kept)]
 
     def tags(self) -> list[str]:
         """Returns the tags of the words that are kept."""
@@ -166,6 +168,7 @@ class Line:
         brackets = (
             replace(bracket, start=position[bracket.start], end=position[bracket.end])
             for bracket in self._brackets
+            if bracket is not None
         )
         return [
             bracket

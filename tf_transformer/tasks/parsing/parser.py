@@ -108,4 +108,4 @@ class Parser:
             repairs=sum(repairs),
             cut=sum(h.num_tokens >= limit for h, limit in zip(best, limits, strict=True)),
         )
-        return Parses([parse and parse.tree for parse in parses], counts)
+        return Parses([parse.tree if parse else None for parse in parses], counts)

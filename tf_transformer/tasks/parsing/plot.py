@@ -104,7 +104,7 @@ def _nodes_of(tree: Tree, different: set[int]) -> list[Node]:
         return x, level
 
     add(tree)
-    return made
+    return [node for node in made if node is not None]
 
 
 def _places(words: list[str]) -> list[float]:

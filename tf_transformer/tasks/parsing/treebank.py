@@ -67,5 +67,5 @@ def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
 
 
 def _pair(tree: Tree) -> tuple[str, str]:
-    words = [leaf.word for leaf in tree.leaves() if leaf.label != TRACE]
+    words = [leaf.word or "" for leaf in tree.leaves() if leaf.label != TRACE]
     return (" ".join(words), " ".join(linearise(tree))) if words else ("", "")

@@ -48,7 +48,7 @@ class Tree:
 
     def words(self) -> list[str]:
         """Returns the words, from left to right."""
-        return [leaf.word for leaf in self.leaves()]
+        return [leaf.word for leaf in self.leaves() if leaf.word is not None]
 
 
 def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:

@@ -93,9 +93,10 @@ def coverage(shortlist: Shortlist, pairs: Pairs) -> Coverage:
         target = pairs.corpus.padded("target", rows, pairs.corpus.target_lengths[rows].max())
         members = members_of(source).numpy()
         word = (target != PAD_ID) & (target != EOS_ID)
-        covered = np.take_along_axis(members, target, axis=1) & word
-        counts += covered.sum(), word.sum(), members.sum()
-    return Coverage(*counts.tolist(), len(pairs.rows))
+        hits = np.take_along_axis(members, target, axis=1) & word
+        counts += hits.sum(), word.sum(), members.sum()
+    covered, tokens, candidates = counts.tolist()
+    return Coverage(covered, tokens, candidates, len(pairs.rows))
 
 
 def own_pairs(run: Run, number: int) -> tuple[Pairs, Pairs]:
