@@ -66,6 +66,7 @@ def measure(client: RestClient, texts: list[str], clients: int, size: int, secon
 
 
 def draw(points: list[Point], path: Path) -> None:
+    """Draws latency and throughput against the number of clients."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -88,6 +89,7 @@ def draw(points: list[Point], path: Path) -> None:
 
 
 def main() -> None:
+    """Measures each number of clients and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("url")
     parser.add_argument("name")

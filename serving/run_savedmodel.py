@@ -14,6 +14,7 @@ import tensorflow as tf
 
 
 def main() -> None:
+    """Translates stdin to stdout, a JSON record for each line."""
     package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
     tf.load_op_library(str(Path(package, "python", "ops", "_sentencepiece_tokenizer.so")))
     model = tf.saved_model.load(sys.argv[1])

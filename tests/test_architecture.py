@@ -2,6 +2,8 @@
 
 import ast
 import graphlib
+import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,6 +118,34 @@ def asks_for_the_task(module: str) -> bool:
     return any(
         node.attr == "task" and ast.unparse(node.value).endswith("config") for node in read
     )
+
+
+def docstrings_of(module: str) -> Iterator[str]:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    for node in nodes_of(module):
+        if isinstance(node, documented) and (text := ast.get_docstring(node)):
+            yield text
+
+
+@MODULES
+def test_docstrings_begin_with_a_verb_or_a_noun(module):
+    """ "Returns whether ...", and not "Whether ..."."""
+    no_subject = {"Of", "What", "That", "Those", "Whether", "Where", "How"}
+    assert not [text for text in docstrings_of(module) if text.split()[0] in no_subject]
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in SOURCES if m.startswith(("fast.", "layers.", "models."))]
+)
+def test_methods_without_a_docstring_override_documented_ones(module):
+    classes = vars(importlib.import_module(f"{PACKAGE}.{module}")).values()
+    for each in filter(inspect.isclass, classes):
+        if each.__module__ == f"{PACKAGE}.{module}":
+            undocumented = {
+                name for name, method in vars(each).items()
+                if inspect.isfunction(method) and not (method.__doc__ or name.startswith("_"))
+            }  # fmt: skip
+            assert not [name for name in undocumented if not hasattr(each.__base__, name)]
 
 
 def test_settings_runs_and_the_registry_load_without_a_framework():

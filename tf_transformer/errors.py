@@ -12,7 +12,7 @@ _QUOTES.maxstring = _QUOTES.maxlong = _QUOTES.maxother = 80
 
 
 class UserError(Exception):
-    """What was wrong, what was expected, what was received and what to do, in one line."""
+    """A user's mistake: what was wrong, expected and received, and what to do, in one line."""
 
 
 def quoted(value: object) -> str:

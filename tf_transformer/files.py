@@ -57,7 +57,7 @@ def _beside(path: Path, ending: str) -> Path:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What `json.loads` returns; also JSON too deep to be read is a ValueError."""
+    """Reads JSON as `json.loads` does; JSON too deep to be read is a ValueError too."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -186,7 +186,7 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Whether the process that wrote the folder is gone; not where no lock can tell."""
+    """Tells if the process that wrote the folder is gone; False where no lock can tell."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -59,7 +59,8 @@ def merge_vocabulary(
 
     Args:
         vocabulary: ids of the pieces, which must be 0 to their number.
-        source, target: files of the SentencePiece models.
+        source: file of the SentencePiece model of the source language.
+        target: that of the target language.
 
     Raises:
         UserError: if a file cannot be read, or differs from those of OPUS-MT models.

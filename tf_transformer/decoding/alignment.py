@@ -45,7 +45,8 @@ def word_pairs(
     """Returns the words (source, target), counted from 0, that share an aligned piece.
 
     Args:
-        source_pieces, target_pieces: without EOS.
+        source_pieces: without EOS.
+        target_pieces: without EOS.
         nearest: index of the source piece of each target piece.
     """
     source_words, target_words = word_numbers(source_pieces), word_numbers(target_pieces)

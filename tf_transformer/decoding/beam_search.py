@@ -58,13 +58,17 @@ def beam_search(
     Args:
         step: decoding step of a model, V static, or at least `candidates.least_tokens(W)`.
         cache: nest of tensors with dimension 0 = B. Only axes of static size 0 may grow.
-        max_lengths, prefix, min_lengths, no_repeat_ngram, context: see `rules.make_rules`.
+        max_lengths: int32 [B], length limits; see `rules.make_rules`, as for the rules below.
         beam_size: W.
         num_hypotheses: N, at most `beam_size`.
         alpha: exponent of `length_penalty`, not negative; 0 ranks by log-probability. Or
             float32 [B], one for each sentence: not checked, and with a negative one a
             sentence may stop too early.
+        prefix: int32 [B, P], tokens that the hypotheses begin with.
+        min_lengths: int32 [B], least numbers of tokens.
+        no_repeat_ngram: size of n-grams that no hypothesis repeats; 0 allows all.
         grammar: restricts the tokens that may follow those before them; needs `context`.
+        context: bool [B, N, G], the grammar's context of the sources.
 
     Raises:
         ValueError: if `beam_size`, `num_hypotheses`, `alpha` or `no_repeat_ngram` is out of

@@ -62,7 +62,9 @@ def drawn_candidates(
     """Returns one extension of each beam, C = W; see `best_candidates`.
 
     Args:
-        logits, log_probs, next_token: as for `best_candidates`, V static.
+        logits: float32 [B, W, V], V static.
+        log_probs: float32 [B, W], of the beams so far.
+        next_token: constraints on the token.
         draw: takes logits [B, W, V], -inf for excluded tokens, and returns tokens [B, W].
     """
     beam_size, vocabulary_size = logits.shape[1:]
@@ -180,8 +182,10 @@ def _force_tokens(
     """Makes a token that must come, of a prefix or EOS, the only possible one of k.
 
     Args:
-        tokens, log_probs: int32 and float32 [B, W, k], considered so far.
-        logits, normaliser: float32 [B, W, V] and [B, W, 1], of all tokens.
+        tokens: int32 [B, W, k], considered so far.
+        log_probs: float32 [B, W, k], theirs.
+        logits: float32 [B, W, V], of all tokens.
+        normaliser: float32 [B, W, 1], the log of the sum of their exponentials.
         next_token: constraints on the token.
     """
     if next_token.forced is not None:

@@ -62,7 +62,8 @@ class ForcedScorer:
         limit of the longest translation: `max_source_length` + `max_extra_length` tokens.
 
         Args:
-            sources, targets: equally many sentences.
+            sources: sentences.
+            targets: their translations, equally many.
             progress: called with the number of sentences done so far.
         """
         results: dict[int, Hypothesis] = {}
@@ -90,7 +91,8 @@ class ForcedScorer:
         are separated by spaces.
 
         Args:
-            sources, targets: equally many sentences.
+            sources: sentences.
+            targets: their translations, equally many.
             progress: called with the number of sentences done so far.
             layer: the decoder layer, from 0; `alignment.default_layer` if None.
 
@@ -159,7 +161,8 @@ class ForcedScorer:
         """Returns the cross-attention of one decoder layer, [B, H, T, S].
 
         Args:
-            source, labels: int32 [B, S] and [B, T].
+            source: int32 [B, S].
+            labels: int32 [B, T].
             layer: from 0; `alignment.default_layer` if None.
 
         Raises:

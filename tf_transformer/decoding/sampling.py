@@ -34,7 +34,9 @@ def sample(
     probabilities sum to `top_p` (Fan et al. 2018; Holtzman et al. 2020, section 3.1).
 
     Args:
-        step, cache, max_lengths: as `beam_search` takes them, V static; W is `num_samples`.
+        step: as `beam_search` takes it, with W = `num_samples` and V static.
+        cache: as `beam_search` takes it.
+        max_lengths: int32 [B], length limits.
         num_samples: independent draws for each sentence; some may be equal.
         seed: a number, from which each row of the batch has a stream of its own; or int32
             [B], the seed of each sentence, whose samples then depend neither on its row nor
@@ -42,7 +44,9 @@ def sample(
         temperature: from 0.01 to 100; below 1 sharpens the distribution, above 1 flattens it.
         top_k: 0 means the whole vocabulary.
         top_p: in (0, 1]. Below 1 without `top_k`, the vocabulary is sorted at every step.
-        prefix, min_lengths, no_repeat_ngram: as for `beam_search`.
+        prefix: as for `beam_search`.
+        min_lengths: as for `beam_search`.
+        no_repeat_ngram: as for `beam_search`.
 
     Returns:
         The samples, most probable first. Log-probabilities are the model's own, whatever the

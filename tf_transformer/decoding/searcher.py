@@ -77,7 +77,8 @@ class Searcher:
             prefix: int32 [B, P], see `beam_search`.
             alpha: float32 [B], instead of the configured one; below 0 counts as 0.
             max_lengths: int32 [B], length limits, within the configured ones.
-            grammar, context: see `beam_search`.
+            grammar: see `beam_search`.
+            context: see `beam_search`.
 
         Raises:
             ValueError: if there are both a grammar and a shortlist.

@@ -115,7 +115,8 @@ class Shortlist:
         """Returns the tokens that a batch may be translated with.
 
         Args:
-            source, prefix: see `members`.
+            source: see `members`.
+            prefix: see `members`.
             least: the smallest C; `ids` is padded to it, with PAD that no sentence may use.
         """
         members = self.members(source, prefix)

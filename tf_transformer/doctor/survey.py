@@ -113,9 +113,11 @@ def take_survey(
 
     Args:
         name: of the split, for messages.
-        source_files, target_files: as `read_pairs` takes them.
+        source_files: as `read_pairs` takes them.
+        target_files: as many, of the same numbers of lines.
         every: looks at each `every`-th pair only.
-        sample_pairs, hashes: how many pairs and hashes to hold.
+        sample_pairs: number of pairs to hold.
+        hashes: number of hashes to hold.
         progress: called with the number of pairs read so far.
 
     Raises:

@@ -20,7 +20,8 @@ def normalize_in_training(inputs, gamma, beta, epsilon: float):
 
     Args:
         inputs: float32 or float64 [..., D].
-        gamma, beta: [D].
+        gamma: scale, [D].
+        beta: offset, [D].
         epsilon: added to the variance.
 
     Returns:

@@ -29,14 +29,16 @@ def outer_shape(x, inner=1):
 
 
 def project(x, kernel, bias=None, over=1, sizes=None):
-    """x kernel + bias in the dtype of x: [B, ..., D] -> [B, ..., N].
+    """Returns x kernel + bias in the dtype of x: [B, ..., D] -> [B, ..., N].
 
     One large product: a batched one is slower, and so is its gradient. The bias is added after
     reshaping: added to the flat product it would be fused with it, and in bfloat16 an exported
     model would round differently from Python.
 
     Args:
-        kernel, bias: [D, N] and [N].
+        x: [B, ..., D].
+        kernel: [D, N].
+        bias: [N], or None.
         over: number of trailing axes of x that make up D.
         sizes: of the axes that N is split into.
     """
@@ -89,11 +91,13 @@ def side_by_side(kernels, biases, dtype):
 
 
 def project_to_three_heads(x, kernel, bias, num_heads, key_dim):
-    """`project_to_heads` for queries, keys and values in one product.
+    """Applies `project_to_heads` for queries, keys and values in one product.
 
     Args:
         x: [B, T, D].
-        kernel, bias: those of `side_by_side`.
+        kernel: from `side_by_side`.
+        bias: from `side_by_side`.
+        num_heads: H.
         key_dim: K of queries and keys; the rest is the values'.
     """
     keys = num_heads * key_dim

@@ -58,8 +58,13 @@ class TokenModel(KerasModel):
         of the real tokens, and 0 for padding.
 
         Args:
+            optimizer: as in Keras.
+            loss: as in Keras.
+            metrics: as in Keras.
+            weighted_metrics: as in Keras.
             max_tokens_per_device: a larger share of a batch (rows x length) is computed in
                 parts, whose gradients are added before the one update.
+            **kwargs: other arguments of Keras's `compile`.
         """
         optimizer = keras.optimizers.get(optimizer)
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)

@@ -20,11 +20,12 @@ from tf_transformer.models.configured import (
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Transformer(ConfiguredModel):
-    """Inputs {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; output
-    float32 logits [B, T, V] for the token that follows each target position.
+    """Transformer that maps source and target ids to logits of the next target token.
 
-    Feed the target shifted right: BOS first, without its last token. The labels are the
-    target with EOS. The defaults are the paper's base model.
+    Inputs are {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; the output
+    is float32 logits [B, T, V] for the token that follows each target position. Feed the target
+    shifted right: BOS first, without its last token. The labels are the target with EOS. The
+    defaults are the paper's base model.
 
     Args:
         config: a `ModelConfig`, or its fields as arguments:
@@ -111,7 +112,8 @@ class Transformer(ConfiguredModel):
         """Returns the attention weights of a forward pass without dropout.
 
         Args:
-            source, target: ids [B, S] and [B, T], as the model itself takes them.
+            source: ids [B, S], as the model itself takes them.
+            target: ids [B, T], shifted right.
 
         Returns:
             A dict of weights, a row of which sums to 1 over the keys: "encoder"

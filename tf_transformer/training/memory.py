@@ -105,7 +105,8 @@ def estimate_memory(
 
     Args:
         model: the architecture.
-        rows, length: shape of the batch of a step, [rows, length] on both sides.
+        rows: of the batch of a step, which is [rows, length] on both sides.
+        length: of its rows.
         precision: a Keras dtype policy; all mixed ones count alike.
         moving_average: whether the optimizer keeps one of the weights.
         replicas: devices that share the rows.

@@ -45,9 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Translates --source with RUN, or takes --hypothesis as it is, and prints sacreBLEU with
-    its signature, chrF and the share of exact translations against --reference; --report prints
-    every kind of BLEU, --brackets scores trees.
+    """Prints sacreBLEU with its signature, chrF and the share of exact translations.
+
+    Translates --source with RUN, or takes --hypothesis as it is, and compares with --reference.
+    --report prints every kind of BLEU, --brackets scores trees.
     """
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]

@@ -41,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes DIR/VERSION/, a SavedModel that takes strings and returns translations, after
-    testing it against the Python translator. See docs/serving.md.
+    """Writes DIR/VERSION/, a SavedModel that takes strings and returns translations.
+
+    The written files are first tested against the Python translator. See docs/serving.md.
     """
     output = Path(options.output)
     check_readable(output)

@@ -26,10 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Prints for each pair the natural log-probability of the target given the source, the
-    length-normalised score as beam search ranks it, and the number of tokens with EOS,
-    tab-separated. A source is cut at the run's decoding.max_source_length tokens, a target at
-    decoding.max_extra_length more.
+    """Prints log-probability, score and number of tokens of each pair, tab-separated.
+
+    The first is the natural log-probability of the target given the source. The score is
+    normalised by length, as beam search ranks it. The number includes EOS. A source is cut at
+    the run's decoding.max_source_length tokens, a target at decoding.max_extra_length more.
     """
     pairs = list(read_pairs([Path(options.source)], [Path(options.target)]))
     translator = load_translator(options)

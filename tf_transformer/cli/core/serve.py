@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving and a page to
-    try it; a run is exported first. See docs/serving.md.
+    """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
+
+    At / is a page to try it. A run is exported first. See docs/serving.md.
     """
     import_tensorflow_quietly()
 

@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Trains a Transformer on parallel text or, with --task, on trees in Penn brackets or on
-    sentences with a label, separated by a TAB; without --train, on the built-in English-German
-    corpus. Run the same command again to resume.
+    """Trains a Transformer, by default on the built-in English-German corpus.
+
+    With --train it learns from parallel text or, with --task, from trees in Penn brackets or
+    from sentences with a label, separated by a TAB. Run the same command again to resume.
     """
     config = config_of(options)
     output = Path(options.output or f"runs/{options.model or 'tiny'}")

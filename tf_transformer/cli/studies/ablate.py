@@ -56,8 +56,9 @@ def _divisor(text: str) -> int:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Trains rows of the paper's Table 3 at a scale and prints them beside the paper's; run the
-    same command again to resume. Rows that have a result are not trained again.
+    """Trains rows of the paper's Table 3 at a scale and prints them beside the paper's.
+
+    Run the same command again to resume: rows that have a result are not trained again.
     """
     output = Path(options.output or f"runs/ablate-{options.scale}")
     if options.table:

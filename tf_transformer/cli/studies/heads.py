@@ -37,8 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Masks one head at a time and measures the change in loss and BLEU, then prunes the least
-    important ones; writes pictures and data. The same command resumes an interrupted study.
+    """Measures loss and BLEU with one head masked at a time, then prunes heads.
+
+    The least important heads are pruned first. Writes pictures and data. The same command
+    resumes an interrupted study.
     """
     run = open_run(options.run)
     output = Path(options.output or run.path / "heads")

@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Translates a test set with one or more runs and draws BLEU against the length of the
-    source; lengths beyond those of the training are marked.
+    """Translates a test set with one or more runs and draws BLEU against source length.
+
+    Lengths beyond those of the training are marked.
     """
     path = picture(options.output)
     new_figure(1, 1)  # fails early without matplotlib

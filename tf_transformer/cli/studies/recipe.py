@@ -18,8 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Prints how a run departs from a recipe, one setting per line: the run's value, the
-    recipe's and its source; for the paper also the choices that it leaves open.
+    """Prints how a run departs from a recipe, one setting per line.
+
+    A line has the run's value, the recipe's and its source. For the paper, the choices that it
+    leaves open follow.
     """
     run = open_run(options.run, None)
     own = settings_of(run.tokenizer)

@@ -48,9 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Draws the attention of a run while it is forced to a translation of a sentence: one head,
-    all heads of a layer, or the alignment, the mean of the heads with aligned words in boxes.
-    Layers and heads are counted from 1.
+    """Draws the attention of a run that is forced to a translation of a sentence.
+
+    The picture shows one head, all heads of a layer, or the alignment, the mean of the heads
+    with aligned words in boxes. Layers and heads are counted from 1.
     """
     _check(options)
     output = options.output or (None if options.data else "attention.png")

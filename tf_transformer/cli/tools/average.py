@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Averages the weights of the last or the best checkpoints (paper 6.1) into average.npz,
-    for translate, evaluate and export with --checkpoint average.
+    """Averages the weights of the last or the best checkpoints (paper 6.1).
+
+    Writes average.npz, for translate, evaluate and export with --checkpoint average.
     """
     run = open_run(options.run, None)
     kept = run.checkpoints.steps()

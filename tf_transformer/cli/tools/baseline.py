@@ -24,8 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Trains a logistic regression on the words and pairs of words of labelled sentences and
-    prints its scores, as classify --labelled does; seconds, for many labels a minute.
+    """Trains and scores a logistic regression on words and pairs of words.
+
+    Takes labelled sentences and prints the scores that classify --labelled prints. It takes
+    seconds, for many labels a minute.
     """
     from tf_transformer.tasks.classification.bag_of_words import BagOfWords
     from tf_transformer.tasks.classification.metrics import score_classes

@@ -18,8 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes RUN/card.md and prints it: model, departures from the paper, data with hashes, dev
-    score with signature, cost beside the paper's Table 2, versions; also during training.
+    """Writes RUN/card.md and prints it; also during training.
+
+    The card has the model, departures from the paper, data with hashes, the dev score with its
+    signature, the cost beside the paper's Table 2, and versions.
     """
     run = open_run(options.run, None)
     rate = sustained_rate(options.gpu, options.sustained_tflops)

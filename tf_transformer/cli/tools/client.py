@@ -38,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Translates stdin to stdout with a served model, one sentence per line and several
-    requests at a time.
+    """Translates stdin to stdout with a served model, one sentence per line.
+
+    Several requests are sent at a time.
     """
     from tf_transformer.serving.client import ServerError, patiently, translate
 

@@ -37,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run; see
-    docs/conversion.md.
+    """Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run.
+
+    See docs/conversion.md.
     """
     if options.origin:
         _from_marian(options)

@@ -22,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Prints the dev scores of runs, one run per line, and with --output draws perplexity and
-    dev score against the step.
+    """Prints the dev scores of runs, one run per line.
+
+    With --output, also draws perplexity and dev score against the step.
     """
     output = picture(options.output) if options.output else None
     runs = [open_run(path, None) for path in options.runs]

@@ -27,9 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Checks text, vocabulary and memory before a training; prints a line for each check, ok or
-    warning. Takes a run directory, or the command line of train, whose --output and
-    --stop-after have no effect here. The status is 0 even if there are warnings.
+    """Checks text, vocabulary and memory before a training.
+
+    Prints a line for each check, ok or warning; the status is 0 even if there are warnings.
+    Takes a run directory, or the command line of train, whose --output and --stop-after have no
+    effect here.
     """
     _check(options)
     run = open_run(options.run, None) if options.run else None

@@ -26,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Draws the tree of a sentence in OUTPUT below that in GOLD; both files have one tree per
-    line in Penn brackets. Brackets that the other tree lacks are in dashed boxes.
+    """Draws the tree of a sentence in OUTPUT below that in GOLD.
+
+    Both files have one tree per line in Penn brackets. Brackets that the other tree lacks are
+    in dashed boxes.
     """
     output = picture(options.output)
     gold, tree = (_tree(path, options.line) for path in (options.gold, options.trees))

@@ -28,8 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Parses stdin to stdout, a tree in Penn brackets for each line of words separated by
-    blanks; empty lines stay empty. Reports on stderr how many trees had to be repaired.
+    """Parses stdin to stdout, a tree in Penn brackets for each line of words.
+
+    Words are separated by blanks; empty lines stay empty. Reports on stderr how many trees had
+    to be repaired.
     """
     chunks = _chunks(options.words_of, options.line_buffered)
     translator = load_translator(options, task="parsing")

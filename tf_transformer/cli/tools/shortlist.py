@@ -32,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Learns from parallel text which tokens translate which (IBM Model 1), and writes
-    RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See
+    """Learns from parallel text which tokens translate which (IBM Model 1).
+
+    Writes RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See
     docs/decoding.md.
     """
     run = open_run(options.run)

@@ -26,7 +26,8 @@ def measures(
     Args:
         translator: of a single model.
         masks: of the same model.
-        sources, references: equally many sentences, none longer than the translator reads.
+        sources: sentences, none longer than the translator reads.
+        references: their translations, none longer than the translator reads.
 
     Returns:
         "loss", the mean negative log-probability of a target piece, EOS included, in nats and

@@ -94,7 +94,8 @@ def score_classes(
     """Scores `given` labels against the right ones.
 
     Args:
-        gold, given: a label of each sentence, of `labels`.
+        gold: the right label of each sentence, one of `labels`.
+        given: the predicted label of each, one of `labels`.
         labels: of all classes.
 
     Raises:

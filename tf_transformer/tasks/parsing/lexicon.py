@@ -69,6 +69,8 @@ class Lexicon:
         write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     def tags_of(self, word: str) -> list[str]:
-        """Returns the tags seen with a word, all if it is rare, except those that `leaf_tag`
-        changes."""
+        """Returns the tags seen with a word, all if it is rare.
+
+        Tags that `leaf_tag` changes are left out.
+        """
         return [tag for tag in self.words.get(word, self.tags) if leaf_tag(word, tag) == tag]

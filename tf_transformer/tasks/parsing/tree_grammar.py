@@ -63,8 +63,10 @@ class TreeGrammar:
         return allowed
 
     def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """Marks the tokens that may follow `tokens`, int32 [B, W, t], given the sentences'
-        `context`: bool [B, W, V]."""
+        """Marks the tokens that may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
+
+        `context` is that of the sentences.
+        """
         kinds = tf.gather(self._kinds, tokens)
         is_open = kinds == _OPEN
         done = tf.math.count_nonzero(kinds == _TAG, axis=-1, dtype=tf.int32)  # [B, W]

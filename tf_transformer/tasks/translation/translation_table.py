@@ -134,8 +134,10 @@ def _add_expected(
     links: np.ndarray,
     real: np.ndarray,
 ) -> None:
-    """Adds the expected counts of the links [P, T, S] of a chunk: each target token has one
-    count to share among the source tokens of its pair."""
+    """Adds the expected counts of the links [P, T, S] of a chunk.
+
+    Each target token has one count to share among the source tokens of its pair.
+    """
     own, inverse = np.unique(links[real], return_inverse=True)
     places = np.searchsorted(keys, own)
     shares = np.zeros(links.shape)
