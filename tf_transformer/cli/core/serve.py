@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
     text = "in the queue of short requests, and in that of long ones (default: 256)"
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
-    seconds, text = float_from(0, DEADLINES[1]), "to answer accepted requests at the end"
+    seconds, text = float_from(0.0, DEADLINES[1]), "to answer accepted requests at the end"
     add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=f"{text} (default: 10)")
     add_shortlist_option(parser)
 

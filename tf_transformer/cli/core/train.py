@@ -1,4 +1,4 @@
-"""`python train.py`: trains a model, or resumes its training."""
+"""`tf-transformer train`: trains a model, or resumes its training."""
 
 import argparse
 import logging
