@@ -308,7 +308,7 @@ def test_other_devices_and_batches_go_on_and_say_what_changes(story_of_two, tmp_
     options += ["--set", "training.batch_tokens=512", "--set", "training.steps=38"]
     assert main(["train", *options, "--output", str(run)]) == 0
     stdout = capsys.readouterr().out
-    assert f"finished at step {STEPS};" in stdout
+    assert f"going on from step {STEPS}\n" in stdout
     changes = [line for line in stdout.splitlines() if "bit for bit" in line]
     assert changes == [
         "1 instead of 2 devices and batches of another size: from here on not bit for bit as "

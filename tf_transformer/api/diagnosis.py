@@ -44,7 +44,7 @@ def examine(
         findings += check_unknown(tokenizer, surveys, record.text_sides)
         findings += check_round_trip(tokenizer, surveys, record.text_sides)
     elif config.data.train:  # for the built-in corpus `train` lowers the size by itself
-        findings += check_trainable(config, surveys[0], prose=record.prose)
+        findings += check_trainable(config, surveys[0], record.text_sides, prose=record.prose)
     shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
     replicas = num_devices or max(1, len(tf.config.list_physical_devices("GPU")))
     outputs = encoder_outputs(run)

@@ -4,7 +4,6 @@ Checks return what those of `doctor.line_checks` do.
 """
 
 import difflib
-import itertools
 import tempfile
 import unicodedata
 from collections import Counter
@@ -51,19 +50,21 @@ def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
     return [Finding(check, text, warning=True)]
 
 
-def check_trainable(config: Config, train: Survey, *, prose: bool = True) -> list[Finding]:
+def check_trainable(
+    config: Config, train: Survey, text_sides: Sequence[str] = SIDES, *, prose: bool = True
+) -> list[Finding]:
     """Checks that a tokenizer of the configured size can be trained on the text, by doing so.
 
     Args:
         config: of the training.
         train: survey of its text. Of a larger text than its sample, the sample is used.
-        prose: see `TaskRecord`.
+        text_sides, prose: of the task, see `TaskRecord`.
     """
-    sides = list(zip(*(pair[:2] for pair in train.sample), strict=True)) or [(), ()]
-    lines = itertools.chain(*sides[: 2 if prose else 1])
-    # The other tasks have trees, whose brackets are pieces, or labels, which are not tokenised.
-    is_tree = config.task == "parsing"
-    symbols = {token for line in sides[1] for token in line.split()} if is_tree else ()
+    sources, targets = ([pair[side] for pair in train.sample] for side in range(2))
+    lines = sources + targets if prose else sources
+    # Targets that are tokenised and no prose consist of symbols, which are pieces themselves.
+    is_symbolic = "target" in text_sides and not prose
+    symbols = {token for line in targets for token in line.split()} if is_symbolic else ()
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = Path(folder, "tokenizer.model")
