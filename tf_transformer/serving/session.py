@@ -184,10 +184,12 @@ def _converts(values: np.ndarray, expected: tf.DType) -> bool:
 
 
 def _wrong(values: np.ndarray) -> str:
-    """Returns the type of numbers, or the first object that is no text."""
-    if values.dtype.kind != "O":
+    """Returns the type of numbers, else the first value that is no text, or the first text."""
+    if values.dtype.kind not in "OSU":
         return values.dtype.name
-    return quoted(next(value for value in values.flat if not isinstance(value, (str, bytes))))
+    objects = values.ravel().tolist()
+    no_text = [each for each in objects if not isinstance(each, (str, bytes))]
+    return quoted((no_text or objects)[0])
 
 
 def plain_lists(value: Any) -> Any:
