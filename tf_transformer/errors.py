@@ -15,6 +15,19 @@ class UserError(Exception):
     """A user's mistake: what was wrong, expected and received, and what to do, in one line."""
 
 
+def missing_extra(user: str, package: str | None, extra: str) -> UserError:
+    """Returns the error of a package that only an extra of `setup.cfg` installs.
+
+    Args:
+        user: the feature that needs it, as a sentence begins.
+        package: its name.
+        extra: such as "plot".
+    """
+    return UserError(
+        f'{user} needs {package}, which is not installed: pip install "tf-transformer[{extra}]"'
+    )
+
+
 def quoted(value: object) -> str:
     """The value as Python writes it, 80 characters at most of a string or number in it."""
     return shortened(_QUOTES.repr(value), 200)

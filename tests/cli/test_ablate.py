@@ -97,7 +97,7 @@ def test_rows_with_a_result_are_left_and_a_killed_one_goes_on(arguments, copy, c
     before = (copy / "base-seed1" / "result.json").stat().st_mtime_ns
     assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]) == 0
     printed = capfd.readouterr().out
-    assert f"{copy}/A-h4-seed1" in printed and "going on from step 6" in printed
+    assert f"{copy}/A-h4-seed1" in printed and "finished at step 6;" in printed
     assert f"{copy}/base-seed1" not in printed
     assert (copy / "base-seed1" / "result.json").stat().st_mtime_ns == before
     assert (copy / "A-h4-seed1" / "result.json").exists()

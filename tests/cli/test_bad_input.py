@@ -150,6 +150,10 @@ COMMANDS = {
         "evaluate --hypothesis dev.en --reference no.de",
         "no.de cannot be read: No such file",
     ),
+    "score of empty files": (
+        "score run --source empty.en --target empty.de",
+        "at least one line. Received: empty.en and empty.de without any",
+    ),
     "score of uneven files": (
         "score run --source uneven.en --target uneven.de",
         "uneven.en with 300 and uneven.de with 299",

@@ -38,7 +38,7 @@ def test_the_run_says_what_it_learned_and_how_well(classification_run):
 def test_the_same_command_goes_on(classification_run, classifier, capsys):
     before = (classifier / "run" / "metrics.jsonl").read_text()
     assert main(["train", *classification_run.options, "--output", "run"]) == 0
-    assert "going on from step 60" in capsys.readouterr().out
+    assert "finished at step 60;" in capsys.readouterr().out
     assert (classifier / "run" / "metrics.jsonl").read_text() == before
 
 
@@ -164,7 +164,7 @@ def test_a_classifier_begins_with_the_encoder_of_a_translator(classifier, traine
     assert f"embeddings and encoder: those of {source}" in capsys.readouterr().out
     card = Path("fine/card.md").read_text()
     assert f"It began with the encoder of {source}." in card
-    (command,) = re.findall("^python train.py (.*) --output fine$", card, re.M)
+    (command,) = re.findall("^tf-transformer train (.*) --output fine$", card, re.M)
     assert main(["train", *command.split(), "--output", "fine"]) == 0  # the card's, to go on
     out = capsys.readouterr().out
     assert "going on from step 2" in out and "those of" not in out

@@ -1,10 +1,14 @@
 """The console stays clean, whatever becomes of its reader."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 from command_line import environment
+
+from tf_transformer.cli.console import import_tensorflow_quietly
 
 # A command as those that log to stdout: its work is a file, written after its reader has gone.
 WORK = """
@@ -60,6 +64,18 @@ import_tensorflow_quietly()
 assert "keras" in sys.modules and "matplotlib" not in sys.modules
 import matplotlib
 """
+
+
+@pytest.mark.parametrize(("error", "shown"), [(KeyboardInterrupt, ""), (ImportError, "noise")])
+def test_ctrl_c_during_the_import_shows_no_line_of_tensorflow(error, shown, monkeypatch, capfd):
+    def interrupted(kind: str) -> None:
+        os.write(2, b"noise")
+        raise error
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", interrupted)
+    with pytest.raises(error):
+        import_tensorflow_quietly()
+    assert capfd.readouterr().err == shown
 
 
 def test_tensorflow_is_imported_without_matplotlib_which_can_be_afterwards():

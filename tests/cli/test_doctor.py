@@ -6,6 +6,7 @@ import pytest
 from command_line import assert_refused, tree
 
 from tf_transformer.cli.main import main
+from tf_transformer.config import Config
 
 TEXT = [
     "encoding", "control characters", "HTML entities", "tokenised text", "case", "empty lines",
@@ -37,9 +38,38 @@ def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
 def test_text_without_a_run_is_checked_and_nothing_is_written(texts, capsys):
     before = tree(texts)
     found = doctor(capsys, OPTIONS)
-    assert [check for _, check, _ in found] == [*TEXT, "memory"]
+    assert [check for _, check, _ in found] == [*TEXT, "vocabulary", "memory"]
     assert {verdict for verdict, _, _ in found} == {"ok"}
     assert tree(texts) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (f"{OPTIONS} --model small", r"`vocab_size` must be at most \d+, .*vocab_size=16000"),
+        (f"{OPTIONS} --set model.vocab_size=270", "`vocab_size` must be at least"),
+        (
+            OPTIONS.replace("--train train", "--train blank"),
+            "There is no text to train a tokenizer on",
+        ),
+    ],
+)
+def test_a_vocabulary_that_train_would_refuse_is_a_warning(texts, capsys, options, expected):
+    (text,) = [
+        text
+        for verdict, check, text in doctor(capsys, options)
+        if (verdict, check) == ("warning", "vocabulary")
+    ]
+    assert re.match(expected, text)
+
+
+@pytest.mark.parametrize("task", ["parsing", "classification"])
+def test_the_vocabulary_of_other_tasks_is_checked_too(task, request, capsys):
+    """It is trained on the sentences; of trees also brackets and tags are pieces."""
+    run = request.getfixturevalue(f"{task}_run")
+    size = Config.from_json((run.path / "config.json").read_text()).model.vocab_size
+    found = doctor(capsys, " ".join(run.options))
+    assert ("ok", "vocabulary", f"the text is enough for {size} pieces") in found
 
 
 def test_a_run_is_checked_with_its_tokenizer_and_corpora(workplace, capsys):

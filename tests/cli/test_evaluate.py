@@ -65,7 +65,7 @@ def test_the_report_has_every_kind_and_the_caution(files, capsys):
 def test_without_sacremoses_the_report_says_what_to_install(files, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     line = "evaluate --hypothesis hyp --reference ref1 --report de"
-    assert_refused(capsys, line.split(), "needs sacremoses: pip install sacremoses", status=1)
+    assert_refused(capsys, line.split(), r'pip install "tf-transformer\[moses\]"', status=1)
 
 
 def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):

@@ -69,7 +69,15 @@ HOSTILE = {
     ),
     "endless hours": (
         ["train", "--stop-after", "9" * 400 + "h"],
-        "--stop-after must be at most 10000d or 1000000000 steps",
+        "--stop-after must be a time .* at most 10000d or 1000000000 steps",
+    ),
+    "a time that is none": (
+        ["train", "--stop-after", "soon"],
+        "--stop-after must be a time such as 2h, 90m or 45s, or '500 steps'",
+    ),
+    "an address without http": (
+        ["client", "--rest", "localhost:8511", "--name", "a"],
+        "Received: localhost:8511: give http://localhost:8511$",
     ),
     "last of 5,000 digits": (
         ["export", "translation-begun", "--output", "new", "--average", "last" + "9" * 5_000],
@@ -101,6 +109,14 @@ UNREADABLE = {
     "an empty address": (["client", "--grpc", "", "--name", "a"], "--grpc must not be empty"),
     "an empty path": (["score", "", "--source=a", "--target=b"], "RUN must not be empty"),
     "an empty output": (["tokenizer", "a", "--output="], "--output must not be empty"),
+    "a setting without equals": (
+        ["train", "--set", "model.dropout", "0.3"],
+        "unrecognized arguments: 0.3. --set needs an equals sign, as in --set model.dropout=0",
+    ),
+    "two hypotheses": (
+        ["evaluate", "--hypothesis=a", "--hypothesis=b", "--reference=c"],
+        "--hypothesis must be given once. Received: 'a' and 'b'",
+    ),
     "400 digits": (["score", "r", "--alpha", "9" * 400], "--alpha must be from 0 to 10.0"),
     "5,000 digits": (
         ["translate", "r", "--beam", "9" * 5_000],

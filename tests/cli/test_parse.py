@@ -34,7 +34,7 @@ def test_the_run_says_what_it_learned_and_how_well(parsing_run):
 def test_the_same_command_goes_on(parsing_run, parser, capsys):
     before = (parser / "run" / "metrics.jsonl").read_text()
     assert main(["train", *parsing_run.options, "--output", "run"]) == 0
-    assert "going on from step 400" in capsys.readouterr().out
+    assert "finished at step 400;" in capsys.readouterr().out
     assert (parser / "run" / "metrics.jsonl").read_text() == before
 
 

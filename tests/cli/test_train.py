@@ -36,7 +36,7 @@ REPORT = (
     (r"\nThe run is in .+\. Next:", ""),
     # The program's path where its environment is not activated.
     (r"  echo '.+' \| (\S+/)?tf-transformer translate .+", ""),
-    (r"  (\S+/)?python export\.py .+ --output exported/run", ""),
+    (r"  (\S+/)?tf-transformer export .+ --output exported/run", ""),
 )
 
 
@@ -86,7 +86,7 @@ def test_a_finished_run_is_not_trained_further(trained_run, copied, capsys):
     assert main(["train", *trained_run.options, "--output", str(copied)]) == 0
     assert (contents(copied / "checkpoints"), history(copied)) == before
     stdout = capsys.readouterr().out
-    assert "going on from step 240" in stdout
+    assert "finished at step 240; to train further, add a larger --set training" in stdout
     assert not re.search(EVALUATION, stdout)
     assert (
         re.search("\ndev BLEU.*", stdout)[0] == re.search("\ndev BLEU.*", trained_run.stdout)[0]

@@ -114,6 +114,12 @@ def test_empty_lines_are_found(survey, blank):
     assert finding.warning and "2 of 100 target lines of dev (2%)" in finding.text
 
 
+@pytest.mark.parametrize("pairs", [[], [("", " "), ("A dog.", "")]])
+def test_a_split_without_any_text_is_a_warning(survey, pairs):
+    (finding,) = check_empty([survey(pairs), survey(DEV, "dev")])
+    assert finding.warning and finding.text.startswith("train has no pair with text")
+
+
 def test_lines_longer_than_the_limit_in_words_are_found(survey):
     long = edit(TRAIN, lambda _: "word " * 32, 0, every=10)
     (finding,) = check_length([survey(long)], max_length=32)

@@ -100,7 +100,9 @@ def test_swapped_lines_are_found(survey):
 def test_swapped_dev_files_are_found_and_named(survey):
     found = check_direction([survey(TRAIN), survey(swapped(DEV), "dev")])
     assert [finding.warning for finding in found] == [True]
-    assert re.search(r"pairs of dev .* in \S+/dev\.en and \S+/dev\.de have", found[0].text)
+    assert "train and dev disagree about which language is which" in found[0].text
+    assert re.search(r"pairs of dev .* in \S+/dev\.en and \S+/dev\.de\.", found[0].text)
+    assert found[0].text.endswith("one of the two is named the wrong way round.")
 
 
 def test_one_swapped_file_among_several_is_named(tmp_path):

@@ -82,7 +82,7 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
     ("body", "status", "message"),
     [
         (b"nonsense", 400, "must be JSON"),
-        (b'{"instances": [1]}', 400, "text must be string"),
+        (b'{"instances": [1]}', 400, "text must be string. Received: 1."),
         (b'{"signature_name": "x", "instances": []}', 400, "no signature 'x'"),
         (json.dumps({"instances": ["a"] * 33}).encode(), 400, "at most 32 rows"),
     ],
@@ -240,7 +240,7 @@ def test_serve_prints_where_and_ends_when_told(exported):
         assert process.wait(30) == 0
         assert time.monotonic() - start < 15
         assert process.stdout.read().decode().splitlines() == [
-            "stopping: requests to answer: 1", "requests not answered in 0.5 s: 1",
+            "stopping: requests to answer: 1", "requests not answered in 0.5 s: 1", "stopped",
         ]  # fmt: skip
         assert process.stderr.read() == b""
 
@@ -279,7 +279,24 @@ def test_an_end_before_the_beginning_leaves_no_batcher(exported, port):
     assert "batcher" not in begun
 
 
-def test_serve_names_what_it_needs():
+def test_the_folder_of_several_exports_is_refused_with_the_name_of_one(exported, capsys):
+    model = exported.parent
+    assert main(["serve", str(model.parent)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {model.parent} is neither a run directory nor an export. Give an export in "
+        f"it, such as {model}.\n"
+    )
+
+
+def test_serve_says_at_once_that_a_run_is_exported(trained_run, monkeypatch, capsys):
+    """Before TensorFlow is imported; the name of a missing host ends it early."""
+    path = trained_run.path
+    assert main(["serve", str(path), "--port", "0", "--host", "no.such.host.invalid"]) == 1
+    first = f"exporting {path} and testing the export: about a minute"
+    assert capsys.readouterr().out.splitlines()[0] == first
+
+
+def test_serve_names_what_it_needs(exported):
     """In a process in which flask cannot be imported."""
     script = (
         "import sys; sys.modules['flask'] = None\n"
@@ -287,11 +304,11 @@ def test_serve_names_what_it_needs():
         "sys.exit(main(['serve', sys.argv[1]]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(ROOT / "docs")],
+        [sys.executable, "-c", script, str(exported)],
         capture_output=True, text=True, cwd=ROOT, env=environment(), check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == (
         "error: serve needs flask, which is not installed: "
-        "pip install 'tf-transformer[serve]'\n"
+        'pip install "tf-transformer[serve]"\n'
     )

@@ -28,10 +28,14 @@ TEXT = np.array(["The dog."], object)
         ("serving_default", {"text": "scalar"}, "text must be of rank 1. Received: 0"),
         ("serving_default", {"text": [["a"]]}, "text must be of rank 1. Received: 2"),
         ("serving_default", {"text": [1, 2]}, "text must be string. Received: int64"),
-        ("serving_default", {"text": np.array(["a", None])}, "text must be string"),
+        (
+            "serving_default",
+            {"text": np.array(["a", None])},
+            "text must be string. Received: None",
+        ),
         ("tokens", {"tokens": [[1.5]]}, "tokens must be int32. Received: float64"),
         ("tokens", {"tokens": [[2**40]]}, "tokens must be int32. Received: int64"),
-        ("tokens", {"tokens": [["a"]]}, "tokens must be int32. Received: <U1"),
+        ("tokens", {"tokens": [["a"]]}, "tokens must be int32. Received: 'a'"),
     ],
 )
 def test_a_request_of_a_wrong_form_is_refused(session, signature, inputs, message):

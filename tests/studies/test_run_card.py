@@ -43,7 +43,7 @@ def test_a_card_tells_everything(trained_run):
         "|tok:13a|",
         "Table 2, English-German, so counted: base 3.3e+18",
         "tensorflow 2.",
-        "python train.py --model tiny",
+        "tf-transformer train --model tiny",
     ):
         assert part in text, part
     assert "model.norm_first" not in text.partition("## Again")[0]
@@ -183,4 +183,4 @@ def test_another_rate_is_refused(given):
 
 
 def test_the_command_of_a_preset_is_short():
-    assert train_command(preset("big")) == "python train.py --model big"
+    assert train_command(preset("big")) == "tf-transformer train --model big"

@@ -45,7 +45,7 @@ def test_a_budget_is_a_time_or_a_number_of_steps(text, budget):
     "text", ["", "2", "h", "-2h", "0s", "0 steps", "1.5 steps", "2 weeks", "2h30m", "1e3s"]
 )
 def test_no_other_budget_is_taken(text):
-    with pytest.raises(UserError, match=r"2h, 90m or 45s, or '500 steps'. Received: '.*'"):
+    with pytest.raises(UserError, match=r"2h, 90m or 45s, or '500 steps', .* Received: '.*'"):
         Budget.parse(text)
 
 

@@ -8,7 +8,11 @@ import tensorflow as tf
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor import diagnosis
 from tf_transformer.doctor.findings import Finding
-from tf_transformer.doctor.vocabulary_checks import check_round_trip, check_unknown
+from tf_transformer.doctor.vocabulary_checks import (
+    check_round_trip,
+    check_trainable,
+    check_unknown,
+)
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import encoder_outputs, task_named
@@ -17,7 +21,7 @@ from tf_transformer.tasks.registry import encoder_outputs, task_named
 def examine(
     run: Run, test: Sequence[str] = (), num_devices: int | None = None
 ) -> list[Finding]:
-    """Returns all findings; those of vocabulary and filters only where these exist.
+    """Returns all findings; those of pieces and filters only where these exist.
 
     Args:
         run: a run directory, which may be empty.
@@ -39,6 +43,8 @@ def examine(
         config = config.replace({"model.vocab_size": tokenizer.vocab_size})
         findings += check_unknown(tokenizer, surveys, record.text_sides)
         findings += check_round_trip(tokenizer, surveys, record.text_sides)
+    elif config.data.train:  # for the built-in corpus `train` lowers the size by itself
+        findings += check_trainable(config, surveys[0], record.text_sides, prose=record.prose)
     shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
     replicas = num_devices or max(1, len(tf.config.list_physical_devices("GPU")))
     outputs = encoder_outputs(run)

@@ -30,7 +30,7 @@ def import_tensorflow_quietly() -> None:
 
             tf.config.list_physical_devices("GPU")
             tf.get_logger().setLevel("ERROR")
-        except BaseException:
+        except Exception:  # Ctrl-C discards them
             held.seek(0)
             os.write(saved, held.read())
             raise

@@ -33,7 +33,13 @@ class Parser(argparse.ArgumentParser):
             if any("\ud800" <= char <= "\udfff" for char in argument):
                 received = quoted(os.fsencode(argument))
                 self.error(f"arguments must be UTF-8. Received: {received}.")
-        return self.parse_args(arguments)
+        options, rest = self.parse_known_args(arguments)
+        if rest:
+            message = f"unrecognized arguments: {' '.join(rest)}."
+            if any("=" not in setting for setting in getattr(options, "set", ())):
+                message += " --set needs an equals sign, as in --set model.dropout=0.3."
+            self.error(message)
+        return options
 
     def error(self, message: str) -> NoReturn:
         """Prints `message` and the command for help; status 2."""
@@ -42,6 +48,17 @@ class Parser(argparse.ArgumentParser):
             message = f"{argument} must {wrong}"
         end = "" if message.endswith(".") else "."
         self.exit(2, f"error: {one_line(message)}{end} See {self.prog} --help.\n")
+
+
+class Once(argparse.Action):
+    """Stores a value, and refuses a second one instead of forgetting the first."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        """Stores `values`."""
+        if (first := getattr(namespace, self.dest)) is not None:
+            received = f"{quoted(first)} and {quoted(values)}"
+            raise argparse.ArgumentError(self, f"must be given once. Received: {received}.")
+        setattr(namespace, self.dest, values)
 
 
 def int_from(low: int, high: int = MAX_COUNT) -> Reader:

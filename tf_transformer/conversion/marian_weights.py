@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.conversion.marian_vocabulary import MarianVocabulary
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.models.transformer import Transformer
 
 Arrays = dict[str, np.ndarray]
@@ -163,10 +163,7 @@ def _read_safetensors(path: Path) -> Arrays:
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
     except ImportError:
-        raise UserError(
-            f"{path} needs safetensors, which is not installed: "
-            "pip install 'tf-transformer[marian]'"
-        ) from None
+        raise missing_extra(str(path), "safetensors", "marian") from None
     try:
         return load_file(path)
     except (SafetensorError, OSError, KeyError, TypeError) as error:

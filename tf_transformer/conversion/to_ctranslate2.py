@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.files import replacing_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
@@ -24,10 +24,7 @@ _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 try:
     from ctranslate2.specs import common_spec, transformer_spec
 except ImportError:
-    raise UserError(
-        "convert --to ctranslate2 needs ctranslate2, which is not installed: "
-        "pip install 'tf-transformer[ctranslate2]'"
-    ) from None
+    raise missing_extra("convert --to ctranslate2", "ctranslate2", "ctranslate2") from None
 
 
 def to_ctranslate2(

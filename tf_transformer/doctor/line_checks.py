@@ -59,14 +59,23 @@ def check_characters(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def check_empty(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for lines without text."""
+    """Checks for lines without text, and for splits that have none at all."""
+    findings = [
+        Finding(
+            "empty lines",
+            f"{survey.name} has no pair with text on both sides and cannot be used: see "
+            "whether the files are the right ones.",
+            warning=True,
+        )
+        for survey in surveys
+        if not any(pair.source.strip() and pair.target.strip() for pair in survey.sample)
+    ]
     what = (
         "are empty. Such pairs are dropped in training and cost BLEU in a dev set: see "
         "whether the files still belong together."
     )
-    return judge(
-        "empty lines", _lines_with(surveys, lambda line: not line.strip()), EMPTY, what
-    )
+    counts = _lines_with(surveys, lambda line: not line.strip())
+    return findings or judge("empty lines", counts, EMPTY, what)
 
 
 def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
@@ -120,7 +129,7 @@ def check_case(surveys: Sequence[Survey]) -> list[Finding]:
     known = [share for share in shares.values() if share is not None]
     if not known:
         return [Finding("case", "nothing to compare")]
-    text = f"{percent(min(known))} of the lines or more have capitals, on each side"
+    text = f"at least {percent(min(known))} of the lines have capitals, on each side"
     return findings or [Finding("case", text)]
 
 

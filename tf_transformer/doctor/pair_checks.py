@@ -107,9 +107,14 @@ def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
         if 2 * number > total:
             source, target = survey.files(file)
             count = Count(number, total, f"pairs of {survey.name}")
+            named = f"{count} in {source} and {target}"
             text = (
-                f"{count} in {source} and {target} have the languages swapped, by their "
-                "letters. The files seem to be named the wrong way round: rename them."
+                f"{named} have the languages swapped, by their letters. The files seem to be "
+                "named the wrong way round: rename them."
+                if survey.name == "train"
+                else f"train and {survey.name} disagree about which language is which, by "
+                f"their letters: {named}. Look at both: one of the two is named the wrong way "
+                "round."
             )
             findings.append(Finding("swapped languages", text, warning=True))
     return findings

@@ -4,19 +4,23 @@ Checks return what those of `doctor.line_checks` do.
 """
 
 import difflib
+import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, UNK_ID
+from tf_transformer.config import EOS_ID, UNK_ID, Config
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor.findings import Count, Finding, judge, percent
 from tf_transformer.doctor.survey import Pair, Survey
+from tf_transformer.errors import UserError
+from tf_transformer.tasks.sequences import train_configured_tokenizer
 
 REWRITTEN = 0.001
 UNKNOWN = 0.02
@@ -44,6 +48,34 @@ def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
     else:
         return [Finding(check, f"{pieces:,} pieces, as the model has")]
     return [Finding(check, text, warning=True)]
+
+
+def check_trainable(
+    config: Config, train: Survey, text_sides: Sequence[SideName] = SIDES, *, prose: bool = True
+) -> list[Finding]:
+    """Checks that a tokenizer of the configured size can be trained on the text, by doing so.
+
+    Args:
+        config: of the training.
+        train: survey of its text. Of a larger text than its sample, the sample is used.
+        text_sides: sides that the task tokenises, see `TaskRecord`.
+        prose: whether both sides are sentences of a language, likewise.
+    """
+    sources, targets = ([pair.text(side) for pair in train.sample] for side in SIDES)
+    lines = sources + targets if prose else sources
+    # Targets that are tokenised and no prose consist of symbols, which are pieces themselves.
+    is_symbolic = "target" in text_sides and not prose
+    symbols = {token for line in targets for token in line.split()} if is_symbolic else ()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = Path(folder, "tokenizer.model")
+            train_configured_tokenizer(config, lines, path, symbols)
+        except UserError as error:
+            sampled = len(train.sample) < train.pairs
+            where = f" (tried on {len(train.sample):,} pairs)" if sampled else ""
+            return [Finding("vocabulary", f"{error}{where}", warning=True)]
+    size = config.model.vocab_size
+    return [Finding("vocabulary", f"the text is enough for {size:,} pieces")]
 
 
 def check_unknown(

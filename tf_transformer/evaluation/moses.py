@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, missing_extra
 
 # Since 2018 tokenizer.perl parts the last full stop of a line from any word; sacremoses still
 # leaves it on what may be an ordinal number or an abbreviation.
@@ -24,9 +24,7 @@ def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
         from sacremoses import MosesTokenizer
         from sacremoses.corpus import NonbreakingPrefixes
     except ImportError:
-        raise UserError(
-            "BLEU on Moses' tokens needs sacremoses: pip install sacremoses."
-        ) from None
+        raise missing_extra("BLEU on Moses' tokens", "sacremoses", "moses") from None
     known = sorted(code for code in NonbreakingPrefixes().available_langs if len(code) < 4)
     if language not in known:
         raise UserError(

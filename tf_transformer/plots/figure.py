@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import missing_extra
 from tf_transformer.files import replacing
 
 # Of several runs in turn, distinct by marker, line and grey, and by Okabe and Ito's colours.
@@ -25,9 +25,7 @@ def new_figure(
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UserError(
-            'Pictures need matplotlib: pip install "tf-transformer[plot]".'
-        ) from None
+        raise missing_extra("A picture", "matplotlib", "plot") from None
     return Figure(figsize=(width, height), layout=layout)
 
 

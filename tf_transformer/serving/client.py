@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 from urllib.parse import quote
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import missing_extra
 from tf_transformer.files import parse_json
 
 Columns = dict[str, list]
@@ -106,10 +106,7 @@ class GrpcClient:
             import grpc
             from tensorflow_serving.apis import prediction_service_pb2_grpc
         except ImportError as error:
-            raise UserError(
-                f"--grpc needs {error.name}, which is not installed: "
-                "pip install 'tf-transformer[client]'"
-            ) from None
+            raise missing_extra("--grpc", error.name, "client") from None
         self._channel = grpc.insecure_channel(address)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._model = model

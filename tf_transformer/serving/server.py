@@ -12,7 +12,7 @@ from concurrent.futures import TimeoutError as DeadlineError
 from dataclasses import dataclass
 from importlib import resources
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.serving.batcher import QueueFullError
 from tf_transformer.serving.lanes import Lanes
 from tf_transformer.serving.rest import format_response, metadata, model_status, parse_request
@@ -24,9 +24,7 @@ try:
 
     from tf_transformer.serving.listener import Listener
 except ImportError as error:
-    raise UserError(
-        f"serve needs {error.name}, which is not installed: pip install 'tf-transformer[serve]'"
-    ) from None
+    raise missing_extra("serve", error.name, "serve") from None
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.serving.versions import check_readable
 
 Arrays = dict[str, np.ndarray]
@@ -159,7 +159,7 @@ def checked(name: str, values: np.ndarray, info) -> np.ndarray:
     if values.ndim != rank:
         raise BadRequestError(f"{name} must be of rank {rank}. Received: {values.ndim}.")
     if not _converts(values, expected):
-        raise BadRequestError(f"{name} must be {expected.name}. Received: {values.dtype}.")
+        raise BadRequestError(f"{name} must be {expected.name}. Received: {_wrong(values)}.")
     if expected == tf.string:
         return np.array([_utf8(text) for text in values.flat], object).reshape(values.shape)
     return values.astype(expected.as_numpy_dtype)
@@ -181,6 +181,15 @@ def _converts(values: np.ndarray, expected: tf.DType) -> bool:
         fits = values.dtype.kind in "iu"
         return fits and limits.min <= values.min() and values.max() <= limits.max
     return values.dtype.kind in "iuf"
+
+
+def _wrong(values: np.ndarray) -> str:
+    """Returns the type of numbers, else the first value that is no text, or the first text."""
+    if values.dtype.kind not in "OSU":
+        return values.dtype.name
+    objects = values.ravel().tolist()
+    no_text = [each for each in objects if not isinstance(each, (str, bytes))]
+    return quoted((no_text or objects)[0])
 
 
 def plain_lists(value: Any) -> Any:

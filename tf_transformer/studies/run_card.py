@@ -81,7 +81,7 @@ def train_command(config: Config, output: Path | None = None) -> str:
     name = config.preset if config.preset in PRESETS else "base"
     before, now = PRESETS[name].flat(), config.flat()
     changed = [each for each in now if now[each] != before[each] and each != "preset"]
-    words = ["python", "train.py", "--model", name]
+    words = ["tf-transformer", "train", "--model", name]
     for setting in changed:
         value = _written(now[setting])
         # A setting outside the sections has its own option.

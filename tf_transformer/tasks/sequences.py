@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.config import NORMALIZATIONS, DataConfig
+from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
 from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
@@ -204,15 +204,22 @@ def load_tokenizer(
         Tokenizer(Path(data.tokenizer)).copy(run.tokenizer)
     else:
         logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
-        train_tokenizer(
-            lines(),
-            run.tokenizer,
-            vocab_size=vocab_size,
-            kind=data.tokenizer_kind,
-            normalization=data.normalization or NORMALIZATIONS[0],
-            character_coverage=data.character_coverage,
-            symbols=symbols(),
-        )
+        train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
     # Checkpoints were trained with the tokenizer that was here, if they are there already.
     run.checksums.keep(*run.tokenizer_files(), new=not run.checkpoints.state_steps())
     return Tokenizer(run.tokenizer)
+
+
+def train_configured_tokenizer(
+    config: Config, lines: Iterable[str], path: Path, symbols: Iterable[str] = ()
+) -> None:
+    """Trains the tokenizer that a configuration describes; see `train_tokenizer`."""
+    train_tokenizer(
+        lines,
+        path,
+        vocab_size=config.model.vocab_size,
+        kind=config.data.tokenizer_kind,
+        normalization=config.data.normalization or NORMALIZATIONS[0],
+        character_coverage=config.data.character_coverage,
+        symbols=symbols,
+    )

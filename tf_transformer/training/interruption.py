@@ -49,8 +49,8 @@ class Budget:
         if match and 0 < float(match[1]) <= _MAX_STEPS:
             return cls(steps=int(match[1]))
         raise UserError(
-            f"--stop-after must be at most 10000d or {_MAX_STEPS} steps, such as "
-            f"2h, 90m or 45s, or '500 steps'. Received: {quoted(text)}."
+            "--stop-after must be a time such as 2h, 90m or 45s, or '500 steps', at most "
+            f"10000d or {_MAX_STEPS} steps. Received: {quoted(text)}."
         )
 
 

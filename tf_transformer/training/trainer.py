@@ -143,7 +143,10 @@ class Trainer:
 
     def _resume(self, before: Progress) -> None:
         now, self.progress = self.progress, before
-        logger.info("going on from step %s", f"{self._step():,}")
+        line = "going on from step %s"
+        if self._step() >= self.training.steps:
+            line = "finished at step %s; to train further, add a larger --set training.steps=N"
+        logger.info(line, f"{self._step():,}")
         if self.workers.is_chief:
             self.best.mend(self._history())
         if changes := " and ".join(self.progress.moved_to(now)):

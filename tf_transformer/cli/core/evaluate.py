@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tf_transformer.cli.lines import one_line
 from tf_transformer.cli.options import add_translator_options, load_translator
+from tf_transformer.cli.parser import Once
 from tf_transformer.cli.scores import print_brackets, rules_of
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_translator_options(parser, nargs="?", ensemble=True, shortlist=True)
     add("--source", metavar="FILE", help="text to translate with RUN")
-    add("--hypothesis", metavar="FILE", help="translations made elsewhere")
+    add("--hypothesis", metavar="FILE", action=Once, help="translations made elsewhere")
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
     add("--output", metavar="FILE", help="where to write the translations")

@@ -1,4 +1,4 @@
-"""`python export.py RUN --output DIR`: a SavedModel for TF Serving."""
+"""`tf-transformer export RUN --output DIR`: a SavedModel for TF Serving."""
 
 import argparse
 import logging

@@ -11,6 +11,7 @@ from tf_transformer.cli.options import (
     load_translator,
 )
 from tf_transformer.data.corpus import read_pairs
+from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 
 STDOUT_IS_DATA = True
@@ -33,6 +34,11 @@ def command(options: argparse.Namespace) -> None:
     the run's decoding.max_source_length tokens, a target at decoding.max_extra_length more.
     """
     pairs = list(read_pairs([Path(options.source)], [Path(options.target)]))
+    if not pairs:
+        raise UserError(
+            "Both files must have at least one line. Received: "
+            f"{options.source} and {options.target} without any."
+        )
     translator = load_translator(options)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     with ProgressBars(len(pairs)) as bars:

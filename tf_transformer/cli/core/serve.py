@@ -13,6 +13,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shortlist_option, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError
+from tf_transformer.run import Run
 from tf_transformer.serving.versions import is_version, versions
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
     text = "in the queue of short requests, and in that of long ones (default: 256)"
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
-    seconds, text = float_from(0, DEADLINES[1]), "to answer accepted requests at the end"
+    seconds, text = float_from(0.0, DEADLINES[1]), "to answer accepted requests at the end"
     add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=f"{text} (default: 10)")
     add_shortlist_option(parser)
 
@@ -44,6 +45,10 @@ def command(options: argparse.Namespace) -> None:
 
     At / is a page to try it. A run is exported first. See docs/serving.md.
     """
+    exported = find_export(Path(options.model), options.shortlist)
+    if exported is None:
+        run = open_run(options.model)
+        logger.info("exporting %s and testing the export: about a minute", run.path)
     import_tensorflow_quietly()
 
     from tf_transformer.serving import server
@@ -51,7 +56,8 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.serving.lanes import Lanes, Meter, token_limits
     from tf_transformer.serving.session import SavedModelSession, try_signatures
 
-    with saved_model(Path(options.model), options.shortlist) as path:
+    with contextlib.ExitStack() as stack:
+        path = exported or stack.enter_context(_temporary_export(run, options.shortlist))
         name = _checked_name(options.name or _name(Path(options.model), path))
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         version = int(path.name) if is_version(path.name) else 1
@@ -93,6 +99,7 @@ def _serve(listener, lanes, session, grace: float) -> None:
     lanes.close(1.0)
     if failed:
         raise UserError("Nothing is computed any more, see above. Start the server again.")
+    logger.info("stopped")
 
 
 def _stop(listener, number: int) -> None:
@@ -110,28 +117,39 @@ def _checked_name(name: str) -> str:
     return name
 
 
-@contextlib.contextmanager
-def saved_model(path: Path, shortlist: bool = False) -> Iterator[Path]:
-    """The folder of a SavedModel: `path`, its newest version, or an export of the run.
+def find_export(path: Path, shortlist: bool = False) -> Path | None:
+    """Returns the folder of a SavedModel: `path` or its newest version; None for a run.
 
     Raises:
-        UserError: if a shortlist is requested for a SavedModel, or the run has no export.
+        UserError: if `path` is neither, or a shortlist is requested for a SavedModel.
     """
     folders = {number: each for number, each in versions(path).items() if each.is_dir()}
-    if shortlist and (folders or (path / "saved_model.pb").exists()):
-        raise UserError(
-            f"--shortlist is for a run. Received: {path}, a SavedModel. Give it to export.py."
-        )
     if (path / "saved_model.pb").exists():
-        yield path
+        found = path
     elif folders:
-        yield folders[max(folders)]
+        found = folders[max(folders)]
     else:
-        from tf_transformer.api.export import export_run
+        is_plain = path.is_dir() and not (path / "config.json").exists()
+        models = sorted(path.iterdir()) if is_plain else ()
+        if example := next(filter(versions, models), None):
+            raise UserError(
+                f"{path} is neither a run directory nor an export. Give an export in it, such "
+                f"as {example}."
+            )
+        return None
+    if shortlist:
+        raise UserError(
+            f"--shortlist is for a run. Received: {path}, a SavedModel. Give it to export."
+        )
+    return found
 
-        with tempfile.TemporaryDirectory() as folder:
-            run = open_run(str(path))
-            yield export_run(run, Path(folder) / "model", shortlist=shortlist)
+
+@contextlib.contextmanager
+def _temporary_export(run: Run, shortlist: bool) -> Iterator[Path]:
+    from tf_transformer.api.export import export_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        yield export_run(run, Path(folder) / "model", shortlist=shortlist)
 
 
 def _require_text(session, path: Path) -> None:

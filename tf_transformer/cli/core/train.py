@@ -1,4 +1,4 @@
-"""`python train.py`: trains a model, or resumes its training."""
+"""`tf-transformer train`: trains a model, or resumes its training."""
 
 import argparse
 import logging
@@ -79,15 +79,17 @@ def _report(run: Run, result: "Result") -> None:
         logger.info("%s", line)
     task = task_named(run.config.task)
     logger.info("\nThe run is in %s. Next:", run.path)
-    program = f"{_typed('tf-transformer')} {task.command} {run.path}"
-    logger.info("  echo %s | %s", shlex.quote(result.example), program)
+    program = _program()
+    example = shlex.quote(result.example)
+    logger.info("  echo %s | %s %s %s", example, program, task.command, run.path)
     if task.record().exports:
         exported = f"--output exported/{run.path.name}"
-        logger.info("  %s export.py %s %s", _typed("python"), run.path, exported)
+        logger.info("  %s export %s %s", program, run.path, exported)
     try_to_write_card(run)  # last: nothing that it needs may keep the score back
 
 
-def _typed(program: str) -> str:
-    """A program of this environment as the user can type it, even if it is not activated."""
-    here = Path(sys.executable).with_name(program)
-    return program if shutil.which(program) == str(here) else os.path.relpath(here)
+def _program() -> str:
+    """Returns `tf-transformer` as the user can type it, even without its environment."""
+    name = "tf-transformer"
+    here = Path(sys.executable).with_name(name)
+    return name if shutil.which(name) == str(here) else os.path.relpath(here)

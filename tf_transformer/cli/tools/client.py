@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.lines import add_line_buffered_option, one_line, stdin_chunks
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, shortened
 
 STDOUT_IS_DATA = True
 
@@ -64,6 +64,11 @@ def _client(options: argparse.Namespace):
     from tf_transformer.serving.client import GrpcClient, RestClient
 
     if options.rest is not None:
+        if not options.rest.startswith(("http://", "https://")):
+            raise UserError(
+                "--rest must be a URL that begins with http:// or https://. Received: "
+                f"{shortened(options.rest)}: give http://{shortened(options.rest)}"
+            )
         return RestClient(options.rest, options.name, options.deadline)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs wrong addresses
     import_tensorflow_quietly()

@@ -7,7 +7,7 @@ neighbours, present or not (Wang and Manning 2012 found binary counts to be a st
 import warnings
 from collections.abc import Sequence
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, missing_extra
 
 MAX_ITERATIONS = 1_000
 TOLERANCE = 1e-6  # scikit-learn's 1e-4 stops where labels of test sentences still change
@@ -33,9 +33,7 @@ class BagOfWords:
             from sklearn.feature_extraction.text import CountVectorizer
             from sklearn.linear_model import LogisticRegression
         except ImportError:
-            raise UserError(
-                "The baseline needs scikit-learn: pip install 'tf-transformer[baseline]'."
-            ) from None
+            raise missing_extra("The baseline", "scikit-learn", "baseline") from None
         self._features = CountVectorizer(
             binary=True, ngram_range=(1, 2), token_pattern=_WORD_OR_MARK
         )
