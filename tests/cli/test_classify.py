@@ -167,7 +167,7 @@ def test_a_classifier_begins_with_the_encoder_of_a_translator(classifier, traine
     (command,) = re.findall("^tf-transformer train (.*) --output fine$", card, re.M)
     assert main(["train", *command.split(), "--output", "fine"]) == 0  # the card's, to go on
     out = capsys.readouterr().out
-    assert "going on from step 2" in out and "those of" not in out
+    assert "finished at step 2; to train further" in out and "those of" not in out
 
 
 @pytest.mark.parametrize(

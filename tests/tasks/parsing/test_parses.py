@@ -87,7 +87,7 @@ def test_traces_are_left_out(tmp_path):
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match="Pictures need matplotlib"):
+    with pytest.raises(UserError, match="A picture needs matplotlib"):
         draw_trees(read(GOLD), read(OUTPUT), tmp_path / "tree.svg")
 
 

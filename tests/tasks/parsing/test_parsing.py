@@ -133,7 +133,7 @@ def test_the_grammar_leaves_only_what_is_cut_to_mend(task, translator):
     texts = [*sentences(task), *strange, "."]
     grammar = load_grammar(task.run, translator.tokenizer)
     found = [one for (one,) in translator.translate(texts, grammar=grammar)]
-    limits = translator.length_limits(texts)
+    limits = translator.codec.length_limits(texts)
     whole = 0
     for text, one, limit in zip(texts, found, limits, strict=True):
         repairs = delinearise(one.text.split(), text.split()).repairs
