@@ -1,5 +1,6 @@
 """Fixtures that several tests share."""
 
+import gc
 import logging
 import resource
 import signal
@@ -20,6 +21,18 @@ from tf_transformer.data import builtin
 # computes anything, for TensorFlow takes no other number afterwards.
 _CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def young_heap() -> Iterator[None]:
+    """Keeps the objects of earlier modules out of the collections that training asks for.
+
+    Commands do the same when they have imported TensorFlow. Scanning what a process has piled
+    up would take longer than most trainings here.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
