@@ -42,3 +42,11 @@ def test_a_vote_is_one_decision_and_keeps_a_workers_reason(pair, save, status):
     assert pair.vote(stopper, save) == (status is not None, save)
     expected = ("", 0) if status is None else ("its reason", status)
     assert (stopper.reason, stopper.status) == expected
+
+
+def test_only_the_chief_has_states_saved_and_values_taken():
+    """Clocks differ: a worker whose time to save has come does not make the others wait."""
+    workers = Workers(strategy_of(2), number=2)
+    workers.is_chief = False  # both of the two, so nobody is
+    assert workers.vote(Stopper(), save=True) == (False, False)
+    assert workers.from_chief(7) == 0
