@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from http_calls import one_version
 from made_once import made_once
 
 from tf_transformer.config import DecodingConfig
@@ -55,16 +56,19 @@ def session(exported) -> Iterator[SavedModelSession]:
 
 @pytest.fixture(scope="module")
 def start(session, make_lanes) -> Iterator[Callable[..., int]]:
-    """`start(limits, waiting=1)` serves the exported model over HTTP and returns the port."""
+    """`start(limits, access_log, waiting=1)` serves the exported model: the port."""
     pytest.importorskip("flask")
     pytest.importorskip("waitress")
     from tf_transformer.serving.server import Limits, make_app, make_server
+    from tf_transformer.serving.telemetry import Telemetry
 
     running = []
 
-    def start(limits: Limits, **of_batches) -> int:
-        lanes = make_lanes(**of_batches)
-        app = make_app(session, lanes, "small", 1, limits)
+    def start(limits: Limits, access_log=None, **of_batches) -> int:
+        telemetry = Telemetry(lambda: loaded.waiting(), lambda: loaded.numbers())
+        lanes = make_lanes(telemetry, **of_batches)
+        loaded = one_version(session, lanes)
+        app = make_app(loaded, "small", limits, telemetry, access_log)
         server = make_server(app, "localhost", 0, limits)
         threading.Thread(target=server.run, daemon=True).start()
         running.append((server, lanes))
@@ -80,4 +84,6 @@ def start(session, make_lanes) -> Iterator[Callable[..., int]]:
 def make_lanes(session, exported) -> Callable[..., Lanes]:
     """`make_lanes(waiting=1)`: lanes of the exported model with these limits of batches."""
     meter = Meter(session, token_limits(exported))
-    return lambda **limits: Lanes(session, meter, BatchLimits(**limits))
+    return lambda observer=None, **limits: Lanes(
+        session, meter, BatchLimits(**limits), observer
+    )

@@ -1,7 +1,10 @@
-"""Calls of a served model over HTTP."""
+"""A served model, and calls of it over HTTP."""
 
 import http.client
 import json
+from pathlib import Path
+
+from tf_transformer.serving.loaded import LoadedVersion, LoadedVersions
 
 PREDICT = "/v1/models/small:predict"
 
@@ -21,3 +24,11 @@ def predict(port, *texts, signature="serving_default"):
     body = json.dumps({"signature_name": signature, "instances": list(texts)})
     status, _, text = call(port, "POST", PREDICT, body)
     return status, json.loads(text)
+
+
+def one_version(session, lanes) -> LoadedVersions:
+    """Version 1 of "small", already loaded."""
+    version = LoadedVersion(1, session, lanes)
+    loaded = LoadedVersions(lambda: {1: Path()}, lambda *_: version, "small")
+    loaded.update()
+    return loaded

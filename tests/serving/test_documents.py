@@ -2,6 +2,8 @@
 
 import argparse
 import re
+import shutil
+import subprocess
 
 import pytest
 from command_line import ROOT
@@ -85,3 +87,24 @@ def test_the_page_tells_of_every_option_of_serve():
     options = {name for action in parser._actions for name in action.option_strings}
     page = (ROOT / "docs" / "serving.md").read_text("utf-8")
     assert not [name for name in options - {"-h", "--help", "--name"} if f"`{name}" not in page]
+
+
+def test_kubernetes_accepts_every_object():
+    """By the OpenAPI schemas of two releases, in which unknown fields are errors."""
+    validate = pytest.importorskip("kubernetes_validate").validate
+    yaml = pytest.importorskip("yaml")
+    objects = list(yaml.safe_load_all((SERVING / "kubernetes.yaml").read_text("utf-8")))
+    assert [each["kind"] for each in objects] == [
+        "Deployment", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget",
+        "NetworkPolicy",
+    ]  # fmt: skip
+    for each in objects:
+        for release in ("1.29", "1.34"):
+            validate(each, release, strict=True)
+
+
+def test_docker_accepts_the_compose_file():
+    compose = ["docker", "compose"]
+    if not shutil.which("docker") or subprocess.run([*compose, "version"]).returncode:
+        pytest.skip("needs docker with compose")
+    subprocess.run([*compose, "-f", SERVING / "compose.yaml", "config", "-q"], check=True)

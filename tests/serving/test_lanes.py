@@ -33,15 +33,15 @@ def test_tokens_are_counted_as_the_graph_does(session, translator):
     meter = Meter(session, LIMITS)
     for line in ("", "The dog.", "\ufdfa emoji 🙂", "word " * 60):
         ids, _ = translator.codec.encode(texts(line))
-        assert meter.longest({"text": texts("", line)}) == len(ids[0])
+        assert meter.size({"text": texts("", line)}).longest == len(ids[0])
 
 
 def test_a_row_counts_no_further_than_the_model_reads(session):
     meter = Meter(session, LIMITS)
-    assert meter.longest({"text": texts("a", "The dog. " * 5_000)}) == LIMITS.target
-    assert meter.longest({"tokens": np.full([2, 7], 5, "int32")}) == 7
-    assert meter.longest({"tokens": np.full([1, 9_999], 5, "int32")}) == LIMITS.target
-    assert meter.longest({"text": texts()}) == 1
+    assert meter.size({"text": texts("a", "The dog. " * 5_000)}).longest == LIMITS.target
+    assert meter.size({"tokens": np.full([2, 7], 5, "int32")}).longest == 7
+    assert meter.size({"tokens": np.full([1, 9_999], 5, "int32")}).longest == LIMITS.target
+    assert meter.size({"text": texts()}).longest == 1
 
 
 def test_a_damaged_tokenizer_is_the_models_fault():
@@ -54,9 +54,9 @@ def test_a_damaged_tokenizer_is_the_models_fault():
 
 def test_a_prefix_counts_and_has_a_limit(session):
     meter = Meter(session, LIMITS)
-    assert meter.longest(options("a", "der " * 300)) > 300
+    assert meter.size(options("a", "der " * 300)).longest > 300
     with pytest.raises(BadRequestError, match="at most 1073 tokens, .* Received: 2000 tokens"):
-        meter.longest(options("a", "der " * 2_000))
+        meter.size(options("a", "der " * 2_000))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from http_calls import predict
+from http_calls import one_version, predict
 
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
@@ -21,7 +21,8 @@ def listener(session, make_lanes):
     """A server with few connections, which nothing serves yet."""
     lanes = make_lanes()
     limits = Limits(connections=CONNECTIONS, idle=60)
-    listener = make_server(make_app(session, lanes, "small", 1, limits), "localhost", 0, limits)
+    app = make_app(one_version(session, lanes), "small", limits)
+    listener = make_server(app, "localhost", 0, limits)
     yield listener
     listener.close()
     lanes.close()

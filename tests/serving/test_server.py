@@ -1,10 +1,12 @@
 """The HTTP server on a real socket: what it answers, and what it survives."""
 
+import io
 import json
 import logging
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,16 +18,20 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from command_line import ROOT, TF_TRANSFORMER, environment, status_of
-from http_calls import PREDICT, call, predict
+from http_calls import PREDICT, call, one_version, predict
 
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.cli.main import main
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import BatchLimits
 from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits
+from tf_transformer.serving.loaded import LoadedVersions
 from tf_transformer.serving.server import Limits, make_app, make_server
+from tf_transformer.serving.telemetry import AccessLog
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +101,8 @@ def test_a_bad_request_is_told_why(port, body, status, message):
 
 def test_what_never_reaches_the_application_is_told_in_json_too(port):
     for path, body, status, message in (
-        (PREDICT, b"x" * 20_001, 413, "Request Entity Too Large: exceeds max_body of 20000."),
+        (PREDICT, b"x" * 20_000, 400, "must be JSON"),
+        (PREDICT, b"x" * 20_001, 413, "must have at most 20000 bytes (--max-body)."),
         ("/" + "x" * 20_000, None, 431, "Request Header Fields Too Large: exceeds max_header"),
     ):
         found, headers, text = call(port, "POST", path, body)
@@ -118,7 +125,7 @@ def test_an_answer_that_takes_too_long_is_given_up(start):
 
 def test_a_computation_that_takes_too_long_is_ended(session, make_lanes):
     lanes = make_lanes(deadline=1e-2)
-    client = make_app(session, lanes, "small", 1, Limits(deadline=60)).test_client()
+    client = make_app(one_version(session, lanes), "small", Limits(deadline=60)).test_client()
     answer = client.post(PREDICT, data=json.dumps({"instances": ["A dog. " * 50] * 32}))
     assert answer.status_code == 504
     lanes.close()
@@ -147,7 +154,7 @@ class Broken:
 def test_an_error_of_ours_is_not_shown(session, caplog):
     broken = Broken(session)
     lanes = Lanes(broken, Meter(broken, TokenLimits(1_074, 1_024)), BatchLimits())
-    client = make_app(broken, lanes, "small", 1, Limits()).test_client()
+    client = make_app(one_version(broken, lanes), "small", Limits()).test_client()
     answer = client.post(PREDICT, data=json.dumps({"instances": ["a"]}))
     assert answer.status_code == 500
     assert "secret" not in answer.text
@@ -158,9 +165,64 @@ def test_an_error_of_ours_is_not_shown(session, caplog):
 def test_a_closed_server_is_unavailable_for_now(session, make_lanes):
     lanes = make_lanes()
     lanes.close()
-    client = make_app(session, lanes, "small", 1, Limits()).test_client()
+    client = make_app(one_version(session, lanes), "small", Limits()).test_client()
     answer = client.post(PREDICT, data=json.dumps({"instances": ["a"]}))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+
+# --- What an operator sees --------------------------------------------------------------
+
+
+def test_health_and_readiness(port):
+    assert [call(port, "GET", path)[0] for path in ("/healthz", "/readyz")] == [200, 200]
+
+
+def test_a_server_without_a_version_yet_is_alive_but_not_ready():
+    client = make_app(LoadedVersions(dict, None, "small"), "small", Limits()).test_client()
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/v1/models/small").json == {"model_version_status": []}
+    answer = client.post(PREDICT, data=json.dumps({"instances": ["a"]}))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+
+def test_metrics_count_what_was_asked(start):
+    log = io.StringIO()
+    port = start(Limits(), access_log=AccessLog("all", log))
+    predict(port, "The dog.", "A cat.")
+    call(port, "POST", PREDICT, b"nonsense", **{"X-Request-Id": "mine-7"})
+    call(port, "GET", "/nowhere", **{"X-Request-Id": 'not "plain"'})
+    status, headers, text = call(port, "GET", "/monitoring/prometheus/metrics")
+    assert (status, headers.get_content_type()) == (200, "text/plain")
+    values = {
+        f"{each.name}{sorted(each.labels.values())}": each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    }
+    for name, value in {
+        "requests_total['200', 'serving_default']": 1,
+        "requests_total['400', 'predict']": 1,
+        "requests_total['404', 'unknown']": 1,
+        "refused_total['bad request']": 1,
+        "request_seconds_count['serving_default']": 1,
+        "batch_rows_sum[]": 2,
+        "waiting_rows['short']": 0,
+        "version[]": 1,
+    }.items():
+        assert values[f"tf_transformer_{name}"] == value, name
+    assert values["tf_transformer_tokens_read_total[]"] >= 4
+    assert values["tf_transformer_tokens_written_total[]"] >= 2
+    assert values["process_resident_memory_bytes[]"] > 1e6
+
+    good, bad, lost, _ = map(json.loads, log.getvalue().splitlines())
+    assert (good["status"], good["signature"], good["path"]) == (
+        200,
+        "serving_default",
+        PREDICT,
+    )
+    assert (bad["status"], bad["request_id"]) == (400, "mine-7")
+    assert bad["error"].startswith("The body must be JSON")
+    assert re.fullmatch("[0-9a-f]{32}", lost["request_id"])
 
 
 # --- The page ----------------------------------------------------------------------------
@@ -217,21 +279,32 @@ def test_a_request_that_waits_for_a_thread_is_no_event(port):
     assert not logging.getLogger("waitress").isEnabledFor(logging.WARNING)
 
 
-def test_serve_prints_where_and_ends_when_told(exported):
-    """SIGTERM during a computation of a minute: what is not answered in time gets 503."""
-    command = [*TF_TRANSFORMER, "serve", str(exported.parent), "--port", "0", "--grace", "0.5"]
+def test_serve_follows_versions_and_ends_when_told(exported, tmp_path):
+    """A version beside the first, without a gap; then SIGTERM during a long computation."""
+    model = tmp_path / "small"
+    shutil.copytree(exported, model / "1")
+    shutil.copytree(exported, tmp_path / "next")
+    command = [*TF_TRANSFORMER, "serve", str(model), "--port", "0", "--grace", "0.5"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=environment()
     ) as process, ThreadPoolExecutor() as pool:  # fmt: skip
         line = process.stdout.readline().decode()
-        found = re.fullmatch(
-            r"serving small version 1 on http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n", line
-        )
+        serving = r"serving small version {} on http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n"
+        found = re.fullmatch(serving.format(1), line)
         if not found:
             process.kill()
         assert found, line + process.stderr.read().decode()
         port = int(found[1])
-        assert predict(port, "A dog.")[0] == 200
+        (tmp_path / "next").rename(model / "2")
+        second = pool.submit(process.stdout.readline)
+        while not second.done():
+            assert predict(port, "A dog.")[0] == 200
+        assert re.fullmatch(serving.format(2), second.result().decode())
+        states = json.loads(call(port, "GET", "/v1/models/small")[2])["model_version_status"]
+        assert [(each["version"], each["state"]) for each in states] == [
+            ("2", "AVAILABLE"), ("1", "AVAILABLE"),
+        ]  # fmt: skip
+
         slow = pool.submit(predict, port, *["The dog. " * 400] * 32, signature="nbest")
         time.sleep(0.5)
         start = time.monotonic()
@@ -239,9 +312,12 @@ def test_serve_prints_where_and_ends_when_told(exported):
         assert slow.result(60)[0] == 503
         assert process.wait(30) == 0
         assert time.monotonic() - start < 15
-        assert process.stdout.read().decode().splitlines() == [
-            "stopping: requests to answer: 1", "requests not answered in 0.5 s: 1", "stopped",
+        *lines, logged, last = process.stdout.read().decode().splitlines()
+        assert lines == [
+            "stopping: requests to answer: 1", "requests not answered in 0.5 s: 1",
         ]  # fmt: skip
+        assert json.loads(logged)["status"] == 503
+        assert last == "stopped"
         assert process.stderr.read() == b""
 
 

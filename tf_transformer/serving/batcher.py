@@ -47,6 +47,16 @@ class BatchLimits:
     deadline: float = float("inf")
 
 
+class Observer:
+    """Hears what batchers do, in their threads; this one does nothing with it."""
+
+    def queued(self, tokens: int) -> None:
+        """A request with so many tokens is queued."""
+
+    def computed(self, rows: int, seconds: float) -> None:
+        """A batch of so many rows was computed."""
+
+
 @dataclass(eq=False)
 class _Request:
     signature: str
@@ -66,11 +76,18 @@ class Batcher:
     Args:
         session: runs the batches.
         limits: limits of batches and of the queue.
+        observer: is told of each batch.
     """
 
-    def __init__(self, session: SavedModelSession, limits: BatchLimits | None = None) -> None:
+    def __init__(
+        self,
+        session: SavedModelSession,
+        limits: BatchLimits | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self._session = session
         self.limits = limits or BatchLimits()
+        self._observer = observer or Observer()
         self._queue: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -81,6 +98,12 @@ class Batcher:
     def alive(self) -> bool:
         """True while the thread is running: until `close`, unless it fails."""
         return self._thread.is_alive()
+
+    @property
+    def waiting(self) -> int:
+        """The number of rows in the queue."""
+        with self._changed:
+            return sum(request.rows for request in self._wanted())
 
     def submit(
         self, signature: str, inputs: Mapping[str, np.ndarray], longest: int = 1
@@ -201,8 +224,10 @@ class Batcher:
         if left <= 0:
             raise TimeoutError("the time for the answer is over")
         timeout = None if left == float("inf") else left / shares
+        start = time.monotonic()
         outputs = self._session.run(batch[0].signature, _merged(batch), timeout=timeout)
         ends = np.cumsum([request.rows for request in batch]).tolist()
+        self._observer.computed(ends[-1], time.monotonic() - start)
         if any(len(values) != ends[-1] for values in outputs.values()):
             raise ValueError(f"{batch[0].signature} must have {ends[-1]} rows of each output.")
         return [

@@ -14,12 +14,21 @@ import sentencepiece
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json
-from tf_transformer.serving.batcher import Batcher, BatchLimits, row_count
+from tf_transformer.serving.batcher import Batcher, BatchLimits, Observer, row_count
 from tf_transformer.serving.session import BadRequestError, SavedModelSession
 from tf_transformer.serving.versions import CARD
 
 SHORT = 128  # tokens; few sentences have more
+_TRANSLATIONS = ("translation", "translations")  # outputs
 _LARGE = 4_096  # bytes of text: larger requests are tokenised one at a time
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a request, in tokens, EOS counted: of the longest row, and of all."""
+
+    longest: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -75,8 +84,8 @@ class Meter:
             raise UserError("The tokenizer in the model is damaged: export it again.") from None
         self._large = threading.Lock()
 
-    def longest(self, inputs: Mapping[str, np.ndarray]) -> int:
-        """Returns the tokens of the longest text, prefix or row of ids, capped at the limit.
+    def size(self, inputs: Mapping[str, np.ndarray]) -> Size:
+        """Counts the tokens of texts, prefixes and rows of ids; each row up to the limit.
 
         Args:
             inputs: arrays as a signature takes them, see `session.checked`.
@@ -87,20 +96,28 @@ class Meter:
         texts = [values for values in inputs.values() if values.dtype == object]
         large = sum(len(text) for values in texts for text in values) > _LARGE
         with self._large if large else contextlib.nullcontext():
-            sizes = {name: self._size(values) for name, values in inputs.items()}
-        if sizes.get("prefix", 0) > self.limits.target:
+            sizes = {name: self._sizes(values) for name, values in inputs.items()}
+        if (prefix := max(sizes.get("prefix", ()), default=0)) > self.limits.target:
             raise BadRequestError(
                 f"`prefix` must have at most {self.limits.target - 1} tokens, since a "
                 f"translation has at most {self.limits.target}, the end counted. Received: "
-                f"{sizes['prefix'] - 1} tokens. Give a shorter one."
+                f"{prefix - 1} tokens. Give a shorter one."
             )
-        return min(max(sizes.values(), default=1), self.limits.target)
+        rows = [min(size, self.limits.target) for each in sizes.values() for size in each]
+        return Size(max(rows, default=1), sum(rows))
 
-    def _size(self, values: np.ndarray) -> int:
-        """Returns the tokens of the longest row, EOS counted."""
+    def written(self, outputs: Mapping[str, np.ndarray]) -> int:
+        """Counts the tokens of an answer's translations, or of the texts it scored."""
+        if "num_tokens" in outputs:
+            return int(outputs["num_tokens"].sum())
+        texts = [outputs[name].ravel() for name in _TRANSLATIONS if name in outputs]
+        return sum(sum(self._sizes(text)) for text in texts)
+
+    def _sizes(self, values: np.ndarray) -> list[int]:
+        """Returns the tokens of each row; none for numbers beside a text, such as options."""
         if values.dtype == object:
-            return 1 + max(map(self._count, values), default=0)
-        return values.shape[1] if values.ndim == 2 else 1
+            return [1 + self._count(text) for text in values]
+        return [values.shape[1]] * len(values) if values.ndim == 2 else []
 
     def _count(self, text: bytes) -> int:
         # With a tokenizer for each language, the one of this text needs the fewest.
@@ -117,12 +134,21 @@ class Lanes:
         session: runs the batches.
         meter: measures the length of a request.
         limits: limits of each lane.
+        observer: is told of each request that is queued, and of each batch.
     """
 
-    def __init__(self, session: SavedModelSession, meter: Meter, limits: BatchLimits) -> None:
+    def __init__(
+        self,
+        session: SavedModelSession,
+        meter: Meter,
+        limits: BatchLimits,
+        observer: Observer | None = None,
+    ) -> None:
         self._meter = meter
         self._limits = limits
-        self._short, self._long = Batcher(session, limits), Batcher(session, limits)
+        self._observer = observer or Observer()
+        self._short = Batcher(session, limits, observer)
+        self._long = Batcher(session, limits, observer)
 
     @property
     def alive(self) -> bool:
@@ -136,9 +162,20 @@ class Lanes:
             BadRequestError: also if a prefix is longer than any translation may be.
         """
         rows = row_count(inputs, self._limits.rows)
-        longest = self._meter.longest(inputs)
-        is_short = longest <= SHORT and rows * longest <= self._limits.positions
-        return (self._short if is_short else self._long).submit(signature, inputs, longest)
+        size = self._meter.size(inputs)
+        is_short = size.longest <= SHORT and rows * size.longest <= self._limits.positions
+        lane = self._short if is_short else self._long
+        answer = lane.submit(signature, inputs, size.longest)
+        self._observer.queued(size.total)
+        return answer
+
+    def written(self, outputs: Mapping[str, np.ndarray]) -> int:
+        """Counts the tokens of an answer, see `Meter.written`."""
+        return self._meter.written(outputs)
+
+    def waiting(self) -> dict[str, int]:
+        """Returns the rows in each queue."""
+        return {"short": self._short.waiting, "long": self._long.waiting}
 
     def refuse(self) -> None:
         """Stops accepting requests; queued ones are still computed."""

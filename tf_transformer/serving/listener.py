@@ -15,7 +15,11 @@ class _JSONError(ErrorTask):
 
     def execute(self) -> None:
         error = self.request.error
-        body = json.dumps({"error": f"{error.reason}: {error.body}."}).encode()
+        text = f"{error.reason}: {error.body}."
+        if error.code == 413:  # waitress refuses bodies from this size on
+            most = self.channel.adj.max_request_body_size - 1
+            text = f"A request must have at most {most} bytes (--max-body)."
+        body = json.dumps({"error": text}).encode()
         self.status = f"{error.code} {error.reason}"
         self.response_headers.append(("Content-Type", "application/json"))
         self.set_close_on_finish()

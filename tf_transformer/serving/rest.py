@@ -121,11 +121,18 @@ def _json(record: dict[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 
-def model_status(version: int) -> dict[str, Any]:
-    """Returns the answer to GET /v1/models/NAME."""
-    status = {"error_code": "OK", "error_message": ""}
-    state = {"version": str(version), "state": "AVAILABLE", "status": status}
-    return {"model_version_status": [state]}
+def model_status(states: dict[int, tuple[str, str]]) -> dict[str, Any]:
+    """Returns the answer to GET /v1/models/NAME from each version's state and error."""
+    return {
+        "model_version_status": [
+            {
+                "version": str(number),
+                "state": state,
+                "status": {"error_code": "UNKNOWN" if error else "OK", "error_message": error},
+            }
+            for number, (state, error) in sorted(states.items(), reverse=True)
+        ]
+    }
 
 
 def metadata(session: SavedModelSession, name: str, version: int) -> dict[str, Any]:

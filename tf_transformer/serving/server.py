@@ -6,7 +6,10 @@ of a request, the length of the queue, the time in it, and the number of connect
 
 import json
 import logging
+import re
 import socket
+import time
+import uuid
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as DeadlineError
 from dataclasses import dataclass
@@ -14,15 +17,20 @@ from importlib import resources
 
 from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.serving.batcher import QueueFullError
-from tf_transformer.serving.lanes import Lanes
+from tf_transformer.serving.loaded import (
+    LoadedVersions,
+    NotReadyError,
+    UnknownVersionError,
+)
 from tf_transformer.serving.rest import format_response, metadata, model_status, parse_request
-from tf_transformer.serving.session import BadRequestError, ClosedError, SavedModelSession
+from tf_transformer.serving.session import BadRequestError, ClosedError
 
 try:
     import flask
     from werkzeug.exceptions import HTTPException
 
     from tf_transformer.serving.listener import Listener
+    from tf_transformer.serving.telemetry import AccessLog, Telemetry
 except ImportError as error:
     raise missing_extra("serve", error.name, "serve") from None
 
@@ -46,23 +54,49 @@ class Limits:
     connections: int = 256
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """How an error is answered: its status, its text, and the reason that metrics name."""
+
+    status: int
+    text: str
+    reason: str
+
+
 def make_app(
-    session: SavedModelSession, lanes: Lanes, name: str, version: int, limits: Limits
+    versions: LoadedVersions,
+    name: str,
+    limits: Limits,
+    telemetry: Telemetry | None = None,
+    access_log: AccessLog | None = None,
 ) -> "flask.Flask":
-    """Returns the WSGI application that serves a model under `name`."""
+    """Returns the WSGI application that serves the loaded versions of a model under `name`."""
     app = flask.Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = limits.body_bytes
-    model = f"/v1/models/{name}"
-    paths = (model, f"{model}/versions/{version}")
+    telemetry = telemetry or Telemetry(versions.waiting, versions.numbers)
 
-    def predict():
-        request = parse_request(flask.request.get_data(), session)
-        answer = lanes.submit(request.signature, request.inputs)
-        try:
-            outputs = answer.result(limits.deadline)
-        finally:
-            answer.cancel()  # not computed if the client timed out in the queue
+    def predict(number=None):
+        with versions.use(number) as version:
+            request = parse_request(flask.request.get_data(), version.session)
+            flask.g.signature = request.signature
+            answer = version.lanes.submit(request.signature, request.inputs)
+            try:
+                outputs = answer.result(limits.deadline)
+            finally:
+                answer.cancel()  # not computed if the client timed out in the queue
+            telemetry.wrote(version.lanes.written(outputs))
         return _reply(format_response(outputs, request.by_row))
+
+    def status(number=None):
+        states = versions.states()
+        if number is not None and number not in states:
+            raise UnknownVersionError(f"There is no version {number} of {name}.")
+        chosen = states if number is None else {number: states[number]}
+        return _reply(json.dumps(model_status(chosen)))
+
+    def describe(number=None):
+        with versions.use(number) as version:
+            return _reply(json.dumps(metadata(version.session, name, version.number)))
 
     def page():
         file = resources.files("tf_transformer.serving").joinpath("page.html")
@@ -70,17 +104,61 @@ def make_app(
         html = file.read_text("utf-8").replace("MODEL_NAME", quoted_name)
         return flask.Response(html, headers=_PAGE_HEADERS)
 
-    app.add_url_rule("/", view_func=page)
-    for number, path in enumerate(paths):
-        rules = {
-            "": lambda: _reply(json.dumps(model_status(version))),
-            "/metadata": lambda: _reply(json.dumps(metadata(session, name, version))),
-        }
-        for suffix, view in rules.items():
-            app.add_url_rule(path + suffix, f"{suffix}{number}", view)
-        app.add_url_rule(f"{path}:predict", f"predict{number}", predict, methods=["POST"])
-    app.register_error_handler(Exception, _explain)
+    def metrics():
+        return flask.Response(telemetry.page(), content_type="text/plain; version=0.0.4")
+
+    app.add_url_rule("/", "page", page)
+    app.add_url_rule("/healthz", "healthz", lambda: _health(versions.alive))
+    app.add_url_rule("/readyz", "readyz", lambda: _health(versions.ready))
+    app.add_url_rule("/monitoring/prometheus/metrics", "metrics", metrics)
+    model = f"/v1/models/{name}"
+    for path in (model, f"{model}/versions/<int:number>"):
+        app.add_url_rule(path, "status", status)
+        app.add_url_rule(f"{path}/metadata", "metadata", describe)
+        app.add_url_rule(f"{path}:predict", "predict", predict, methods=["POST"])
+    _observe(app, telemetry, access_log or AccessLog("off"))
     return app
+
+
+def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) -> None:
+    """Has every answer counted, timed, logged and marked with the id of its request."""
+
+    @app.before_request
+    def begin():
+        flask.g.start = time.monotonic()
+
+    @app.errorhandler(Exception)
+    def explain(error):
+        answer = _explained(error)
+        flask.g.error = answer.text
+        telemetry.refused(answer.reason)
+        return _reply(json.dumps({"error": answer.text}), answer.status)
+
+    @app.after_request
+    def finish(response):
+        request, seen = flask.request, flask.g
+        seconds = time.monotonic() - seen.start
+        signature = seen.get("signature")
+        telemetry.answered(signature or request.endpoint or "unknown", response.status_code,
+                           seconds)  # fmt: skip
+        number = _request_id(request.headers.get("X-Request-Id", ""))
+        response.headers["X-Request-Id"] = number
+        access_log.write(response.status_code, {
+            "request_id": number, "client": request.remote_addr, "method": request.method,
+            "path": request.path, "signature": signature,
+            "milliseconds": round(1000 * seconds, 1), "bytes": response.content_length,
+            "error": seen.get("error"),
+        })  # fmt: skip
+        return response
+
+
+def _request_id(sent: str) -> str:
+    """Returns the client's id of a request if it is plain, else a new one."""
+    return sent if re.fullmatch(r"[\w.:-]{1,128}", sent, re.ASCII) else uuid.uuid4().hex
+
+
+def _health(good: bool) -> "flask.Response":
+    return flask.Response("ok\n" if good else "no\n", 200 if good else 503)
 
 
 def _reply(body: str, status: int = 200) -> "flask.Response":
@@ -88,22 +166,24 @@ def _reply(body: str, status: int = 200) -> "flask.Response":
     return flask.Response(body, status, headers, mimetype="application/json")
 
 
-def _explain(error: Exception) -> "flask.Response":
-    """Formats an error as TF Serving does: {"error": text}, and never a traceback."""
-    status, text = 500, "The server failed on this request."
+def _explained(error: Exception) -> _Answer:
+    """Returns the answer to an error, in TF Serving's form and never with a traceback."""
     if isinstance(error, HTTPException):
-        status, text = error.code, error.description
-    elif isinstance(error, BadRequestError):
-        status, text = 400, str(error)
-    elif isinstance(error, QueueFullError):
-        status, text = 503, "Too many requests wait already. Try again."
-    elif isinstance(error, ClosedError | CancelledError):
-        status, text = 503, "The server is stopping. Try again."
-    elif isinstance(error, DeadlineError):
-        status, text = 504, "The answer took too long."
-    else:
-        logger.error("a request failed", exc_info=error)
-    return _reply(json.dumps({"error": text}), status)
+        return _Answer(error.code or 500, error.description or "", "http")
+    if isinstance(error, UnknownVersionError):
+        return _Answer(404, str(error), "unknown version")
+    if isinstance(error, BadRequestError):
+        return _Answer(400, str(error), "bad request")
+    if isinstance(error, NotReadyError):
+        return _Answer(503, "The model is being loaded. Try again.", "loading")
+    if isinstance(error, QueueFullError):
+        return _Answer(503, "Too many requests wait already. Try again.", "queue full")
+    if isinstance(error, ClosedError | CancelledError):
+        return _Answer(503, "The server is stopping. Try again.", "stopping")
+    if isinstance(error, DeadlineError):
+        return _Answer(504, "The answer took too long.", "deadline")
+    logger.error("a request failed", exc_info=error)
+    return _Answer(500, "The server failed on this request.", "failure")
 
 
 def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Listener":
@@ -125,7 +205,7 @@ def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Li
             connection_limit=limits.connections + 4,  # includes the server's sockets
             channel_timeout=limits.idle,
             cleanup_interval=max(1, limits.idle // 4),
-            max_request_body_size=limits.body_bytes,
+            max_request_body_size=limits.body_bytes + 1,  # waitress refuses this size itself
             max_request_header_size=16_384,
             asyncore_use_poll=True,
             ident=None,

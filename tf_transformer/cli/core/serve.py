@@ -6,7 +6,7 @@ import logging
 import re
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
     seconds, text = float_from(0.0, DEADLINES[1]), "to answer accepted requests at the end"
     add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=f"{text} (default: 10)")
+    text = "a JSON line for each answer, or for errors alone (default: errors)"
+    levels = ("off", "errors", "all")
+    add("--access-log", choices=levels, default="errors", help=text)
     add_shortlist_option(parser)
 
 
@@ -53,52 +56,65 @@ def command(options: argparse.Namespace) -> None:
 
     from tf_transformer.serving import server
     from tf_transformer.serving.batcher import BatchLimits
-    from tf_transformer.serving.lanes import Lanes, Meter, token_limits
-    from tf_transformer.serving.session import SavedModelSession, try_signatures
+    from tf_transformer.serving.loaded import LoadedVersions, load_version
+    from tf_transformer.serving.telemetry import AccessLog, Telemetry
 
     with contextlib.ExitStack() as stack:
         path = exported or stack.enter_context(_temporary_export(run, options.shortlist))
         name = _checked_name(options.name or _name(Path(options.model), path))
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
-        version = int(path.name) if is_version(path.name) else 1
-        with SavedModelSession(path) as session:
-            _require_text(session, path)
-            meter = Meter(session, token_limits(path))
-            batches = BatchLimits(
-                positions=meter.limits.group,
-                waiting=options.max_waiting,
-                deadline=options.deadline,
+        batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
+        loaded = LoadedVersions(
+            _folders(Path(options.model), path),
+            lambda number, folder: load_version(number, folder, batches, telemetry),
+            name,
+        )
+        telemetry = Telemetry(loaded.waiting, loaded.numbers)
+        app = server.make_app(loaded, name, limits, telemetry, AccessLog(options.access_log))
+        listener = server.make_server(app, options.host, options.port, limits)
+        url = f"http://{options.host}:{listener.effective_port}/"
+        stack.callback(loaded.close, 1.0)
+        loaded.follow(
+            lambda number: logger.info(
+                "serving %s version %d on %s (Ctrl-C ends it)", name, number, url
             )
-            with contextlib.closing(Lanes(session, meter, batches)) as lanes:
-                app = server.make_app(session, lanes, name, version, limits)
-                listener = server.make_server(app, options.host, options.port, limits)
-                try_signatures(session, path)
-                url = f"http://{options.host}:{listener.effective_port}/"
-                logger.info("serving %s version %d on %s (Ctrl-C ends it)", name, version, url)
-                _serve(listener, lanes, session, options.grace)
+        )
+        _serve(listener, loaded, options.grace)
 
 
-def _serve(listener, lanes, session, grace: float) -> None:
+def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
+    """Returns what finds the version folders: all of a model, or the only one served."""
+    if path.parent == model and is_version(path.name):
+        return lambda: {
+            number: folder
+            for number, folder in versions(model).items()
+            if (folder / "saved_model.pb").exists()
+        }
+    return lambda: {int(path.name) if is_version(path.name) else 1: path}
+
+
+def _serve(listener, loaded, grace: float) -> None:
     """Serves until a signal; then answers accepted requests, for at most `grace` seconds.
 
     Raises:
-        UserError: if nothing is computed any more.
+        UserError: if no version can be loaded, or nothing is computed any more.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: _stop(listener, number))
-    listener.serve(lambda: lanes.alive)
-    failed = not lanes.alive
-    lanes.refuse()
+    listener.serve(lambda: loaded.alive)
+    failed = not loaded.alive
+    loaded.refuse()
     if listener.unanswered:
         logger.info("stopping: requests to answer: %d", listener.unanswered)
     listener.drain(grace)
     if listener.unanswered:
         logger.warning("requests not answered in %g s: %d", grace, listener.unanswered)
-    session.close()  # ends what is computed still
+    loaded.close(1.0)  # ends what is computed still
     listener.drain(1.0)
-    lanes.close(1.0)
     if failed:
-        raise UserError("Nothing is computed any more, see above. Start the server again.")
+        raise loaded.failure or UserError(
+            "Nothing is computed any more, see above. Start the server again."
+        )
     logger.info("stopped")
 
 
@@ -150,15 +166,6 @@ def _temporary_export(run: Run, shortlist: bool) -> Iterator[Path]:
 
     with tempfile.TemporaryDirectory() as folder:
         yield export_run(run, Path(folder) / "model", shortlist=shortlist)
-
-
-def _require_text(session, path: Path) -> None:
-    """Refuses an export without text, which the page and the REST paths could not query."""
-    if set(session.signatures) == {"tokens"}:
-        raise UserError(
-            f"`serve` needs a model that takes text. Received: {path}, exported with "
-            "--no-text. Export it without that option, or serve it with TF Serving."
-        )
 
 
 def _name(model: Path, path: Path) -> str:

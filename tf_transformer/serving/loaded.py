@@ -1,0 +1,256 @@
+"""The loaded versions of a served model: picked up, used, replaced and freed.
+
+A request uses one version from its start to its end, so that no answer mixes two, and a version
+is freed only when nothing uses it. See `LoadedVersions` for which are loaded.
+"""
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tf_transformer.errors import UserError
+from tf_transformer.serving.batcher import BatchLimits, Observer
+from tf_transformer.serving.lanes import Lanes, Meter, token_limits
+from tf_transformer.serving.session import SavedModelSession, try_signatures
+
+logger = logging.getLogger(__name__)
+
+KEPT = 2  # versions that stay loaded: the newest, and the one before, to return to
+POLL_SECONDS = 1.0
+
+
+class UnknownVersionError(Exception):
+    """There is no such version."""
+
+
+class NotReadyError(Exception):
+    """No version is loaded yet, or any more."""
+
+
+@dataclass(eq=False)
+class LoadedVersion:
+    """A version that answers requests: its session, and the lanes in front of it."""
+
+    number: int
+    session: SavedModelSession
+    lanes: Lanes
+    users: int = 0
+
+    def close(self, seconds: float | None = None) -> None:
+        """Ends what is computed still, and frees the model."""
+        self.lanes.refuse()
+        self.session.close()
+        self.lanes.close(seconds)
+
+
+def load_version(
+    number: int, path: Path, limits: BatchLimits, observer: Observer | None = None
+) -> LoadedVersion:
+    """Loads a SavedModel, and runs each of its signatures once, so that it is ready.
+
+    Args:
+        number: its version.
+        path: its folder.
+        limits: limits of each lane; the positions of a batch are the model's own.
+        observer: is told of each request and batch.
+
+    Raises:
+        UserError: if it cannot be loaded or used, or does not take text.
+    """
+    session = SavedModelSession(path)
+    try:
+        _require_text(session, path)
+        meter = Meter(session, token_limits(path))
+        try_signatures(session, path)
+    except BaseException:
+        session.close()
+        raise
+    limits = dataclasses.replace(limits, positions=meter.limits.group)
+    return LoadedVersion(number, session, Lanes(session, meter, limits, observer))
+
+
+def _require_text(session: SavedModelSession, path: Path) -> None:
+    """Refuses an export without text, which the page and the REST paths could not query."""
+    if set(session.signatures) == {"tokens"}:
+        raise UserError(
+            f"`serve` needs a model that takes text. Received: {path}, exported with "
+            "--no-text. Export it without that option, or serve it with TF Serving."
+        )
+
+
+class LoadedVersions:
+    """Follows the version folders of a model: loads the newest, keeps the one before.
+
+    If the newest folder disappears, the version before answers again. A version that cannot be
+    loaded is reported once, and tried again when its files have changed; the others answer.
+
+    Args:
+        find: returns the folders by number.
+        load: loads one of them; raises UserError if it cannot.
+        name: the model's name, for messages.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], dict[int, Path]],
+        load: Callable[[int, Path], LoadedVersion],
+        name: str = "model",
+    ) -> None:
+        self._find, self._load, self._name = find, load, name
+        self._loaded: dict[int, LoadedVersion] = {}
+        self._loading: int | None = None
+        self._failed: dict[int, tuple[object, str]] = {}  # files' stamp, and the reason
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self.failure: UserError | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True while a version is loaded and computes."""
+        with self._lock:
+            newest = self._newest()
+            return newest is not None and self._loaded[newest].lanes.alive
+
+    @property
+    def alive(self) -> bool:
+        """True unless the first version failed, or a loaded one computes no more."""
+        with self._lock:
+            running = all(version.lanes.alive for version in self._loaded.values())
+            return self.failure is None and running
+
+    def numbers(self) -> list[int]:
+        """Returns the numbers of the loaded versions, the newest last."""
+        with self._lock:
+            return sorted(self._loaded)
+
+    def waiting(self) -> dict[str, int]:
+        """Returns the rows in the queues, of all versions, by lane."""
+        with self._lock:
+            counts = [version.lanes.waiting() for version in self._loaded.values()]
+        return {lane: sum(count[lane] for count in counts) for lane in ("short", "long")}
+
+    def states(self) -> dict[int, tuple[str, str]]:
+        """Returns TF Serving's name of each version's state, and what went wrong, or ""."""
+        with self._lock:
+            states = {number: ("END", reason) for number, (_, reason) in self._failed.items()}
+            if self._loading is not None:
+                states[self._loading] = ("LOADING", "")
+            return states | {number: ("AVAILABLE", "") for number in self._loaded}
+
+    @contextmanager
+    def use(self, number: int | None = None) -> Iterator[LoadedVersion]:
+        """Yields a loaded version, the newest by default, which stays until the block ends.
+
+        Raises:
+            UnknownVersionError: if that number is not loaded.
+            NotReadyError: if none is.
+        """
+        with self._lock:
+            chosen = self._newest() if number is None else number
+            if chosen is None:
+                raise NotReadyError
+            if chosen not in self._loaded:
+                loaded = ", ".join(map(str, sorted(self._loaded))) or "none yet"
+                raise UnknownVersionError(
+                    f"There is no version {number} of {self._name}. Loaded: {loaded}."
+                )
+            version = self._loaded[chosen]
+            version.users += 1
+        try:
+            yield version
+        finally:
+            with self._lock:
+                version.users -= 1
+
+    def follow(self, announce: Callable[[int], None]) -> threading.Thread:
+        """Starts a thread that updates until `close`; see `update`."""
+
+        def watch() -> None:
+            try:
+                while not self._stopped.is_set():
+                    self.update(announce)
+                    self._stopped.wait(POLL_SECONDS)
+            except UserError as error:
+                self.failure = error
+
+        thread = threading.Thread(target=watch, name="versions", daemon=True)
+        thread.start()
+        return thread
+
+    def update(self, announce: Callable[[int], None] = lambda number: None) -> None:
+        """Loads the newest folder that can be loaded, and frees versions no longer kept.
+
+        Args:
+            announce: called with the number of a version that was loaded.
+
+        Raises:
+            UserError: if it cannot be loaded and nothing else is.
+        """
+        folders = self._find()
+        stamps = {number: _stamp(path) for number, path in folders.items()}
+        self._failed = {
+            number: (stamp, reason)
+            for number, (stamp, reason) in self._failed.items()
+            if stamps.get(number) == stamp
+        }
+        newest = max(folders.keys() - self._failed.keys(), default=None)
+        if newest is not None and newest not in self._loaded:
+            self._add(newest, folders[newest], stamps[newest], announce)
+        present = sorted(self._loaded.keys() & folders.keys())
+        for number in self._loaded.keys() - set(present[-KEPT:]) if present else ():
+            self._free(number)
+
+    def _add(self, number, path, stamp, announce) -> None:
+        self._loading = number
+        try:
+            version = self._load(number, path)
+        except UserError as error:
+            if not self._loaded:
+                raise
+            self._failed[number] = (stamp, str(error))
+            logger.warning("version %d of %s is not used: %s", number, self._name, error)
+            return
+        finally:
+            self._loading = None
+        with self._lock:
+            self._loaded[number] = version
+        announce(number)
+
+    def _free(self, number: int) -> None:
+        with self._lock:
+            version = self._loaded.pop(number)
+        while version.users and not self._stopped.is_set():  # no new ones come
+            time.sleep(0.05)
+        version.close(1.0)
+        logger.info("version %d of %s is freed", number, self._name)
+
+    def _newest(self) -> int | None:
+        return max(self._loaded, default=None)
+
+    def refuse(self) -> None:
+        """Stops accepting requests and new versions; queued requests are still computed."""
+        self._stopped.set()
+        with self._lock:
+            for version in self._loaded.values():
+                version.lanes.refuse()
+
+    def close(self, seconds: float | None = None) -> None:
+        """Ends what is computed still, and frees all versions."""
+        self.refuse()
+        with self._lock:
+            for version in self._loaded.values():
+                version.close(seconds)
+
+
+def _stamp(path: Path) -> object:
+    """Returns what changes when the files of a folder do."""
+    try:
+        files = [(str(file), file.stat()) for file in sorted(path.rglob("*"))]
+    except OSError:  # it disappears at this moment
+        return None
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]

@@ -1,0 +1,118 @@
+"""What an operator sees of a server: metrics for Prometheus, and an access log in JSON."""
+
+import functools
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+
+from tf_transformer.serving.batcher import Observer
+
+_LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60)
+_ROWS = (1, 2, 4, 8, 16, 24, 32)
+
+
+class Telemetry(Observer):
+    """Metrics of one server, named `tf_transformer_...`; those of the process come with them.
+
+    Args:
+        waiting: returns the rows in the queues by lane.
+        versions: returns the numbers of the loaded versions.
+    """
+
+    def __init__(
+        self, waiting: Callable[[], dict[str, int]], versions: Callable[[], list[int]]
+    ) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._requests = Counter(
+            "tf_transformer_requests", "Answers, by what was asked and status.",
+            ["endpoint", "status"], registry=registry)  # fmt: skip
+        self._refused = Counter(
+            "tf_transformer_refused", "Requests that were not computed, by reason.",
+            ["reason"], registry=registry)  # fmt: skip
+        self._seconds = Histogram(
+            "tf_transformer_request_seconds", "From a request in full to its answer.",
+            ["endpoint"], buckets=_LATENCIES, registry=registry)  # fmt: skip
+        self._batch_rows = Histogram(
+            "tf_transformer_batch_rows", "Rows of a batch.", buckets=_ROWS, registry=registry
+        )
+        self._batch_seconds = Histogram(
+            "tf_transformer_batch_seconds", "Computation of a batch.",
+            buckets=_LATENCIES, registry=registry)  # fmt: skip
+        self._read = Counter(
+            "tf_transformer_tokens_read", "Tokens of queued requests.", registry=registry
+        )
+        self._written = Counter(
+            "tf_transformer_tokens_written", "Tokens of answers that count them.",
+            registry=registry)  # fmt: skip
+        queued = Gauge(
+            "tf_transformer_waiting_rows", "Rows in a queue.", ["lane"], registry=registry
+        )
+        for lane in ("short", "long"):
+            rows = functools.partial(lambda name: waiting()[name], lane)
+            queued.labels(lane).set_function(rows)
+        newest = Gauge(
+            "tf_transformer_version", "The newest loaded version; 0: none.", registry=registry
+        )
+        newest.set_function(lambda: max(versions(), default=0))
+
+    def queued(self, tokens: int) -> None:
+        """Counts the tokens of a request."""
+        self._read.inc(tokens)
+
+    def computed(self, rows: int, seconds: float) -> None:
+        """Counts a batch."""
+        self._batch_rows.observe(rows)
+        self._batch_seconds.observe(seconds)
+
+    def wrote(self, tokens: int) -> None:
+        """Counts the tokens of an answer."""
+        self._written.inc(tokens)
+
+    def refused(self, reason: str) -> None:
+        """Counts a request that was not computed."""
+        self._refused.labels(reason).inc()
+
+    def answered(self, endpoint: str, status: int, seconds: float) -> None:
+        """Counts an answer. `endpoint` is one of few names, never text of a client's."""
+        self._requests.labels(endpoint, status).inc()
+        self._seconds.labels(endpoint).observe(seconds)
+
+    def page(self) -> bytes:
+        """Returns all metrics in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+
+class AccessLog:
+    """One JSON object a line for each answer, or for each error.
+
+    Args:
+        level: "off", "errors" or "all".
+        stream: where lines go; standard output by default.
+    """
+
+    def __init__(self, level: str, stream: TextIO | None = None) -> None:
+        self._level, self._stream = level, stream
+
+    def write(self, status: int, record: dict[str, Any]) -> None:
+        """Writes a line: UTC time, status, then the record without its missing values."""
+        if self._level == "off" or (self._level == "errors" and status < 400):
+            return
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{now % 1:.3f}"[2:]
+        known = {name: value for name, value in record.items() if value is not None}
+        line = json.dumps({"time": f"{stamp}Z", "status": status} | known)
+        stream = self._stream or sys.stdout
+        stream.write(line + "\n")  # one write: lines of several threads do not mix
+        stream.flush()
