@@ -102,6 +102,24 @@ class Run:
         write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
         return cls(path, config)
 
+    def weights(self, which: str | Path | None = None) -> Path:
+        """Returns a file of weights: that file, a checkpoint's, by default the run's choice.
+
+        Raises:
+            UserError: if the run has no such checkpoint.
+        """
+        if isinstance(which, Path):
+            return which
+        return self.checkpoints.find(which or self.config.decoding.checkpoint)
+
+    def change_settings(self, values: Mapping[str, Any], remark: str) -> None:
+        """Replaces settings in config.json; announces and records each that changes."""
+        before, self.config = self.config.flat(), self.config.replace(values)
+        for name, value in values.items():
+            if value != before[name]:
+                self.record_change(name, before[name], value, remark)
+        write_text(self.path / "config.json", self.config.to_json())
+
     def _with_recorded_tokenizer(self, config: Config) -> Config:
         """Replaces the tokenizer's path by the recorded one if both files are equal.
 
