@@ -34,13 +34,11 @@ TRAINING = ("warmup_steps", "learning_rate_scale", "label_smoothing")
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     config = preset(options.model).override(options.set)
-    batch_tokens = config.training.batch_tokens
-    order = {"batch_tokens": batch_tokens, "number": options.steps, "in_order": True}
-    training = {name: getattr(config.training, name) for name in TRAINING}
-    shared = {
-        "batches": make_file("batches", corpus=prepared_corpus(options), **order),
+    text = {"corpus": prepared_corpus(options), "batch_tokens": config.training.batch_tokens}
+    batches = make_file("batches", **text, number=options.steps, in_order=True)
+    setup = {
         "model": dataclasses.asdict(config.model),
-        "training": training,
+        "training": {name: getattr(config.training, name) for name in TRAINING},
     }
     report = Report("peer_learning", vars(options), options.output)
     folder = options.output / report.name
@@ -48,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     curves = {}
     for seed in options.seeds:
         for name in options.series:
-            curve = Curve(name, shared | {"seed": seed}, folder, options.every)
-            curves[name, seed] = curve.train(options.steps, options.threads)
+            curve = Curve(name, setup | {"seed": seed}, text, folder, options.every)
+            curves[name, seed] = curve.train(batches, options.steps, options.threads)
     report.add("nats", {f"{name}, seed {seed}": each for (name, seed), each in curves.items()})
     print(_table(curves))
     print(report.say_machine())
@@ -63,35 +61,39 @@ class Curve:
 
     Args:
         name: a key of `SCRIPTS`.
-        setup: options of the contender.
+        setup: options of the contender but its batches.
+        text: what these are made of; more of them do not change the first.
         folder: for the files.
         every: steps between two points.
     """
 
-    def __init__(self, name: str, setup: dict[str, Any], folder: Path, every: int) -> None:
+    def __init__(
+        self, name: str, setup: dict[str, Any], text: dict[str, Any], folder: Path, every: int
+    ) -> None:
         self.name, self.setup, self.every = name, setup, every
+        self.origin = {"setup": setup, "text": text, "every": every}
         self.stem = folder / f"{name.replace(' ', '-')}-{setup['seed']}"
 
-    def train(self, steps: int, threads: int) -> list[float]:
-        """Trains on; returns the mean nats per token of each `every` steps."""
-        curve = self._read()
+    def train(self, batches: str, steps: int, threads: int) -> list[float]:
+        """Trains on a file of batches; returns the mean nats per token of each `every` steps."""
+        curve, setup = self._read(), self.setup | {"batches": batches}
         script, environment = SCRIPTS[self.name]
         if len(curve) * self.every < steps:
             with Contender(Spec(self.name, script, environment), threads) as contender:
-                contender.call("setup", **self.setup)
-                self._begin(contender, len(curve) * self.every, threads)
+                contender.call("setup", **setup)
+                self._begin(contender, setup, len(curve) * self.every, threads)
                 for point in self._points(contender, len(curve) * self.every, steps):
                     curve.append(point)
                     self._write(curve)
         return curve[: steps // self.every]
 
-    def _begin(self, contender: Contender, step: int, threads: int) -> None:
+    def _begin(self, contender: Contender, setup: dict, step: int, threads: int) -> None:
         if step:
             contender.call("restore", path=str(self._state(step)))
         elif self.name == FROM_OURS:
             start = f"{self.stem}.npz"
             with Contender(Spec(OURS, *SCRIPTS[OURS]), threads) as ours:
-                ours.call("setup", **self.setup)
+                ours.call("setup", **setup)
                 ours.call("start", path=start)
             contender.call("start_from", path=start)
 
@@ -108,12 +110,11 @@ class Curve:
             record = json.loads(Path(f"{self.stem}.json").read_text())
         except FileNotFoundError:
             return []
-        known = record["setup"] == self.setup and record["every"] == self.every
-        return record["nats"] if known else []
+        return record["nats"] if record["origin"] == self.origin else []
 
     def _write(self, curve: list[float]) -> None:
         """Keeps the curve and its last state, and drops the state before."""
-        record = {"setup": self.setup, "every": self.every, "nats": curve}
+        record = {"origin": self.origin, "nats": curve}
         write_text(Path(f"{self.stem}.json"), json.dumps(record) + "\n")
         self._state((len(curve) - 1) * self.every).unlink(missing_ok=True)
 

@@ -27,10 +27,12 @@ def setup(batches: str, model: dict, training: dict, seed: int) -> dict:
     compile_model(transformer, config)
 
     def train(first: int, number: int) -> dict:
-        begin = first % len(arrays)
-        dataset = dataset_of([*arrays[begin:], *arrays[:begin]])
         history = transformer.fit(
-            dataset, epochs=1, steps_per_epoch=number, shuffle=False, verbose=0
+            dataset_of(arrays[first:]),
+            epochs=1,
+            steps_per_epoch=number,
+            shuffle=False,
+            verbose=0,
         ).history
         nats = keras.ops.log(history["perplexity"][0])
         return {"loss": float(history["loss"][0]), "nats": float(nats)}

@@ -30,7 +30,7 @@ def setup(batches: str, model: dict, training: dict, seed: int) -> dict:
         losses, total, tokens = [], 0.0, 0
         for step in range(first, first + number):
             source, target, labels = (
-                torch.tensor(part, dtype=torch.int64) for part in arrays[step % len(arrays)]
+                torch.tensor(part, dtype=torch.int64) for part in arrays[step]
             )
             logits = peer(source, target).flatten(0, 1)
             options = {"ignore_index": PAD}
