@@ -75,7 +75,7 @@ class Curve:
         self.stem = folder / f"{name.replace(' ', '-')}-{setup['seed']}"
 
     def train(self, batches: str, steps: int, threads: int) -> list[float]:
-        """Trains on a file of batches; returns the mean nats per token of each `every` steps."""
+        """Trains on a file of batches; returns nats per token, a mean of `every` steps each."""
         curve, setup = self._read(), self.setup | {"batches": batches}
         script, environment = SCRIPTS[self.name]
         if len(curve) * self.every < steps:

@@ -4,8 +4,9 @@ import json
 
 import peer_learning
 import pytest
-from harness.contender import Contender
 from peer_learning import Curve
+
+from tf_transformer.errors import UserError
 
 CONTENDER = """
 from pathlib import Path
@@ -17,6 +18,8 @@ def setup(batches, **options):
             file.write(text + " ")
         return {}
     def train(first, number):
+        if first == 20 and Path(batches + ".stop").exists():
+            raise SystemExit
         return {"nats": float(first + number)} | log(f"train-{first}")
     def save(path):
         Path(path).touch()
@@ -35,20 +38,13 @@ def series(tmp_path, monkeypatch) -> str:
     return "fake"
 
 
-def test_a_curve_goes_on_from_its_last_point(series, tmp_path, monkeypatch):
-    log = tmp_path / "log"
+def test_a_curve_goes_on_from_its_last_point(series, tmp_path):
+    log, stop = tmp_path / "log", tmp_path / "log.stop"
     curve = Curve(series, {"seed": 3}, {"corpus": "a"}, tmp_path, every=10)
-    call = Contender.call
-
-    def stopped(self, name, **arguments):
-        if name == "train" and arguments["first"] == 20:
-            raise KeyboardInterrupt
-        return call(self, name, **arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Contender, "call", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            curve.train(str(log), 45, threads=1)
+    stop.touch()
+    with pytest.raises(UserError, match="fake failed at train"):
+        curve.train(str(log), 45, threads=1)
+    stop.unlink()
     assert log.read_text().split() == ["train-0", "save", "train-10", "save"]
     log.unlink()
     assert curve.train(str(log), 45, threads=1) == [10, 20, 30, 40]
