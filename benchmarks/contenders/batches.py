@@ -1,9 +1,10 @@
 """Makes the batches that training is measured on: the package's own, of real text.
 
 From all batches of an epoch it keeps those at evenly spaced quantiles of length, so that a few
-of them represent the lengths of the corpus.
+of them represent the lengths of the corpus; or the first ones of training, in their order.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +16,26 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.files import replacing
 
 
-def setup(corpus: str, batch_tokens: int, number: int) -> dict:
+def setup(corpus: str, batch_tokens: int, number: int, in_order: bool = False) -> dict:
     """Args:
     corpus: a folder that corpus.py has made.
     batch_tokens: positions of either side of a batch.
     number: of batches.
+    in_order: keep the first, in place of a few that represent an epoch.
     """
 
     def write(path: str) -> dict:
         encoded = EncodedCorpus.open(Path(corpus) / "encoded")
         with replacing(Path(path)) as temporary, temporary.open("wb") as file:
-            np.savez(file, **_batches(encoded, batch_tokens, number))
+            np.savez(file, **_batches(encoded, batch_tokens, number, in_order))
         return {}
 
     return {"write": write}
 
 
-def _batches(corpus: EncodedCorpus, batch_tokens: int, number: int) -> dict[str, np.ndarray]:
+def _batches(
+    corpus: EncodedCorpus, batch_tokens: int, number: int, in_order: bool
+) -> dict[str, np.ndarray]:
     plan = BatchPlan(
         corpus.source_lengths,
         corpus.target_lengths,
@@ -39,12 +43,17 @@ def _batches(corpus: EncodedCorpus, batch_tokens: int, number: int) -> dict[str,
         max_length=LIMITS["max_length"],
         seed=1,
     )
+    if in_order:
+        return _arrays(make_dataset(corpus, plan, num_steps=number).as_numpy_iterator())
     steps = sorted(range(plan.steps_per_epoch), key=lambda step: plan.batch(step).length)
     chosen = [steps[int((i + 0.5) * len(steps) / number)] for i in range(number)]
+    datasets = [make_dataset(corpus, plan, start_step=step, num_steps=1) for step in chosen]
+    return _arrays(batch for dataset in datasets for batch in dataset.as_numpy_iterator())
+
+
+def _arrays(batches: Iterable[tuple[dict[str, np.ndarray], np.ndarray]]) -> dict:
     arrays = {}
-    for i, step in enumerate(chosen):
-        dataset = make_dataset(corpus, plan, start_step=step, num_steps=1)
-        ((inputs, labels),) = dataset.as_numpy_iterator()
+    for i, (inputs, labels) in enumerate(batches):
         arrays |= {f"source_{i}": inputs["source"], f"target_{i}": inputs["target"]}
         arrays[f"labels_{i}"] = labels
     return arrays

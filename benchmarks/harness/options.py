@@ -12,14 +12,19 @@ from tf_transformer.data.corpus import resolve_prefixes
 from tf_transformer.errors import UserError
 
 
-def make_parser(description: str, rounds: int = 5) -> argparse.ArgumentParser:
-    """Builds a parser with the common options; `description` is the benchmark's docstring."""
+def make_parser(description: str, rounds: int | None = 5) -> argparse.ArgumentParser:
+    """Builds a parser with the common options.
+
+    Args:
+        description: the benchmark's docstring.
+        rounds: default of --rounds; None leaves the option out.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--rounds", type=positive, default=rounds, help=f"rounds A B A B; default: {rounds}"
-    )
+    if rounds is not None:
+        text = f"rounds A B A B; default: {rounds}"
+        parser.add_argument("--rounds", type=positive, default=rounds, help=text)
     parser.add_argument(
         "--threads", type=positive, default=os.cpu_count(), help="threads of each contender"
     )

@@ -99,8 +99,10 @@ def test_evaluate_prints_the_bleu_of_the_translations_it_writes(trained_run, tmp
     translations, references = output.read_text().splitlines(), trained_run.lines("dev.de")
     bleu = BLEU().corpus_score(translations, [references]).score
     exact = sum(map(str.__eq__, translations, references))
+    printed, caution, seen = printed.partition("caution")
     pattern = rf"BLEU {bleu:.2f}  {SIGNATURE}\nchrF2 [\d.]+  nrefs:1\S+\n"
     assert re.fullmatch(pattern + rf"exact {exact / 40:.1%} \({exact} of 40\)\n", printed)
+    assert caution and "; 40 sources and 40 references are in the dev text" in seen
     # The dev BLEU of training, by other code: `evaluate` measures the best checkpoint.
     assert f"\ndev BLEU {bleu:.2f} " in trained_run.stdout
 

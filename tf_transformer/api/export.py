@@ -18,7 +18,7 @@ def export_run(
     run: Run,
     base: Path,
     *,
-    checkpoint: str = "best",
+    checkpoint: str | None = None,
     average: int | None = None,
     decoding: DecodingConfig | None = None,
     precision: str = "float32",
@@ -31,7 +31,7 @@ def export_run(
     Args:
         run: a run of text to text.
         base: the model's folder.
-        checkpoint: best, average, last or a step.
+        checkpoint: best, average, last or a step; None for the run's own choice.
         average: number of the last checkpoints to average instead.
         decoding: options of the search; None for the run's own.
         precision: float32 or bfloat16, for weights and computation.
@@ -43,6 +43,7 @@ def export_run(
         UserError: if the run lacks the checkpoints, or the export cannot be written.
     """
     decoding = decoding or run.config.decoding
+    checkpoint = checkpoint or run.config.decoding.checkpoint
     with _weights(run, checkpoint, average) as (name, file):
         translator = load_translator(
             run, file, decoding, precision=precision, shortlist=shortlist

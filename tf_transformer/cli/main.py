@@ -29,6 +29,7 @@ GROUPS = {
         "curves": "print or draw the learning curves of runs",
         "card": "write and print a run's settings, scores and cost",
         "average": "average the weights of checkpoints",
+        "tune": "choose length penalty, beam and weights on dev text",
         "attention": "draw the attention of a run",
         "shortlist": "learn which target tokens each source token may need",
         "client": "translate stdin to stdout with a served model",

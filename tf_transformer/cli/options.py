@@ -14,6 +14,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
 
 RUN_HELP = "run directory of train.py"
+CHECKPOINT_HELP = "best, average, last or a step (default: the run's, best if not tuned)"
 
 # By the field of DecodingConfig: the option, its metavar and its help.
 _DECODING = {
@@ -36,8 +37,7 @@ def add_run_options(
     """RUN and --checkpoint."""
     add = parser.add_argument
     add("run", metavar=metavar, nargs=nargs, help=help)
-    which = "best (default), average, last or a step"
-    add("--checkpoint", default="best", metavar="WHICH", help=which)
+    add("--checkpoint", metavar="WHICH", help=CHECKPOINT_HELP)
 
 
 def add_decoding_options(

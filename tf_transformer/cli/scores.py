@@ -1,13 +1,17 @@
-"""Scores of trees and of labels, as `evaluate`, `classify` and `baseline` print them."""
+"""Output that several commands share: scores of trees and labels, sentences seen before."""
 
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
 from tf_transformer.data.corpus import read_lines
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Rules, read_rules
 from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import ROOTS
@@ -20,6 +24,26 @@ _FIGURES = (
     "recall", "precision", "f1", "complete_match", "average_crossing", "no_crossing",
     "two_or_less_crossing", "tagging_accuracy",
 )  # fmt: skip
+
+
+def seen_before(
+    runs: Sequence[str], sources: Sequence[str], references: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """Logs how many test sentences each run has seen; returns the numbers, None if unknown."""
+    from tf_transformer.tasks.translation.overlap import describe, overlaps
+
+    numbers: dict[str, Any] = {}
+    for path in runs:
+        try:
+            found = overlaps(Run.open(path), sources, references)
+        except UserError as error:
+            numbers[path] = None
+            logger.warning("caution  %s may have seen these lines, unchecked: %s", path, error)
+            continue
+        numbers[path] = {role: asdict(overlap) for role, overlap in found.items()}
+        if text := describe(found, len(sources)):
+            logger.warning("caution  %s has seen these lines: %s", path, text)
+    return numbers
 
 
 def rules_of(path: str | None) -> Rules:

@@ -31,6 +31,8 @@ class DecodingConfig:
         50, low=1, high=10_000, help="most tokens of the output beyond those of the input")
     max_source_length: int = setting(
         1_024, low=1, high=MAX_TOKENS, help="tokens of input at most; the rest is cut off")
+    checkpoint: str = setting(
+        "best", choices=("best", "average", "last"), help="weights that translate by default")
     batch_tokens: int = setting(
         4_096, low=1, high=MAX_COUNT, help="source positions translated at once")
     min_length: int = setting(

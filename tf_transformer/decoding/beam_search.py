@@ -17,7 +17,7 @@ Under a limit of 8 tokens this search stops: "b a" can at best reach -1.51 /
 length_penalty(8, 0.6) = -0.95. An impossible beam or hypothesis has log-probability -inf.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ def beam_search(
     beam_size: int,
     num_hypotheses: int = 1,
     alpha: float | tf.Tensor = 0.6,
+    alphas: Sequence[float] = (),
     prefix: tf.Tensor | None = None,
     min_lengths: tf.Tensor | None = None,
     no_repeat_ngram: int = 0,
@@ -64,6 +65,7 @@ def beam_search(
         alpha: exponent of `length_penalty`, not negative; 0 ranks by log-probability. Or
             float32 [B], one for each sentence: not checked, and with a negative one a
             sentence may stop too early.
+        alphas: instead of the N best under `alpha`, return the best under each of these.
         prefix: int32 [B, P], tokens that the hypotheses begin with.
         min_lengths: int32 [B], least numbers of tokens.
         no_repeat_ngram: size of n-grams that no hypothesis repeats; 0 allows all.
@@ -76,7 +78,8 @@ def beam_search(
     """
     if (grammar is None) != (context is None):
         raise ValueError("`grammar` and `context` go together. Received: only one of them.")
-    _check_arguments(beam_size, num_hypotheses, alpha)
+    for each in alphas or [alpha]:
+        _check_arguments(beam_size, num_hypotheses, each)
     rules = make_rules(max_lengths, min_lengths, prefix, no_repeat_ngram, context)
     if not isinstance(alpha, Real):
         rules["alpha"] = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
@@ -87,7 +90,9 @@ def beam_search(
 
     # All beams start equal, so only the first may be extended.
     only_first = [0.0] + [-float("inf")] * (beam_size - 1)
-    state = initial_state(cache, rules, only_first, num_hypotheses)
+    state = initial_state(cache, rules, only_first, len(alphas) or num_hypotheses)
+    if alphas:
+        return SearchForAlphas(step, choose, alphas).run(state)
     return Search(step, choose, alpha).run(state)
 
 
@@ -109,7 +114,7 @@ class Search(NamedTuple):
 
     step: StepFunction
     choose: Callable[[tf.Tensor, State, tf.Tensor], Candidates]  # from logits [B, W, V] at t
-    alpha: float = 0.0  # for every sentence, unless the rules hold one for each
+    alpha: float | Sequence[float] = 0.0  # unless the rules hold one for each sentence
 
     def run(self, state: State) -> Hypotheses:
         """Returns the N best hypotheses of every sentence."""
@@ -128,6 +133,25 @@ class Search(NamedTuple):
         """
         penalty = length_penalty(state.rules["max_lengths"], self.alpha_of(state))
         return state.finished.scores[:, -1] < state.log_probs[:, 0] / penalty
+
+    def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
+        """Returns the N best of those finished before and the candidates that end in this step.
+
+        Args:
+            state: before the step.
+            tokens: int32 [B, C, t], the candidates.
+            log_probs: float32 [B, C], -inf where a candidate does not end.
+        """
+        penalty = length_penalty(tf.shape(tokens)[-1], self.alpha_of(state))
+        penalty = penalty[:, tf.newaxis] if penalty.shape.rank else penalty
+        pool = tf.nest.map_structure(  # -> [B, N + C]
+            lambda *pair: tf.concat(pair, axis=1),
+            state.finished,
+            _ended(state, tokens, log_probs, penalty),
+        )
+        # Earlier entries win ties, so no candidate at -inf replaces the pads set at the start.
+        _, best = tf.math.top_k(pool.scores, state.finished.scores.shape[1])
+        return tf.nest.map_structure(lambda tensor: _take(tensor, best), pool)  # -> [B, N]
 
     def advance(self, state: State) -> State:
         """Extends every alive beam by one token."""
@@ -151,41 +175,55 @@ class Search(NamedTuple):
             tokens=_take(tokens, alive),  # -> [B, W, t + 1]
             log_probs=log_probs,
             ancestry=_take(ancestry, _take(candidates.parents, alive)),  # -> [B, W, t + 1]
-            finished=_merge_finished(
-                state.finished, tokens, ended_log_probs, self.alpha_of(state)
-            ),
+            finished=self.merge(state, tokens, ended_log_probs),
             cache=cache,
         )
 
 
-def _merge_finished(
-    finished: Hypotheses, tokens: tf.Tensor, log_probs: tf.Tensor, alpha: float | tf.Tensor
-) -> Hypotheses:
-    """Returns the N best of those finished before and the candidates that end in this step.
+class SearchForAlphas(Search):
+    """A search for the best hypothesis under each of A alphas: N = A, `alpha` holds them.
 
-    Args:
-        finished: The N best so far.
-        tokens: int32 [B, C, t].
-        log_probs: float32 [B, C], -inf where the candidate does not end.
-        alpha: exponent of the penalty, or float32 [B].
+    The beams do not depend on alpha, which only ranks what is finished and says when to stop:
+    a search that goes on until no alpha can gain is exact for each of them.
     """
+
+    def active(self, state: State) -> tf.Tensor:
+        """Returns bool [B]: whether an alive beam can still be the best under some alpha."""
+        limits = state.rules["max_lengths"][:, tf.newaxis]
+        bounds = state.log_probs[:, :1] / length_penalty(limits, self.alpha)  # -> [B, A]
+        return tf.reduce_any(state.finished.scores < bounds, axis=1)
+
+    def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
+        """Returns the best under each alpha so far, [B, A]; arguments are `Search.merge`'s.
+
+        All that end in one step are equally long: their most probable is best under any alpha.
+        """
+        best = tf.argmax(log_probs, axis=1)[:, tf.newaxis]
+        penalty = length_penalty(tf.shape(tokens)[-1], self.alpha)  # [A]
+        # -> [B, 1], but scores [B, A]
+        ended = _ended(state, _take(tokens, best), _take(log_probs, best), penalty)
+        better = ended.scores > state.finished.scores
+        finished = state.finished
+        return Hypotheses(
+            tokens=tf.where(better[..., tf.newaxis], ended.tokens, finished.tokens),
+            lengths=tf.where(better, ended.lengths, finished.lengths),
+            log_probs=tf.where(better, ended.log_probs, finished.log_probs),
+            scores=tf.where(better, ended.scores, finished.scores),
+        )
+
+
+def _ended(
+    state: State, tokens: tf.Tensor, log_probs: tf.Tensor, penalty: tf.Tensor
+) -> Hypotheses:
+    """Returns the candidates, tokens [B, C, t], as hypotheses with tokens [B, C, L]."""
     length = tf.shape(tokens)[-1]
-    missing = tf.shape(finished.tokens)[-1] - length
-    penalty = length_penalty(length, alpha)
-    ended = Hypotheses(
-        tokens=tf.pad(  # -> [B, C, L]
-            tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID
-        ),
+    missing = tf.shape(state.finished.tokens)[-1] - length
+    return Hypotheses(
+        tokens=tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID),
         lengths=tf.fill(tf.shape(log_probs), length),
         log_probs=log_probs,
-        scores=log_probs / (penalty[:, tf.newaxis] if penalty.shape.rank else penalty),
+        scores=log_probs / penalty,
     )
-    pool = tf.nest.map_structure(  # -> [B, N + C]
-        lambda *pair: tf.concat(pair, axis=1), finished, ended
-    )
-    # Earlier entries win ties, so no candidate at -inf replaces the pads set at the start.
-    _, best = tf.math.top_k(pool.scores, finished.scores.shape[1])
-    return tf.nest.map_structure(lambda tensor: _take(tensor, best), pool)  # -> [B, N]
 
 
 def _take(tensor: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:

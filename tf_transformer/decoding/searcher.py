@@ -4,7 +4,7 @@ B batch, S source length, P longest prefix, N and G as the grammar has them.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -32,7 +32,7 @@ class Searcher:
         shortlist: restricts a search to tokens that are likely for its source.
 
     Attributes:
-        compiled: `compiled(sampling, prefixed, grammar)` is a TensorFlow function
+        compiled: `compiled(sampling, prefixed, grammar, alphas)` is a TensorFlow function
             `find(source, options) -> Hypotheses`, traced once for all batches. Options are
             tensors by name: prefix, if `prefixed`, and seed or the grammar's context.
 
@@ -66,6 +66,7 @@ class Searcher:
         *,
         prefix: tf.Tensor | None = None,
         alpha: tf.Tensor | None = None,
+        alphas: Sequence[float] = (),
         max_lengths: tf.Tensor | None = None,
         grammar: Grammar | None = None,
         context: tf.Tensor | None = None,
@@ -76,6 +77,7 @@ class Searcher:
             source: int32 [B, S], ids with EOS and padding.
             prefix: int32 [B, P], see `beam_search`.
             alpha: float32 [B], instead of the configured one; below 0 counts as 0.
+            alphas: see `beam_search`.
             max_lengths: int32 [B], length limits, within the configured ones.
             grammar: see `beam_search`.
             context: see `beam_search`.
@@ -100,6 +102,7 @@ class Searcher:
             beam_size=self._decoding.beam_size,
             num_hypotheses=self._num_hypotheses,
             alpha=self._decoding.alpha if alpha is None else alpha,
+            alphas=alphas,
             prefix=prefix,
             grammar=grammar,
             context=context,
@@ -150,7 +153,11 @@ class Searcher:
         return rules
 
     def _compile(
-        self, sampling: SamplingConfig | None, prefixed: bool, grammar: Grammar | None
+        self,
+        sampling: SamplingConfig | None = None,
+        prefixed: bool = False,
+        grammar: Grammar | None = None,
+        alphas: tuple[float, ...] = (),
     ) -> Callable:
         specs = {"prefix": IDS} if prefixed else {}
         if grammar:
@@ -161,6 +168,6 @@ class Searcher:
         def find(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
             if sampling:
                 return self.sample(source, sampling, **options)
-            return self.search(source, grammar=grammar, **options)
+            return self.search(source, grammar=grammar, alphas=alphas, **options)
 
         return tf.function(find, [IDS, specs], autograph=False)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import Progress, by_length, padded
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.forced_scorer import Attention, ForcedScorer
-from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.shortlist import Shortlist
@@ -90,16 +90,51 @@ class Translator:
         unseeded = sampling and dataclasses.replace(sampling, seed=0)  # a seed is data
         find = self.searcher.compiled(unseeded, begin is not None, grammar)
         width = self.num_hypotheses if sampling else self.decoding.beam_size
-        results = [[Hypothesis("", 0.0, 0.0, 0)] * self.num_hypotheses] * len(texts)
-        lengths = [len(source) for source in sources]
-        for rows in by_length(lengths, self.decoding.batch_tokens // width, progress):
+
+        def search(rows: list[int]) -> Hypotheses:
             options = {} if begin is None else {"prefix": padded([begin[row] for row in rows])}
             if grammar:
                 options["context"] = grammar.context([texts[row] for row in rows])
             if seeds is not None:
                 options["seed"] = seeds[rows]
-            hypotheses = find(padded([sources[row] for row in rows]), options)
-            for row, decoded in zip(rows, self.codec.decode(hypotheses), strict=True):
+            return find(padded([sources[row] for row in rows]), options)
+
+        return self._in_batches(sources, search, width, self.num_hypotheses, progress)
+
+    def best_by_alpha(
+        self, texts: Sequence[str], alphas: Sequence[float], progress: Progress | None = None
+    ) -> list[list[Hypothesis]]:
+        """Returns the best hypothesis of each text under each of several length penalties.
+
+        Each is what `translate` finds with that alpha, but all come from a single search.
+
+        Args:
+            texts: any number of sentences.
+            alphas: exponents of the penalty, which take the place of the configured one.
+            progress: called with the number of sentences done so far.
+        """
+        sources = self.codec.source_ids(texts)
+        find = self.searcher.compiled(alphas=tuple(alphas))
+
+        def search(rows: list[int]) -> Hypotheses:
+            return find(padded([sources[row] for row in rows]), {})
+
+        width = self.decoding.beam_size
+        return self._in_batches(sources, search, width, len(alphas), progress)
+
+    def _in_batches(
+        self,
+        sources: Ids,
+        search: Callable[[list[int]], Hypotheses],
+        width: int,
+        number: int,
+        progress: Progress | None,
+    ) -> list[list[Hypothesis]]:
+        """Returns the `number` hypotheses of each source that `search` finds for its row."""
+        results = [[Hypothesis("", 0.0, 0.0, 0)] * number] * len(sources)
+        lengths = [len(source) for source in sources]
+        for rows in by_length(lengths, self.decoding.batch_tokens // width, progress):
+            for row, decoded in zip(rows, self.codec.decode(search(rows)), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
         return results

@@ -111,6 +111,21 @@ def read_changes(path: Path) -> list[Record]:
     return _read_lines(path, check)
 
 
+def read_results(path: Path) -> list[Record]:
+    """Reads the test results of a results.jsonl, oldest first; none if the file is missing.
+
+    Raises:
+        UserError: if a line is no JSON object with files, checkpoint, scores and seen.
+    """
+
+    def check(record: Record) -> str:
+        names = ("files", "lines", "checkpoint", "decoding", "scores", "seen")
+        missing = [name for name in names if name not in record]
+        return f"a record with {missing[0]}" if missing else ""
+
+    return _read_lines(path, check)
+
+
 def write_lines(path: Path, records: Iterable[Record]) -> None:
     """Replaces a file: one JSON object a line."""
     write_text(path, "".join(json.dumps(record) + "\n" for record in records))

@@ -15,7 +15,7 @@ from tf_transformer.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.run.changes import forbidden_changes
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.checksums import Checksums
-from tf_transformer.run.records import read_changes, read_history, write_lines
+from tf_transformer.run.records import read_changes, read_history, read_results, write_lines
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Run:
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
         self.change_log = path / "changes.jsonl"
+        self.results = path / "results.jsonl"
         self.checksums = Checksums(path / "checksums.json")
         self.checkpoints = CheckpointFolder(path / "checkpoints")
 
@@ -102,6 +103,24 @@ class Run:
         write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
         return cls(path, config)
 
+    def weights(self, which: str | Path | None = None) -> Path:
+        """Returns a file of weights: that file, a checkpoint's, by default the run's choice.
+
+        Raises:
+            UserError: if the run has no such checkpoint.
+        """
+        if isinstance(which, Path):
+            return which
+        return self.checkpoints.find(which or self.config.decoding.checkpoint)
+
+    def change_settings(self, values: Mapping[str, Any], remark: str) -> None:
+        """Replaces settings in config.json; announces and records each that changes."""
+        before, self.config = self.config.flat(), self.config.replace(values)
+        for name, value in values.items():
+            if value != before[name]:
+                self.record_change(name, before[name], value, remark)
+        write_text(self.path / "config.json", self.config.to_json())
+
     def _with_recorded_tokenizer(self, config: Config) -> Config:
         """Replaces the tokenizer's path by the recorded one if both files are equal.
 
@@ -141,12 +160,17 @@ class Run:
         latest = [other for other in recorded if other["what"] == what][-1:]
         if any(parse_json(json.dumps(change)).items() <= other.items() for other in latest):
             return  # recorded by a session that ended before it wrote config.json
-        change["time"] = datetime.now(UTC).isoformat(timespec="seconds")
+        change["time"] = _now()
         write_lines(self.change_log, [*recorded, change])
 
     def changes(self) -> list[dict[str, Any]]:
         """Reads the changes between sessions, oldest first: step, what, from, to and time."""
         return read_changes(self.change_log)
+
+    def record_result(self, record: dict[str, Any]) -> None:
+        """Adds the scores of a test set to results.jsonl, with the time."""
+        record = {"time": _now()} | record
+        write_lines(self.results, [*read_results(self.results), record])
 
     def tokenizer_files(self) -> tuple[Path, Path]:
         """Returns the files of the tokenizer and of its model for the target language."""
@@ -218,6 +242,10 @@ def versions() -> dict[str, str]:
     """Returns the versions of Python, the platform and the packages."""
     installed = {name: _version(name) for name in _PACKAGES}
     return {"python": platform.python_version(), "platform": platform.platform()} | installed
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _version(package: str) -> str:

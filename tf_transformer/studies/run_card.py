@@ -15,7 +15,7 @@ from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.run.facts import best_record, data_files
-from tf_transformer.run.records import comparable
+from tf_transformer.run.records import comparable, read_results
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.departures import describe_departures
 from tf_transformer.studies.paper import SUSTAINED_TFLOPS
@@ -62,6 +62,7 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
         "Data": _data(run),
         "Changes during training": _changes(run),
         "Dev set": _scores(run, best),
+        "Test sets": _tests(run),
         "Cost": _cost(run, sustained_tflops),
         "Made with": _versions(run),
         "Again": _code([train_command(run.config, run.path)]),
@@ -157,6 +158,37 @@ def _scores(run: Run, best: dict[str, Any]) -> list[str]:
     if "bleu_signature" in best:
         lines.append(f"- BLEU {best['valid_bleu']:.2f}: {best['bleu_signature']}")
     return lines
+
+
+def _tests(run: Run) -> list[str]:
+    """A table of what `evaluate --record` has kept, with the lines that the run had seen."""
+    rows = [
+        f"| {', '.join(each['files'])} | {each['lines']:,} | {_first_score(each)} | "
+        f"{each['checkpoint']}, beam {each['decoding']['beam_size']}, "
+        f"alpha {each['decoding']['alpha']:g} | {_seen(each)} |"
+        for each in read_results(run.results)
+    ]
+    return rows and [
+        "| files | lines | score | search | seen in training, in the dev text |",
+        "|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def _first_score(record: dict[str, Any]) -> str:
+    kind, score = next(iter(record["scores"].items()))
+    return f"{kind} {score['value']:.2f} {score['signature'].replace('|', ' ')}"
+
+
+def _seen(record: dict[str, Any]) -> str:
+    """The most lines of one side that a run had seen in training, and in its dev text."""
+    if None in record["seen"].values():
+        return "unknown"
+    largest = [
+        max(max(runs[role].values()) for runs in record["seen"].values())
+        for role in ("train", "valid")
+    ]
+    return ", ".join(f"{number:,}" for number in largest)
 
 
 def _cost(run: Run, sustained_tflops: float | None) -> list[str]:

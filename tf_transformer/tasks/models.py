@@ -24,18 +24,19 @@ def build_model(config: Config, precision: str | None = None) -> Transformer:
 
 def load_translator(
     run: Run,
-    checkpoint: str | Path,
+    checkpoint: str | Path | None,
     decoding: DecodingConfig,
     num_hypotheses: int = 1,
     others: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
 ) -> Translator:
-    """Loads a translator with a checkpoint's weights: best, average, last, a step or a file.
+    """Loads a translator with a checkpoint's weights.
 
     Args:
         run: the run.
-        checkpoint: one of its checkpoints, or a file.
+        checkpoint: best, average, last, a step or a file; None for each run's own choice,
+            decoding.checkpoint.
         decoding: how to search.
         num_hypotheses: translations to return for each sentence.
         others: runs with the same tokenizer, to decode with as an ensemble.
@@ -62,8 +63,8 @@ def load_translator(
     return Translator(model, tokenizer, decoding, num_hypotheses, candidates)
 
 
-def _load_model(run: Run, checkpoint: str | Path, precision: str) -> Transformer:
-    path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
+def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:
+    path = run.weights(checkpoint)
     run.require_tokenizer()
     model = build_model(run.config, precision)
     model.position_limits = position_limits(run)

@@ -1,20 +1,30 @@
 """`tf-transformer evaluate`: the scores of a run, or of a finished hypothesis file."""
 
 import argparse
+import dataclasses
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tf_transformer.cli.lines import one_line
-from tf_transformer.cli.options import add_translator_options, load_translator
+from tf_transformer.cli.options import (
+    add_translator_options,
+    decoding_config,
+    load_translator,
+    open_run,
+)
 from tf_transformer.cli.parser import Once
-from tf_transformer.cli.scores import print_brackets, rules_of
+from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
 from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu, chrf
-from tf_transformer.evaluation.report import format_report, report
-from tf_transformer.files import write_text
+from tf_transformer.evaluation.report import Entry, format_report, report
+from tf_transformer.files import sha256, write_text
 from tf_transformer.progress import ProgressBars
+
+logger = logging.getLogger(__name__)
 
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 
@@ -28,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
     add("--output", metavar="FILE", help="where to write the translations")
+    record = "keep the scores in RUN/results.jsonl, for `tf-transformer card`"
+    add("--record", action="store_true", help=record)
     add("--lowercase", action="store_true", help="case-insensitive BLEU")
     tokenize = "sacreBLEU's tokeniser (default: 13a); none for text that is tokenised already"
     add("--tokenize", default="13a", choices=TOKENIZERS, help=tokenize)
@@ -49,7 +61,8 @@ def command(options: argparse.Namespace) -> None:
     """Prints sacreBLEU with its signature, chrF and the share of exact translations.
 
     Translates --source with RUN, or takes --hypothesis as it is, and compares with --reference.
-    --report prints every kind of BLEU, --brackets scores trees.
+    --report prints every kind of BLEU, --brackets scores trees. Sentences that RUN has seen in
+    training, or in its dev text, are counted in a last line.
     """
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]
@@ -63,7 +76,13 @@ def command(options: argparse.Namespace) -> None:
     hypotheses = lines if options.hypothesis else _translate(options, lines)
     if options.output:
         write_text(Path(options.output), "".join(f"{line}\n" for line in hypotheses))
-    sys.stdout.write(_scores(options, hypotheses, references))
+    entries = _scores(options, hypotheses, references)
+    exact = _exact(hypotheses, references)
+    sys.stdout.write(_printed(options, entries, exact, len(hypotheses)))
+    if options.run:
+        seen = seen_before([options.run, *options.ensemble], lines, references)
+        if options.record:
+            _record(options, entries, exact, len(hypotheses), seen)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -72,8 +91,9 @@ def _check(options: argparse.Namespace) -> None:
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}, --hypothesis {options.hypothesis}."
         )
-    if options.hypothesis and options.shortlist:
-        raise UserError("--shortlist is for RUN and --source. Received: --hypothesis.")
+    for name in ("shortlist", "record"):
+        if options.hypothesis and getattr(options, name):
+            raise UserError(f"--{name} is for RUN and --source. Received: --hypothesis.")
     if options.brackets and (options.source or len(options.reference) > 1):
         raise UserError(
             "--brackets compares one --hypothesis with one --reference, both files of trees."
@@ -97,16 +117,51 @@ def _check_lengths(
 
 def _scores(
     options: argparse.Namespace, hypotheses: list[str], references: list[list[str]]
-) -> str:
-    """The printed scores of the translations."""
-    pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
-    exact = sum(hypothesis in each for hypothesis, each in pairs)
-    share = f"exact {exact / len(hypotheses):.1%} ({exact:,} of {len(hypotheses):,})\n"
+) -> list[Entry]:
+    """The scores of the translations, each with its kind."""
     if options.report:
-        return format_report(report(hypotheses, *references, language=options.report)) + share
+        return report(hypotheses, *references, language=options.report)
     lowercase, tokenize = options.lowercase, options.tokenize
     score = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
-    return f"{score}\n{chrf(hypotheses, *references)}\n{share}"
+    return [Entry(each.name, each) for each in (score, chrf(hypotheses, *references))]
+
+
+def _exact(hypotheses: list[str], references: list[list[str]]) -> int:
+    """The number of translations that equal a reference."""
+    pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
+    return sum(hypothesis in each for hypothesis, each in pairs)
+
+
+def _printed(
+    options: argparse.Namespace, entries: Sequence[Entry], exact: int, number: int
+) -> str:
+    share = f"exact {exact / number:.1%} ({exact:,} of {number:,})\n"
+    if options.report:
+        return format_report(entries) + share
+    return "".join(f"{entry.score}\n" for entry in entries) + share
+
+
+def _record(
+    options: argparse.Namespace, entries: Sequence[Entry], exact: int, number: int, seen
+) -> None:
+    """Keeps the result in the run."""
+    run = open_run(options.run)
+    files = [options.source, *options.reference]
+    run.record_result(
+        {
+            "files": {name: Text.of(Path(name)).sha256 for name in files},
+            "lines": number,
+            "checkpoint": options.checkpoint or run.config.decoding.checkpoint,
+            "weights": sha256(run.weights(options.checkpoint)),
+            "ensemble": list(options.ensemble),
+            "shortlist": options.shortlist,
+            "decoding": dataclasses.asdict(decoding_config(options, run)),
+            "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},
+            "exact": exact,
+            "seen": seen,
+        }
+    )
+    logger.info("recorded in %s", run.results)
 
 
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:

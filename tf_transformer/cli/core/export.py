@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
     add_translator_options(parser, shortlist=True)
-    parser.set_defaults(checkpoint=None)  # to tell the default from --checkpoint best
     add("--average", metavar="lastN", help="the mean of the last N checkpoints of the run")
     add(
         "--precision",
@@ -49,9 +48,9 @@ def command(options: argparse.Namespace) -> None:
     check_readable(output)
     run = open_run(options.run)
     decoding = decoding_config(options, run)
-    checkpoint, average = _weights(options)
+    average = _average(options)
     if average is None:
-        run.checkpoints.find(checkpoint)  # before TensorFlow is imported
+        run.weights(options.checkpoint)  # before TensorFlow is imported
     import_tensorflow_quietly()
 
     from tf_transformer.api.export import export_run
@@ -59,7 +58,7 @@ def command(options: argparse.Namespace) -> None:
     path = export_run(
         run,
         output,
-        checkpoint=checkpoint,
+        checkpoint=options.checkpoint,
         average=average,
         decoding=decoding,
         precision=options.precision,
@@ -71,10 +70,10 @@ def command(options: argparse.Namespace) -> None:
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
 
 
-def _weights(options: argparse.Namespace) -> tuple[str, int | None]:
-    """The checkpoint to export, and the number of the last ones to average instead."""
+def _average(options: argparse.Namespace) -> int | None:
+    """The number of the last checkpoints to average; None to export a single one."""
     if options.average is None:
-        return options.checkpoint or "best", None
+        return None
     if options.checkpoint is not None:
         raise UserError(
             f"--average and --checkpoint exclude each other. Received: {options.average} and "
@@ -85,4 +84,4 @@ def _weights(options: argparse.Namespace) -> tuple[str, int | None]:
         raise UserError(
             f"--average must be lastN, such as last5. Received: {quoted(options.average)}."
         )
-    return "best", int(match[1])
+    return int(match[1])

@@ -10,6 +10,7 @@ from tf_transformer.cli.options import (
     add_run_options,
     load_translator,
 )
+from tf_transformer.cli.scores import seen_before
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
@@ -32,6 +33,7 @@ def command(options: argparse.Namespace) -> None:
     The first is the natural log-probability of the target given the source. The score is
     normalised by length, as beam search ranks it. The number includes EOS. A source is cut at
     the run's decoding.max_source_length tokens, a target at decoding.max_extra_length more.
+    A line on stderr counts sentences that RUN has seen in training or in its dev text.
     """
     pairs = list(read_pairs([Path(options.source)], [Path(options.target)]))
     if not pairs:
@@ -45,3 +47,4 @@ def command(options: argparse.Namespace) -> None:
         scores = translator.score(sources, targets, lambda done: bars("scored", done))
     for score in scores:
         sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}\n")
+    seen_before([options.run, *options.ensemble], sources, [targets])

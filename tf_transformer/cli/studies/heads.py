@@ -52,7 +52,7 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.studies.heads.study import fitting_pairs, measure_heads
 
     pairs = fitting_pairs(pairs, translator)
-    checkpoint = run.checkpoints.find(options.checkpoint)
+    checkpoint = run.weights(options.checkpoint)
     with locked(output):
         study = measure_heads(
             translator,

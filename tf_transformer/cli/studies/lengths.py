@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
+    CHECKPOINT_HELP,
     add_decoding_options,
     decoding_config,
     open_run,
@@ -25,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="run directories")
-    which = "best (default), average or last"
-    add("--checkpoint", default="best", metavar="WHICH", help=which)
+    add("--checkpoint", metavar="WHICH", help=CHECKPOINT_HELP)
     add_decoding_options(parser)
     add("--source", metavar="FILE", required=True, help="text to translate")
     add("--reference", metavar="FILE", required=True, help="its translations")
@@ -48,7 +48,7 @@ def command(options: argparse.Namespace) -> None:
     new_figure(1, 1)  # fails early without matplotlib
     runs = [open_run(name) for name in options.runs]
     for run in runs:
-        run.checkpoints.find(options.checkpoint)
+        run.weights(options.checkpoint)
     decodings = [decoding_config(options, run) for run in runs]
     for name, file in (("--output", path), ("--data", options.data)):
         if file:

@@ -77,8 +77,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--output draws the confusions of --labelled FILE: give that as well.")
 
 
-def _load(run, checkpoint: str):
-    run.checkpoints.find(checkpoint)
+def _load(run, checkpoint: str | None):
+    run.weights(checkpoint)
     import_tensorflow_quietly()
 
     from tf_transformer.tasks.classification.task import load_predictor

@@ -60,7 +60,7 @@ def _to_ctranslate2(options: argparse.Namespace) -> None:
 
 
 def _from_marian(options: argparse.Namespace) -> None:
-    if options.quantization or options.checkpoint != "best":
+    if options.quantization or options.checkpoint:
         raise UserError(
             "--quantization and --checkpoint are for --to. Received: --from marian."
         )

@@ -110,7 +110,8 @@ def write_pruned_run(
         UserError: if the folder has files or cannot be written; nothing is written then.
     """
     with replacing_folder(path, replace=False) as temporary:
-        written = Run.create_or_resume(temporary, run.config)
+        config = run.config.replace({"decoding.checkpoint": "best"})
+        written = Run.create_or_resume(temporary, config)
         if run.lengths.exists():
             written.write_trained_lengths(*run.trained_lengths())
         Tokenizer(run.require_tokenizer()).copy(written.tokenizer)

@@ -118,6 +118,7 @@ def _settings(translator: Translator, pairs: Pairs, checkpoint: Path) -> dict[st
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
     decoding = dataclasses.asdict(translator.decoding)
     del decoding["batch_tokens"]  # which changes no result
+    del decoding["checkpoint"]  # the file is what counts
     return {
         "checkpoint": sha256(checkpoint),
         "text": hashlib.sha256(text.encode()).hexdigest(),

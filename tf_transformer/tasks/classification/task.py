@@ -172,15 +172,15 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     )
 
 
-def load_predictor(run: Run, checkpoint: str | Path) -> Predictor:
-    """A predictor with the weights of a checkpoint: best, average, last, a step or a file.
+def load_predictor(run: Run, checkpoint: str | Path | None) -> Predictor:
+    """A predictor with the weights of a checkpoint, as `Run.weights` finds them.
 
     It computes in float32, whatever the precision of training was.
 
     Raises:
         UserError: if the run lacks the checkpoint, its tokenizer or its labels.
     """
-    path = checkpoint if isinstance(checkpoint, Path) else run.checkpoints.find(checkpoint)
+    path = run.weights(checkpoint)
     tokenizer = Tokenizer(run.require_tokenizer())
     model = build_classifier(run, "float32")
     load_weights(path, model)

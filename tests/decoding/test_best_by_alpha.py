@@ -1,0 +1,47 @@
+"""One search for several length penalties finds what a search for each of them finds."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from table_model import NUM_ROWS, count_computed_rows, random_tables, search
+from trained import DECODING, assert_same
+
+ALPHAS = (0.0, 0.3, 0.6, 1.0, 1.7, 3.0)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_the_best_under_each_alpha_is_that_of_its_own_search(beam_size):
+    tables = random_tables(96, 8, seed=beam_size)
+    limits = [1 + row % 11 for row in range(len(tables))]
+    together = search(tables, limits, beam_size=beam_size, alphas=ALPHAS)
+    for column, alpha in enumerate(ALPHAS):
+        alone = search(tables, limits, beam_size=beam_size, alpha=alpha)
+        np.testing.assert_array_equal(together.tokens[:, column], alone.tokens[:, 0])
+        np.testing.assert_array_equal(together.lengths[:, column], alone.lengths[:, 0])
+        for name in ("log_probs", "scores"):
+            found, expected = getattr(together, name)[:, column], getattr(alone, name)[:, 0]
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    lengths = together.lengths
+    assert beam_size == 1 or (lengths.max(axis=1) > lengths.min(axis=1)).any()
+
+
+def test_it_takes_the_steps_of_the_alpha_that_searches_longest():
+    for table in random_tables(12, 8, seed=7).reshape(12, 1, NUM_ROWS, 8):
+        alone = [count_computed_rows(table, [20], alpha=alpha) for alpha in ALPHAS]
+        assert count_computed_rows(table, [20], alphas=ALPHAS) == max(alone)
+
+
+@pytest.mark.parametrize("alphas", [(0.6, -0.1), (float("nan"),)])
+def test_no_alpha_may_be_negative(alphas):
+    with pytest.raises(ValueError, match="`alpha` must not be negative"):
+        search(random_tables(1, 8), [3], alphas=alphas)
+
+
+def test_translations_are_those_of_separate_searches(translator, texts):
+    alphas = (0.0, 1.5)
+    found = translator.best_by_alpha(texts, alphas)
+    for column, alpha in enumerate(alphas):
+        decoding = dataclasses.replace(DECODING, alpha=alpha)
+        expected = translator.with_decoding(decoding, 1).translate(texts)
+        assert_same([[hypotheses[column]] for hypotheses in found], expected)

@@ -1,0 +1,138 @@
+"""The choice among decodings: what is compared, what is written and when, and search errors."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli.main import main
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.evaluation.comparison import Comparison
+from tf_transformer.run import Run
+from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.tuning import SearchErrors, Tuner
+
+MISLED = {"decoding.alpha": 8.0, "decoding.max_extra_length": 10}  # as long as may be
+SENTENCES = 25
+
+
+@pytest.fixture
+def misled(trained_run, tmp_path, monkeypatch) -> Path:
+    """The current folder: a run with a bad alpha as "run", with few files, and its dev text."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    own = ["tokenizer.model", "checkpoints/best.npz", "checkpoints/average.npz"]
+    for name in own:
+        (tmp_path / "run" / name).write_bytes((trained_run.path / name).read_bytes())
+    config = Run.open(trained_run.path).config.replace(MISLED)
+    (tmp_path / "run" / "config.json").write_text(config.to_json())
+    return tmp_path
+
+
+def evaluated(capsys, *options: str) -> str:
+    capsys.readouterr()
+    files = ["--source", "dev.en", "--reference", "dev.de"]
+    assert main(["evaluate", "run", *files, *options]) == 0
+    return capsys.readouterr().out.split()[1]
+
+
+def test_a_better_alpha_becomes_the_default_of_the_run(misled, trained_run, capsys):
+    for language in ("en", "de"):
+        lines = trained_run.lines(f"dev.{language}")[:SENTENCES]
+        Path(f"dev.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    files = ["--source", "dev.en", "--reference", "dev.de"]
+    command = ["tune", "run", *files, "--checkpoint", "best", "--alpha", "0.6", "1"]
+    assert main([*command, "--output", "curve.svg"]) == 0
+    printed = capsys.readouterr().out
+    run = Run.open("run")
+    decoding = run.config.decoding
+    assert decoding.alpha in (0.6, 1.0) and decoding.checkpoint == "best"
+    assert f"decoding.alpha is {decoding.alpha}, was 8.0 (tuned on dev.en)" in printed
+    assert [change["what"] for change in run.changes()] == ["decoding.alpha"]
+    assert Path("curve.svg").read_text().startswith("<?xml")
+    rows = [line.split() for line in printed.splitlines()]
+    table = {row[0]: row[1] for row in rows if len(row) == 3}
+    assert table[f"{decoding.alpha:g}"] == evaluated(capsys)
+    assert table["8"] == evaluated(capsys, "--alpha", "8")
+
+    before = Path("run/config.json").read_bytes()
+    assert main(command) == 0
+    assert "run keeps its settings" in capsys.readouterr().out
+    assert Path("run/config.json").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def greedy(trained_run) -> Run:
+    """A run that searches greedily."""
+    run = Run.open(trained_run.path)
+    return Run(run.path, run.config.replace({"decoding.beam_size": 1}))
+
+
+def test_candidates_and_search_errors_are_those_of_separate_commands(greedy, trained_run):
+    # Sentences that it was not trained on, for errors.
+    lines = trained_run.lines("train.en")
+    sources = [f"{lines[row]} {lines[row + 1]}" for row in range(12)]
+    references = trained_run.lines("train.de")[:12]
+    tuner = Tuner(greedy, sources, references, lambda text, done: None)
+    tuning = tuner.tune(["best"], [4], [0.6])
+    found = {}
+    for beam_size in (1, 4):
+        decoding = dataclasses.replace(greedy.config.decoding, beam_size=beam_size)
+        translator = load_translator(greedy, "best", decoding)
+        found[beam_size] = [each[0] for each in translator.translate(sources)]
+    forced = translator.score(sources, references)
+    for candidate in tuning.candidates:
+        texts = [hypothesis.text for hypothesis in found[candidate.choice.beam_size]]
+        assert candidate.texts == texts
+        assert candidate.bleu.value == pytest.approx(bleu(texts, references).value)
+    assert tuning.present.choice.beam_size == 1
+    kept = dataclasses.replace(tuning, p_value=0.2)
+    scores = {size: np.array([each.score for each in found[size]]) for size in found}
+    assert tuner.search_errors(kept) == SearchErrors(
+        12,
+        int(np.sum(np.array([each.score for each in forced]) > scores[1] + 1e-4)),
+        int(np.sum(scores[4] > scores[1] + 1e-4)),
+    )
+    assert np.sum(scores[4] > scores[1] + 1e-4) > 0
+    assert kept.chosen is kept.present
+    assert dataclasses.replace(tuning, p_value=0.01).chosen is tuning.best
+
+
+def test_the_p_value_is_small_for_a_clear_difference_alone():
+    references = [f"{word} b c d e f" for word in "ghijklmnopqrstuvwxyz" for _ in range(3)]
+    worse = [line if row % 3 else line[:6] for row, line in enumerate(references)]
+    slightly = [*references[:-1], worse[-3]]
+    comparison = Comparison(references)
+    assert comparison.p_value(worse, references) < 0.01
+    assert comparison.p_value(references, slightly) > 0.1
+    assert comparison.p_value(worse, worse) == 1
+    score = comparison.score(worse)  # 20 of 60 lines have 3 words of 6
+    assert score.value == pytest.approx(bleu(worse, references).value)
+    assert score.length_ratio == pytest.approx(5 / 6)
+    assert score.brevity_penalty == pytest.approx(np.exp(1 - 6 / 5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--source", "dev.en"], "--source and --reference go together"),
+        (["--checkpoint", "last"], "no checkpoint 'last'. There are: best, average"),
+        (["--output", "curve.pdf"], "--output must end in .png or .svg"),
+        (["--source", "empty", "--reference", "empty"], "empty must have a sentence"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(misled, capsys, arguments, expected):
+    Path("empty").touch()
+    assert_refused(capsys, ["tune", "run", *arguments], expected, status=1)
+
+
+def test_the_weights_that_were_chosen_are_the_default(misled):
+    run = Run.open("run")
+    assert run.weights() == run.checkpoints.best
+    run.change_settings({"decoding.checkpoint": "average"}, "tuned")
+    assert Run.open("run").weights() == run.checkpoints.average
+    assert run.weights("best") == run.checkpoints.best
+    (change,) = run.changes()
+    assert (change["from"], change["to"]) == ("best", "average")

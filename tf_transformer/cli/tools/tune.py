@@ -1,0 +1,127 @@
+"""`tf-transformer tune RUN`: chooses length penalty, beam size and weights on dev text."""
+
+import argparse
+import logging
+from pathlib import Path
+
+import numpy as np
+from tabulate import tabulate
+
+from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.options import RUN_HELP, open_run, picture, require_writable
+from tf_transformer.cli.parser import value_of
+from tf_transformer.data.corpus import read_pairs
+from tf_transformer.errors import UserError
+from tf_transformer.files import locked
+from tf_transformer.plots.figure import new_figure
+from tf_transformer.progress import ProgressBars
+from tf_transformer.run import Run
+from tf_transformer.run.npz import read_arrays
+
+logger = logging.getLogger(__name__)
+
+ALPHAS = tuple(tenths / 10 for tenths in range(21))
+CHECKPOINTS = ("best", "average")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add("run", metavar="RUN", help=RUN_HELP)
+    add("--source", metavar="FILE", help="dev text to translate (default: the run's)")
+    add("--reference", metavar="FILE", help="its translations")
+    alphas = "exponents of the length penalty to try (default: 0, 0.1 and so on to 2)"
+    alpha = value_of("decoding.alpha")
+    add("--alpha", nargs="+", type=alpha, default=ALPHAS, metavar="A", help=alphas)
+    beam = value_of("decoding.beam_size")
+    beams = "beam sizes to try beside the run's (default: none)"
+    add("--beam", nargs="+", type=beam, default=(), metavar="W", help=beams)
+    which = "weights to try: best, average or last (default: best, and average if it is there)"
+    known = (*CHECKPOINTS, "last")
+    add("--checkpoint", nargs="+", choices=known, metavar="WHICH", help=which)
+    add("--output", metavar="FILE", help="draw BLEU over alpha: a .png or .svg")
+
+
+def command(options: argparse.Namespace) -> None:
+    """Chooses alpha, beam size and weights by BLEU on dev text, and writes them into the run.
+
+    From then on they are the defaults of translate, evaluate, export and so on. The run keeps
+    its settings unless others are significantly better. See docs/decoding.md.
+    """
+    output = picture(options.output) if options.output else None
+    if output:
+        new_figure(1, 1)  # fails early without matplotlib
+        require_writable("--output", output)
+    if bool(options.source) != bool(options.reference):
+        raise UserError("--source and --reference go together. Received: only one of them.")
+    run = open_run(options.run)
+    checkpoints = _checkpoints(options, run)
+    import_tensorflow_quietly()
+
+    from tf_transformer.tasks.translation.tuning import Tuner, lines
+    from tf_transformer.tasks.translation.tuning_plot import draw_tuning
+
+    with locked(run.path):
+        name, sources, references = _dev_text(options, run)
+        with ProgressBars(len(sources)) as bars:
+            tuner = Tuner(run, sources, references, bars)
+            tuning = tuner.tune(checkpoints, options.beam, options.alpha)
+            errors = tuner.search_errors(tuning)
+        print(_table(tuning.candidates))
+        for line in lines(tuning, errors):
+            logger.info("%s", line)
+        if output:
+            draw_tuning(tuning, output)
+            logger.info("%s", output)
+        if tuning.chosen is tuning.present:
+            logger.info("%s keeps its settings", run.path)
+        run.change_settings(tuning.chosen.choice.settings(), f"tuned on {name}")
+
+
+def _checkpoints(options: argparse.Namespace, run: Run) -> list[str]:
+    """The checkpoints to try; refuses those that are not there, before anything slow."""
+    known = {"best": run.checkpoints.best, "average": run.checkpoints.average}
+    there = [name for name in CHECKPOINTS if known[name].exists()]
+    if len(there) == 2 and _same_weights(*(known[name] for name in there)):
+        there.remove("average")  # training has chosen it as the best
+    checkpoints = options.checkpoint or there
+    for name in (run.config.decoding.checkpoint, *checkpoints):
+        run.weights(name)
+    return checkpoints
+
+
+def _same_weights(*files: Path) -> bool:
+    one, other = (read_arrays(file, prefix="model/") for file in files)
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name]) for name in one
+    )
+
+
+def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], list[str]]:
+    """The name, sources and references of the dev text."""
+    from tf_transformer.tasks.sequences import resolve_files
+    from tf_transformer.tasks.translation.task import effective_data
+
+    if options.source:
+        files = [Path(options.source)], [Path(options.reference)]
+    else:
+        data = effective_data(run)
+        files = resolve_files(data.valid, data)
+    pairs = list(read_pairs(*files))
+    if not pairs:
+        raise UserError(f"{files[0][0]} must have a sentence. Received: none.")
+    sources, references = zip(*pairs, strict=True)
+    return ", ".join(map(str, files[0])), list(sources), list(references)
+
+
+def _table(candidates) -> str:
+    """BLEU and brevity penalty by alpha, with a column for each checkpoint and beam size."""
+    from tf_transformer.tasks.translation.tuning_plot import curves
+
+    columns = curves(candidates)
+    rows = [
+        [f"{row[0].choice.alpha:g}"]
+        + [f"{each.bleu.value:.2f} ({each.bleu.brevity_penalty:.3f})" for each in row]
+        for row in zip(*columns.values(), strict=True)
+    ]
+    return tabulate(rows, ["alpha", *columns], "plain", disable_numparse=True)

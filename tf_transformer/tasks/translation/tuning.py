@@ -1,0 +1,184 @@
+"""Decoding of a run, chosen by BLEU on dev text: length penalty, beam size and weights."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.translator import Translator
+from tf_transformer.evaluation.comparison import BleuAndLength, Comparison
+from tf_transformer.run import Run
+from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.record import Progress
+
+SIGNIFICANT = 0.05  # the largest p-value at which the present choice gives way
+_TOLERANCE = 1e-4  # between scores of the same tokens, searched for and forced
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings of a search."""
+
+    checkpoint: str
+    beam_size: int
+    alpha: float
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint}, beam {self.beam_size}, alpha {self.alpha:g}"
+
+    @classmethod
+    def of(cls, run: Run) -> "Choice":
+        """Returns the present settings of a run."""
+        names = (field.name for field in dataclasses.fields(cls))
+        return cls(**{name: getattr(run.config.decoding, name) for name in names})
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the choice as settings of a run."""
+        return {f"decoding.{name}": value for name, value in dataclasses.asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A choice with its translations of the dev text and their BLEU."""
+
+    choice: Choice
+    hypotheses: list[Hypothesis]
+    bleu: BleuAndLength
+
+    @property
+    def texts(self) -> list[str]:
+        """The translations."""
+        return [hypothesis.text for hypothesis in self.hypotheses]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """All candidates, the present and the best of them, and how sure the difference is.
+
+    Attributes:
+        p_value: of the difference between the present and the best candidate.
+        signature: of BLEU.
+    """
+
+    candidates: list[Candidate]
+    present: Candidate
+    best: Candidate
+    p_value: float
+    signature: str
+
+    @property
+    def chosen(self) -> Candidate:
+        """The best if it is significantly better, else the present one."""
+        return self.best if self.p_value < SIGNIFICANT else self.present
+
+
+@dataclass(frozen=True)
+class SearchErrors:
+    """Sentences in which the model itself prefers another translation to the one found.
+
+    Attributes:
+        sentences: number of sentences in all.
+        references: those whose reference has a higher score.
+        other_beams: those for which another beam size has found a higher score.
+    """
+
+    sentences: int
+    references: int
+    other_beams: int
+
+
+class Tuner:
+    """Translates a dev text with all candidates of a run, and compares them.
+
+    Args:
+        run: a run of translation.
+        sources: the dev text.
+        references: its translations.
+        progress: called with what is being done and the number of sentences done so far.
+    """
+
+    def __init__(
+        self, run: Run, sources: Sequence[str], references: Sequence[str], progress: Progress
+    ) -> None:
+        self._run = run
+        self._sources, self._references = list(sources), list(references)
+        self._progress = progress
+
+    def tune(
+        self, checkpoints: Sequence[str], beam_sizes: Sequence[int], alphas: Sequence[float]
+    ) -> Tuning:
+        """Compares all combinations, and the present one. One search serves all alphas."""
+        now = Choice.of(self._run)
+        comparison = Comparison(self._references)
+        candidates = [
+            Candidate(choice, found, comparison.score([each.text for each in found]))
+            for checkpoint in dict.fromkeys([now.checkpoint, *checkpoints])
+            for choice, found in self._decode(
+                checkpoint, {now.beam_size, *beam_sizes}, sorted({now.alpha, *alphas})
+            )
+        ]
+        present = next(each for each in candidates if each.choice == now)
+        best = max(candidates, key=lambda each: (each.bleu.value, each is present))
+        p_value = comparison.p_value(present.texts, best.texts)
+        return Tuning(candidates, present, best, p_value, comparison.signature)
+
+    def _decode(
+        self, checkpoint: str, beam_sizes: set[int], alphas: Sequence[float]
+    ) -> Iterator[tuple[Choice, list[Hypothesis]]]:
+        for beam_size in sorted(beam_sizes):
+            translator = self._translator(checkpoint, beam_size=beam_size)
+            report = functools.partial(self._progress, f"{checkpoint}, beam {beam_size}")
+            found = translator.best_by_alpha(self._sources, alphas, report)
+            for column, alpha in enumerate(alphas):
+                choice = Choice(checkpoint, beam_size, alpha)
+                yield choice, [hypotheses[column] for hypotheses in found]
+
+    def search_errors(self, tuning: Tuning) -> SearchErrors:
+        """Counts the search errors of the chosen candidate."""
+        chosen = tuning.chosen
+        choice, found = chosen.choice, [each.score for each in chosen.hypotheses]
+        translator = self._translator(choice.checkpoint, alpha=choice.alpha)
+        report = functools.partial(self._progress, "references")
+        forced = translator.score(self._sources, self._references, report)
+        others = [
+            [hypothesis.score for hypothesis in each.hypotheses]
+            for each in tuning.candidates
+            if dataclasses.replace(each.choice, beam_size=choice.beam_size) == choice
+        ]
+        highest = [max(scores) for scores in zip(*others, strict=True)]
+        references = [each.score for each in forced]
+        return SearchErrors(len(found), _above(references, found), _above(highest, found))
+
+    def _translator(self, checkpoint: str, **settings) -> Translator:
+        decoding = dataclasses.replace(self._run.config.decoding, **settings)
+        return load_translator(self._run, checkpoint, decoding)
+
+
+def _above(scores: Sequence[float], found: Sequence[float]) -> int:
+    pairs = zip(scores, found, strict=True)
+    return sum(score > other + _TOLERANCE for score, other in pairs)
+
+
+def lines(tuning: Tuning, errors: SearchErrors) -> list[str]:
+    """Describes the outcome for the console."""
+    total = f"{errors.sentences:,} sentences"
+    return [
+        *(f"{name:8} {_described(each)}" for name, each in _named(tuning)),
+        f"{tuning.signature}; paired bootstrap: p = {tuning.p_value:.3f}",
+        f"search errors of {tuning.chosen.choice}: of {total} the reference scores above the "
+        f"translation in {errors.references:,}, that of another beam in {errors.other_beams:,}",
+    ]
+
+
+def _named(tuning: Tuning) -> list[tuple[str, Candidate]]:
+    return [("present", tuning.present), ("best", tuning.best)]
+
+
+def _described(candidate: Candidate) -> str:
+    bleu = candidate.bleu
+    return (
+        f"{candidate.choice}: BLEU {bleu.value:.2f}, brevity penalty "
+        f"{bleu.brevity_penalty:.3f}, length {bleu.length_ratio:.3f} of the reference"
+    )

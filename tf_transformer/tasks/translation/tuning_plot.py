@@ -1,0 +1,47 @@
+"""BLEU and length of dev translations against the exponent of the length penalty."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.plots.figure import STYLES, new_figure, save
+from tf_transformer.tasks.translation.tuning import Candidate, Tuning
+
+
+def draw_tuning(tuning: Tuning, path: Path) -> None:
+    """Draws a curve for each checkpoint and beam size, and marks the present and the best.
+
+    Raises:
+        UserError: if matplotlib is missing or the file cannot be written.
+    """
+    figure = new_figure(6.5, 5.6)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    for number, (label, curve) in enumerate(curves(tuning.candidates).items()):
+        style = STYLES[number % len(STYLES)] | {"markersize": 3}
+        alphas = [each.choice.alpha for each in curve]
+        above.plot(alphas, [each.bleu.value for each in curve], label=label, **style)
+        below.plot(alphas, [each.bleu.length_ratio for each in curve], **style)
+    for name, candidate, marker in (
+        ("present", tuning.present, "o"),
+        (f"best, p = {tuning.p_value:.3f}", tuning.best, "*"),
+    ):
+        above.plot(
+            [candidate.choice.alpha], [candidate.bleu.value], marker, color="none",
+            markeredgecolor="black", markersize=13, label=f"{name}: {candidate.bleu.value:.2f}",
+        )  # fmt: skip
+    below.axhline(1, color="0.5", linewidth=0.8)
+    above.set(ylabel="dev BLEU")
+    below.set(ylabel="tokens of output\n/ of reference")
+    below.set_xlabel(f"alpha, exponent of the length penalty\n{tuning.signature}")
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
+    above.legend(fontsize="small")
+    save(figure, path)
+
+
+def curves(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
+    """Groups candidates that differ only in alpha, by a label."""
+    grouped: dict[str, list[Candidate]] = {}
+    for each in candidates:
+        label = f"{each.choice.checkpoint}, beam {each.choice.beam_size}"
+        grouped.setdefault(label, []).append(each)
+    return grouped
