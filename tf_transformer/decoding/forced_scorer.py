@@ -58,8 +58,8 @@ class ForcedScorer:
     ) -> list[Hypothesis]:
         """Returns each target with its log-probability.
 
-        It equals that of `Translator.translate` for the same tokens. Targets are cut at the
-        limit of the longest translation: `max_source_length` + `max_extra_length` tokens.
+        It equals that of `BatchTranslator.translate` for the same tokens. Targets are cut at
+        the limit of the longest translation: `max_source_length` + `max_extra_length` tokens.
 
         Args:
             sources: sentences.

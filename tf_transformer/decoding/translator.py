@@ -19,8 +19,10 @@ from tf_transformer.decoding.text_codec import Ids, TextCodec
 from tf_transformer.models.transformer import Transformer
 
 
-class Translator:
-    """Translates text with a model and its tokenizer; also scores and aligns translations.
+class BatchTranslator:
+    """Translates lists of texts in batches of similar length; also scores and aligns.
+
+    `api.translator.Translator` is for users, who may also give a single string.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
@@ -54,9 +56,11 @@ class Translator:
         self.searcher = Searcher(model, self.codec, decoding, num_hypotheses, shortlist)
         self.scorer = ForcedScorer(model, self.codec, decoding)
 
-    def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "Translator":
+    def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "BatchTranslator":
         """Returns a translator with the same model, tokenizer and shortlist."""
-        return Translator(self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist)
+        return BatchTranslator(
+            self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist
+        )
 
     def translate(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import Config, DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -30,7 +30,7 @@ def task(parsing_run) -> ParsingTask:
 
 
 @pytest.fixture(scope="module")
-def translator(task) -> Translator:
+def translator(task) -> BatchTranslator:
     return load_translator(task.run, "best", task.run.config.decoding)
 
 
@@ -105,7 +105,7 @@ def test_the_dev_score_is_that_of_the_parses_by_the_scorer(task, parser):
 
 def test_an_untrained_model_is_scored_as_well(task):
     model = build_model(task.run.config)
-    free = Parser(Translator(model, task.tokenizer, task.run.config.decoding))
+    free = Parser(BatchTranslator(model, task.tokenizer, task.run.config.decoding))
     assert free.parse(sentences(task)).counts.well_formed < 0.2
     result = task.evaluator(model)()
     assert result.metrics["f1"] < 20

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.linearisation import delinearise
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
@@ -74,7 +74,7 @@ class Parser:
         UserError: if the translator has rules under which the grammar could find no tree.
     """
 
-    def __init__(self, translator: Translator, grammar: TreeGrammar | None = None) -> None:
+    def __init__(self, translator: BatchTranslator, grammar: TreeGrammar | None = None) -> None:
         if grammar:
             check_rules(translator.decoding)
         self._translator = translator

@@ -8,7 +8,7 @@ import keras
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpus import read_lines, read_pairs
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files
@@ -121,7 +121,7 @@ class ParsingTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that parses the dev set with the model's current weights."""
-        translator = Translator(model, self.tokenizer, self.run.config.decoding)
+        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         parser = Parser(translator, self._grammar)
         sentences = [
             line

@@ -8,7 +8,7 @@ import keras
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import check_line_counts, read_pairs
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
 from tf_transformer.run import Run
@@ -103,7 +103,7 @@ class TranslationTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that translates the dev set with the model's current weights."""
-        translator = Translator(model, self.tokenizer, self.run.config.decoding)
+        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         sources = [source for source, _ in self._dev]
         references = [reference for _, reference in self._dev]
 
