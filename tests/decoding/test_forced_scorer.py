@@ -147,8 +147,10 @@ def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
             if source_words:
                 nearest = weights[piece, :-1].argmax()
                 expected.add((source_words[nearest], word))
-        assert found == sorted(expected)
-        assert {word for _, word in found} == set(range(len(target.split()) if source else 0))
+        assert found.pairs == sorted(expected)
+        assert {word for _, word in found.pairs} == set(
+            range(len(target.split()) if source else 0)
+        )
 
 
 def test_a_layer_that_is_not_there_is_refused(translator):
@@ -159,4 +161,5 @@ def test_a_layer_that_is_not_there_is_refused(translator):
 
 
 def test_blank_texts_have_no_alignment(translator):
-    assert translator.align(["", "a", " "], ["a", "", ""]) == [[], [], []]
+    found = translator.align(["", "a", " "], ["a", "", ""])
+    assert [alignment.pairs for alignment in found] == [[], [], []]

@@ -62,6 +62,8 @@ def train_tokenizer(
         UserError: if `path` cannot be written, or `lines` are empty, too few or too varied for
             `vocab_size`; the message gives the bound.
     """
+    if isinstance(lines, str):
+        strings("lines", lines)  # raises
     sample = _sample(_usable(lines), TRAINING_LINES)
     if not sample:
         raise UserError(

@@ -8,9 +8,10 @@ import numpy as np
 
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.attention import Alignment, Attention
 from tf_transformer.decoding.batches import Progress, by_length, padded
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.forced_scorer import Attention, ForcedScorer
+from tf_transformer.decoding.forced_scorer import ForcedScorer
 from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
@@ -121,7 +122,7 @@ class BatchTranslator:
         progress: Progress | None = None,
         *,
         layer: int | None = None,
-    ) -> list[list[tuple[int, int]]]:
+    ) -> list[Alignment]:
         """Returns the aligned words of each pair; see `ForcedScorer.align`."""
         return self.scorer.align(sources, targets, progress, layer=layer)
 

@@ -11,8 +11,8 @@ from tf_transformer.cli.parser import Once
 from tf_transformer.cli.scores import print_brackets, rules_of
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.bleu import bleu, chrf
 from tf_transformer.evaluation.report import format_report, report
+from tf_transformer.evaluation.scores import score_translations
 from tf_transformer.files import write_text
 from tf_transformer.progress import ProgressBars
 
@@ -99,14 +99,13 @@ def _scores(
     options: argparse.Namespace, hypotheses: list[str], references: list[list[str]]
 ) -> str:
     """The printed scores of the translations."""
-    pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
-    exact = sum(hypothesis in each for hypothesis, each in pairs)
-    share = f"exact {exact / len(hypotheses):.1%} ({exact:,} of {len(hypotheses):,})\n"
+    scores = score_translations(
+        hypotheses, *references, lowercase=options.lowercase, tokenize=options.tokenize
+    )
     if options.report:
-        return format_report(report(hypotheses, *references, language=options.report)) + share
-    lowercase, tokenize = options.lowercase, options.tokenize
-    score = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
-    return f"{score}\n{chrf(hypotheses, *references)}\n{share}"
+        entries = report(hypotheses, *references, language=options.report)
+        return f"{format_report(entries)}{scores.exact_line}\n"
+    return f"{scores}\n"
 
 
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:

@@ -88,8 +88,8 @@ def command(options: argparse.Namespace) -> None:
             done += len(translations)
             if alignments:
                 best = [one_line(hypotheses[0].text) for hypotheses in translations]
-                pairs = translator.align(texts, best, layer=layer)
-                alignments.writelines(map(pharaoh, pairs))
+                for alignment in translator.align(texts, best, layer=layer):
+                    alignments.write(f"{alignment}\n")
 
 
 def _sampling(options: argparse.Namespace) -> SamplingConfig | None:
@@ -160,8 +160,3 @@ def _format(number: int, hypotheses, n_best: int) -> Iterator[str]:
         return
     for hypothesis in hypotheses:
         yield f"{number}\t{hypothesis.score:.4f}\t{one_line(hypothesis.text)}\n"
-
-
-def pharaoh(pairs: list[tuple[int, int]]) -> str:
-    """A line such as "0-0 1-2 2-1": source word, target word, counted from 0."""
-    return " ".join(f"{source}-{target}" for source, target in pairs) + "\n"

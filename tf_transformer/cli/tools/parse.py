@@ -49,9 +49,9 @@ def command(options: argparse.Namespace) -> None:
                 bars("parsed", before + number)
 
             parses = parser.parse(sentences, report)
-            sys.stdout.writelines(f"{tree or ''}\n" for tree in parses.trees)
+            sys.stdout.writelines(f"{parse}\n" for parse in parses)
             sys.stdout.flush()
-            total, done = total + parses.counts, done + len(sentences)
+            total, done = total + Counts.of(parses), done + len(sentences)
     logger.info("%s", total.summary())
 
 

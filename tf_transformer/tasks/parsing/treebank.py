@@ -51,7 +51,7 @@ def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         UserError: as `read_treebank` has it.
     """
-    return map(_pair, read_treebank(path))
+    return map(pair_of, read_treebank(path))
 
 
 def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
@@ -66,6 +66,7 @@ def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
     return write_parallel_text(data, folder, (WORDS, SEQUENCES), read_pairs, _FORMAT)
 
 
-def _pair(tree: Tree) -> tuple[str, str]:
+def pair_of(tree: Tree) -> tuple[str, str]:
+    """Returns the words and the sequence of a tree; both are "" if it has no words."""
     words = [leaf.word or "" for leaf in tree.leaves() if leaf.label != TRACE]
     return (" ".join(words), " ".join(linearise(tree))) if words else ("", "")
