@@ -8,6 +8,12 @@ from tf_transformer.errors import quoted
 Strings: TypeAlias = list[str] | tuple[str, ...]
 
 
+def refuse_string(name: str, value: Any) -> None:
+    """Raises TypeError for a single string, whose items would be its characters."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"`{name}` must be a list of strings. Received: {quoted(value)}.")
+
+
 def strings(name: str, value: Any) -> list[str]:
     """Returns an argument that must be a list of strings; any ordered iterable of them is one.
 
@@ -18,7 +24,8 @@ def strings(name: str, value: Any) -> list[str]:
     Raises:
         TypeError: if it is a single string, or anything else.
     """
-    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, Set)):
+    refuse_string(name, value)
+    if not isinstance(value, Iterable) or isinstance(value, (Mapping, Set)):
         raise TypeError(f"`{name}` must be a list of strings. Received: {quoted(value)}.")
     values = list(value)
     for each in values:

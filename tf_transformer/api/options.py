@@ -44,6 +44,7 @@ def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     by_name: dict[str, list[str]] = {}
     for dotted in SETTINGS:
         by_name.setdefault(dotted.partition(".")[2], []).append(dotted)
+    by_name["batch_tokens"] = ["training.batch_tokens"]  # as the option of `train`
     for name in fields:
         if name not in by_name:
             raise UserError(f"There is no setting {quoted(name)}.{nearest(name, by_name)}")

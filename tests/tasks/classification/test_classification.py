@@ -117,7 +117,7 @@ def test_the_dev_score_is_that_of_the_classifier(task, predictor, classification
     result = task.evaluator(model)()
     gold = dev(classification_run)
     given = predictor.classify([one.sentence for one in gold])
-    right = sum(label == one.label for label, one in zip(given, gold, strict=True))
+    right = sum(each.label == one.label for each, one in zip(given, gold, strict=True))
     assert result.metrics["accuracy"] == right / len(gold) > 0.7
     assert result.headline.startswith(f"accuracy {100 * right / len(gold):.2f} F1 ")
 
