@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.lines import add_line_buffered_option, stdin_chunks
+from tf_transformer.cli.lines import add_line_buffered_option, stdin_bars, stdin_chunks
 from tf_transformer.cli.options import add_run_options, open_run, picture
 from tf_transformer.cli.parser import integer
 from tf_transformer.cli.scores import print_class_scores
@@ -85,7 +85,7 @@ def _load(run, checkpoint: str):
 
 def _label_stdin(classifier, chunks: Iterator[list[str]], n_best: int | None) -> None:
     done = 0
-    with ProgressBars() as bars:
+    with stdin_bars() as bars:
         for sentences in chunks:
             found = classifier.classify(
                 sentences, lambda n, done=done: bars("classified", done + n)
