@@ -30,14 +30,6 @@ def n_best_translator(translator) -> BatchTranslator:
 
 
 @pytest.fixture(scope="session")
-def exported(translator, tmp_path_factory) -> Path:
-    def make(folder: Path) -> Path:
-        return export(translator, folder / "small", card={"description": "a small model"})
-
-    return made_once(tmp_path_factory, "export", make)
-
-
-@pytest.fixture(scope="session")
 def text_free(translator, tmp_path_factory) -> Path:
     """As `exported`, without text."""
 

@@ -84,6 +84,10 @@ def load(
         checkpoint=checkpoint != "best", ensemble=bool(others), shortlist=shortlist,
         precision=precision != _PRECISIONS[0], tokenizer=tokenizer is not None,
     )  # fmt: skip
+    if precision not in _PRECISIONS:
+        raise UserError(
+            f"`precision` must be one of {_PRECISIONS}. Received: {quoted(precision)}."
+        )
     if run:
         run.checkpoints.find(checkpoint)  # before TensorFlow is imported
     members = [_open(Path(other)) for other in others]

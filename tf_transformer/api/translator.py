@@ -104,8 +104,7 @@ class Translator:
             one, sources, begin = pairs(texts=texts, prefix=prefix)
         number = 1 if n_best is None else Setting(int).check("n_best", n_best)
         found = self._search(sources, begin, number, sample, options, progress)
-        real = [[each for each in ranked if _is_real(each)] or ranked[:1] for ranked in found]
-        results = [ranked[0] for ranked in real] if n_best is None else real
+        results = [ranked[0] for ranked in found] if n_best is None else found
         return results[0] if one else results
 
     def _search(
@@ -124,9 +123,11 @@ class Translator:
             raise UserError(
                 f"`n_best` must be between 1 and the beam size, {most}. Received: {number}."
             )
-        return self._batches(decoding, number).translate(
+        found = self._batches(decoding, number).translate(
             texts, progress, prefixes=prefixes, sampling=sampling
         )
+        # Fewer than asked for are filled up with hypotheses of no token, as a blank text is.
+        return [[each for each in ranked if each.num_tokens] or ranked[:1] for ranked in found]
 
     # --- Given translations --------------------------------------------------------------
 
@@ -265,8 +266,3 @@ class Translator:
         card = self._card(decoding) if self._card else None
         batches = self._make_batches(decoding, 1)
         return publish.export(batches, Path(output), version, card, text=text)
-
-
-def _is_real(translation: Translation) -> bool:
-    """Returns False for what fills up a sentence with fewer hypotheses than asked for."""
-    return not isinstance(translation, Hypothesis) or translation.num_tokens > 0

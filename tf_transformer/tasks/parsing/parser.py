@@ -11,11 +11,11 @@ from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.strings import Strings, one_or_more, strings
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS
-from tf_transformer.tasks.parsing.brackets import Bracketing, score_lines, summarise
+from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import Parse, delinearise
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
-from tf_transformer.tasks.parsing.treebank import pair_of, words_of
-from tf_transformer.tasks.parsing.trees import read_trees
+from tf_transformer.tasks.parsing.treebank import pair_of, rooted, words_of
+from tf_transformer.tasks.parsing.trees import Tree, read_trees
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,20 @@ class Parser:
         Raises:
             UserError: if a tree is not well-formed.
         """
-        gold = strings("trees", trees)
-        words = [pair_of(tree)[0] for tree in read_trees(gold, "trees")]
-        if len(words) != len(gold):
+        lines = strings("trees", trees)
+        gold = list(rooted(read_trees(lines, "trees")))
+        if len(gold) != len(lines):
             raise UserError(
                 "`trees` must have a tree in each string. Received: "
-                f"{len(words)} trees in {len(gold)} strings."
+                f"{len(gold)} trees in {len(lines)} strings."
             )
-        parses = self._parse([sentence.split() for sentence in words], progress)
-        return summarise(score_lines(gold, list(map(str, parses)), COLLINS))
+        sentences = [pair_of(tree)[0].split() for tree in gold]
+        return score_parses(gold, self._parse(sentences, progress))
+
+
+def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:
+    """Scores parses against the correct trees by Collins's rules."""
+    return summarise(
+        score_sentence((tree,), (parse.tree,) if parse.tree else (), COLLINS)
+        for tree, parse in zip(gold, parses, strict=True)
+    )

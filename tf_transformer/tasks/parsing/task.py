@@ -12,11 +12,10 @@ from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
-from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
+from tf_transformer.tasks.parsing.brackets import Bracketing
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import Parse, normalise
-from tf_transformer.tasks.parsing.parser import Counts, Parser, check_rules
+from tf_transformer.tasks.parsing.parser import Counts, Parser, check_rules, score_parses
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
 from tf_transformer.tasks.parsing.treebank import (
     as_parallel_text,
@@ -136,12 +135,7 @@ class ParsingTask(SequenceTask):
 
         def evaluate() -> DevResult:
             parses = parser.parse(sentences)
-            pairs = zip(self._gold, parses, strict=True)
-            scores = [
-                score_sentence((gold,), (parse.tree,) if parse.tree else (), COLLINS)
-                for gold, parse in pairs
-            ]
-            return DevResult(summarise(scores), parses, self._gold)
+            return DevResult(score_parses(self._gold, parses), parses, self._gold)
 
         return evaluate
 

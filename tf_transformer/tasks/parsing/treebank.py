@@ -1,7 +1,7 @@
 """Trees in Penn brackets as parallel text: sentences, and sequences that a parser writes."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tf_transformer.config import DataConfig
@@ -31,12 +31,18 @@ def read_treebank(path: Path) -> Iterator[Tree]:
             line and column.
     """
     tree = None
-    for tree in read_trees(read_lines(path), str(path)):
-        yield Tree(ROOT, tree.children) if tree.label in ROOTS and tree.children else tree
+    for tree in rooted(read_trees(read_lines(path), str(path))):
+        yield tree
     if tree is None:
         raise UserError(
             f"{path} has no tree. Expected trees in Penn brackets, such as (S ...)."
         )
+
+
+def rooted(trees: Iterable[Tree]) -> Iterator[Tree]:
+    """Yields the trees under the root TOP, whatever its name was."""
+    for tree in trees:
+        yield Tree(ROOT, tree.children) if tree.label in ROOTS and tree.children else tree
 
 
 def check_treebank(path: Path) -> None:
