@@ -8,14 +8,15 @@ import pytest
 from command_line import environment, train_options
 
 import tf_transformer
+from tf_transformer.api.options import full_names
 from tf_transformer.api.translator import Translator
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 
 SIZE = {
-    "vocab_size": 300, "num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "steps": 4,
-    "batch_tokens": 128, "evaluate_every": 4, "average_last": 1, "beam_size": 1,
+    "vocab_size": 400, "num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "steps": 4,
+    "batch_tokens": 128, "evaluate_every": 4, "average_last": 1, "beam_size": 1, "dropout": 0.0,
     "max_extra_length": 5,
 }  # fmt: skip
 
@@ -33,7 +34,7 @@ def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by --stop-after 1 steps"):
         tf_transformer.train("tiny", **text, settings=settings, stop_after="1 steps", **SIZE)
     assert "the same call goes on from here" in capsys.readouterr().out
-    translator = tf_transformer.train("tiny", **text, settings=settings, dropout=0.0, **SIZE)
+    translator = tf_transformer.train("tiny", **text, settings=settings, **SIZE)
     printed = capsys.readouterr().out
     assert "going on from step 1" in printed and "\ndev BLEU " in printed
     assert logging.getLogger("tf_transformer").handlers == []
@@ -42,14 +43,9 @@ def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch
     run = Run.open("runs/tiny")
     assert (run.path / "card.md").exists()
     words = ["--train", text["train"], "--valid", str(text["valid"][0]), "--source", "en"]
-    words += ["--target", "de", "--set", "model.dropout=0", "--set", "data.max_length=60"]
-    for name, value in SIZE.items():
-        section = next(
-            s
-            for s in ("model", "training", "decoding")
-            if hasattr(getattr(run.config, s), name)
-        )
-        words += ["--set", f"{section}.{name}={value}"]
+    words += ["--target", "de", "--set", "data.max_length=60"]
+    for name, value in full_names(SIZE).items():
+        words += ["--set", f"{name}={value}"]
     assert run.config == config_of(train_options(words))
 
 

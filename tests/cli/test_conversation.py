@@ -28,13 +28,8 @@ def test_a_line_is_answered_before_the_next_prompt(trained_run, tmp_path, capsys
     expected = translated(capsys, trained_run.path, tmp_path / "in")
     terminal, theirs = pty.openpty()
     command = [*TF_TRANSFORMER, "translate", str(trained_run.path)]
-    with subprocess.Popen(
-        command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment() | {"TERM": "dumb"},
-    ) as process:
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen(command, env=environment() | {"TERM": "dumb"}, **streams) as process:
         os.close(theirs)
         greeting = read_until(terminal, r"> $")
         assert greeting == "A sentence, then Enter; Ctrl-D ends.\n> "
