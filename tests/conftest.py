@@ -15,7 +15,11 @@ from made_once import made_once
 from toy_labels import toy_labels
 from toy_trees import toy_trees
 
+from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
+from tf_transformer.run import Run
+from tf_transformer.serving.publish import export
+from tf_transformer.tasks.models import load_translator
 
 # Four logical devices, so that distribution can be tested without a GPU; before any test
 # computes anything, for TensorFlow takes no other number afterwards.
@@ -122,6 +126,17 @@ def trained_run(tmp_path_factory) -> TrainedRun:
         return TrainedRun(folder / "run", folder, options, stdout, stderr)
 
     return made_once(tmp_path_factory, "trained", make)
+
+
+@pytest.fixture(scope="session")
+def exported(trained_run, tmp_path_factory) -> Path:
+    """The trained run as a SavedModel, the first version of "small"."""
+
+    def make(folder: Path) -> Path:
+        translator = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
+        return export(translator, folder / "small", card={"description": "a small model"})
+
+    return made_once(tmp_path_factory, "export", make)
 
 
 # Enough to get most brackets of its grammar right, and not all.

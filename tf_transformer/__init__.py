@@ -1,31 +1,61 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in TensorFlow, Keras."""
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # for type checkers and autocompletion; the names are those of `_PUBLIC`
+    from tf_transformer.api.load import load as load
+    from tf_transformer.api.train import train as train
+    from tf_transformer.api.translator import Translator as Translator
+    from tf_transformer.config import DecodingConfig as DecodingConfig
+    from tf_transformer.config import SamplingConfig as SamplingConfig
+    from tf_transformer.config.presets import preset as preset
+    from tf_transformer.data.tokenizer import Tokenizer as Tokenizer
+    from tf_transformer.layers import Decoder as Decoder
+    from tf_transformer.layers import DecoderLayer as DecoderLayer
+    from tf_transformer.layers import Encoder as Encoder
+    from tf_transformer.layers import EncoderLayer as EncoderLayer
+    from tf_transformer.layers import MultiHeadAttention as MultiHeadAttention
+    from tf_transformer.layers import PositionalEmbedding as PositionalEmbedding
+    from tf_transformer.models.classifier import Classifier as Classifier
+    from tf_transformer.models.losses import (
+        LabelSmoothedCrossEntropy as LabelSmoothedCrossEntropy,
+    )
+    from tf_transformer.models.metrics import Perplexity as Perplexity
+    from tf_transformer.models.metrics import TokenAccuracy as TokenAccuracy
+    from tf_transformer.models.schedules import TransformerSchedule as TransformerSchedule
+    from tf_transformer.models.transformer import Transformer as Transformer
+    from tf_transformer.tasks.classification.predictor import (
+        SentenceClassifier as SentenceClassifier,
+    )
+    from tf_transformer.tasks.parsing.parser import Parser as Parser
 
 __version__ = "0.1.0"
 
 # Imported when first asked for, so that the command line starts without TensorFlow.
 _PUBLIC = {
     "Classifier": "models.classifier",
-    "LabelSmoothedCrossEntropy": "models.losses",
-    "Perplexity": "models.metrics",
-    "Tokenizer": "data.tokenizer",
+    "Decoder": "layers",
+    "DecoderLayer": "layers",
     "DecodingConfig": "config",
+    "Encoder": "layers",
+    "EncoderLayer": "layers",
+    "LabelSmoothedCrossEntropy": "models.losses",
+    "MultiHeadAttention": "layers",
+    "Parser": "tasks.parsing.parser",
+    "Perplexity": "models.metrics",
+    "PositionalEmbedding": "layers",
     "SamplingConfig": "config",
+    "SentenceClassifier": "tasks.classification.predictor",
     "TokenAccuracy": "models.metrics",
+    "Tokenizer": "data.tokenizer",
     "Transformer": "models.transformer",
     "TransformerSchedule": "models.schedules",
-    "Translator": "decoding.translator",
+    "Translator": "api.translator",
+    "load": "api.load",
     "preset": "config.presets",
+    "train": "api.train",
 }
-
-_KERAS = (
-    "models.transformer",
-    "models.classifier",
-    "models.losses",
-    "models.metrics",
-    "models.schedules",
-)
 
 __all__ = sorted(_PUBLIC)
 
@@ -33,10 +63,13 @@ __all__ = sorted(_PUBLIC)
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # All at once: importing them is what lets Keras find their classes in a saved model.
-    modules = {module: importlib.import_module(f"{__name__}.{module}") for module in _KERAS}
     module = _PUBLIC[name]
-    return getattr(modules.get(module) or importlib.import_module(f"{__name__}.{module}"), name)
+    if module.startswith(("layers", "models")):
+        # All at once: importing them is what lets Keras find their classes in a saved model.
+        for each in sorted({*_PUBLIC.values()}):
+            if each.startswith(("layers", "models")):
+                importlib.import_module(f"{__name__}.{each}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,15 @@
-"""Progress bars on stderr, shown only on a terminal."""
+"""Progress bars on stderr, where somebody watches."""
 
+import sys
 from typing import Self
 
 from tqdm import tqdm
+
+
+def is_watched(*, notebook: bool = False) -> bool:
+    """Tells whether stderr is a terminal or, if asked for, the output of a notebook."""
+    in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+    return sys.stderr.isatty() or (notebook and in_notebook)
 
 
 class ProgressBars:
@@ -10,10 +17,12 @@ class ProgressBars:
 
     Args:
         total: the final count, if it is known.
+        shown: whether to show them; None where stderr is a terminal.
     """
 
-    def __init__(self, total: int | None = None) -> None:
+    def __init__(self, total: int | None = None, shown: bool | None = None) -> None:
         self._total = total
+        self._disable = None if shown is None else not shown
         self._text = ""
         self._bar: tqdm | None = None
 
@@ -22,7 +31,9 @@ class ProgressBars:
         if self._bar is None or text != self._text:
             self.close()
             self._text = text
-            self._bar = tqdm(desc=text, total=self._total, dynamic_ncols=True, disable=None)
+            self._bar = tqdm(
+                desc=text, total=self._total, dynamic_ncols=True, disable=self._disable
+            )
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Beam search of tf_transformer, as `Translator.translate` runs it."""
+"""Beam search of tf_transformer, as `BatchTranslator.translate` runs it."""
 
 import functools
 
@@ -10,7 +10,7 @@ from harness.sentences import EOS, Work, decode, up_to_eos, with_eos
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 
@@ -33,7 +33,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
         """Returns `search(rows)`, which gives the best hypothesis of each row: ids with EOS."""
         limits = {"min_length": forced, "max_length": forced} if forced else {}
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
-        translator = Translator(
+        translator = BatchTranslator(
             model, _Vocabulary(model.vocab_size), decoding, shortlist=tokens
         )
         graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)

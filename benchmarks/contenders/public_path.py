@@ -11,7 +11,7 @@ from harness.sentences import evenly_spaced
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.batches import by_length, padded
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.models import load_translator
@@ -54,7 +54,7 @@ def requests(texts: Sequence[str], batch: int, number: int) -> Requests:
     return [chosen[start : start + batch] for start in range(0, number, batch)]
 
 
-def _python(translator: Translator) -> Callable[[Sequence[str]], list[str]]:
+def _python(translator: BatchTranslator) -> Callable[[Sequence[str]], list[str]]:
     return lambda request: [best.text for best, *_ in translator.translate(request)]
 
 
@@ -69,12 +69,12 @@ def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:
     return translate
 
 
-def _search(translator: Translator) -> Callable[[np.ndarray], list[list[int]]]:
+def _search(translator: BatchTranslator) -> Callable[[np.ndarray], list[list[int]]]:
     graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
     return lambda ids: graph(ids).tokens.numpy().tolist()
 
 
-def _ids(translator: Translator) -> Callable[[Requests], list[np.ndarray]]:
+def _ids(translator: BatchTranslator) -> Callable[[Requests], list[np.ndarray]]:
     """Returns the ids of requests, in the batches that the translator would make of them."""
     positions = translator.decoding.batch_tokens // translator.decoding.beam_size
 

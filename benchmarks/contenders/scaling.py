@@ -9,7 +9,7 @@ from harness.child import resident_bytes, serve, versions
 
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
 
 
@@ -36,7 +36,7 @@ def setup() -> dict:
     def searcher(model: Transformer, beam: int, output: int):
         limits = {"min_length": output, "max_length": output, "max_source_length": 2048}
         decoding = DecodingConfig(beam_size=beam, max_extra_length=output, **limits)
-        translator = Translator(model, Vocabulary(model.vocab_size), decoding)
+        translator = BatchTranslator(model, Vocabulary(model.vocab_size), decoding)
         return tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
 
     def work(

@@ -12,14 +12,14 @@ from sacrebleu.metrics import BLEU
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
 from tools.storm.lab import stdin_of
 
 
 @pytest.fixture(scope="module")
-def n_best(trained_run) -> Translator:
+def n_best(trained_run) -> BatchTranslator:
     """The Python translator, with the two best of three beams."""
     run = Run.open(trained_run.path)
     return load_translator(run, "best", DecodingConfig(beam_size=3, alpha=0.8), 2)

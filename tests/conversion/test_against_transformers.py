@@ -9,7 +9,7 @@ from marian_folder import config_of, write_vocabulary
 
 from tf_transformer.config import BOS_ID, PAD_ID
 from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.tasks.models import load_translator
 
 pytest.importorskip("safetensors")
@@ -158,7 +158,7 @@ def test_translations_are_its_translations(both, beams):
     decoding = dataclasses.replace(
         translator.decoding, beam_size=beams, alpha=0.0, max_length=12, no_repeat_ngram=1
     )
-    translator = Translator(translator.model, translator.tokenizer, decoding)
+    translator = BatchTranslator(translator.model, translator.tokenizer, decoding)
     source = tokenizer(SOURCES, return_tensors="pt", padding=True)
     outputs = model.generate(
         **source,

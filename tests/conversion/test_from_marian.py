@@ -14,7 +14,7 @@ from marian_folder import change_json, marian_logits, write_checkpoint
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import export
@@ -39,12 +39,12 @@ def converted(request, tmp_path_factory):
     return request.param, tensors, vocabulary, run
 
 
-def translator_of(run: Run, **decoding) -> Translator:
+def translator_of(run: Run, **decoding) -> BatchTranslator:
     config = run.config.replace({f"decoding.{k}": v for k, v in decoding.items()})
     return load_translator(run, "best", config.decoding)
 
 
-def marian_ids(translator: Translator, vocabulary) -> list[int]:
+def marian_ids(translator: BatchTranslator, vocabulary) -> list[int]:
     """Marian's id of each of ours, by the names of the pieces alone."""
     pieces = translator.tokenizer.pieces(np.arange(translator.tokenizer.vocab_size)).numpy()
     names = [piece.decode().removeprefix("▁" * (b">>" in piece)) for piece in pieces]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -27,7 +27,7 @@ DECODING = DecodingConfig(beam_size=4, alpha=0.0)
 
 
 @pytest.fixture(scope="module")
-def translator(trained_run) -> Translator:
+def translator(trained_run) -> BatchTranslator:
     return load_translator(Run.open(trained_run.path), "best", DECODING)
 
 
@@ -64,7 +64,7 @@ def test_forced_scores_are_the_same(translator, trained_run, tmp_path, variant):
     rng = np.random.default_rng(3)
     for weight in model.trainable_weights:  # else every norm and bias would be as good as none
         weight.assign(weight + rng.normal(0, 0.1, weight.shape))
-    random = Translator(model, tokenizer, DECODING)
+    random = BatchTranslator(model, tokenizer, DECODING)
     to_ctranslate2(model, tokenizer, tmp_path / "ct2")
     converted = ctranslate2.Translator(str(tmp_path / "ct2"))
     sources, targets = trained_run.lines("dev.en")[:20], trained_run.lines("dev.de")[:20]

@@ -3,13 +3,13 @@
 import pytest
 from trained import DECODING
 
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
 
 
 @pytest.fixture(scope="session")
-def translator(trained_run) -> Translator:
+def translator(trained_run) -> BatchTranslator:
     """The four best of four beams."""
     return load_translator(Run.open(trained_run.path), "best", DECODING, 4)
 

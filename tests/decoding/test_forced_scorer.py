@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, DecodingConfig
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
 
 
@@ -54,7 +54,7 @@ def test_a_target_has_a_limit_of_its_own(translator, trained_run, caplog):
     assert whole > 20
     for extra, expected in ((whole - 6, whole), (4, 10)):
         decoding = DecodingConfig(max_source_length=6, max_extra_length=extra)
-        limited = Translator(translator.model, translator.tokenizer, decoding)
+        limited = BatchTranslator(translator.model, translator.tokenizer, decoding)
         assert limited.score([source], [target])[0].num_tokens == expected
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="tf_transformer"):
@@ -69,7 +69,7 @@ def test_learned_positions_limit_targets_as_well(translator):
     learned = {"positions": "learned", "max_length": 12}
     model = Transformer(tokenizer.vocab_size, **sizes, **learned)
     long = "word " * 40
-    (scored,) = Translator(model, tokenizer).score([long], [long])
+    (scored,) = BatchTranslator(model, tokenizer).score([long], [long])
     assert scored.num_tokens == 12
 
 
@@ -118,7 +118,7 @@ def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
 
 
 def test_an_ensemble_has_no_attention_to_look_into(translator):
-    several = Translator(Ensemble([translator.model] * 2), translator.tokenizer)
+    several = BatchTranslator(Ensemble([translator.model] * 2), translator.tokenizer)
     for call in (several.attention, several.align):
         with pytest.raises(ValueError, match="`model` must be one model .* an ensemble"):
             call(["a"], ["b"])
@@ -147,8 +147,10 @@ def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
             if source_words:
                 nearest = weights[piece, :-1].argmax()
                 expected.add((source_words[nearest], word))
-        assert found == sorted(expected)
-        assert {word for _, word in found} == set(range(len(target.split()) if source else 0))
+        assert found.pairs == sorted(expected)
+        assert {word for _, word in found.pairs} == set(
+            range(len(target.split()) if source else 0)
+        )
 
 
 def test_a_layer_that_is_not_there_is_refused(translator):
@@ -159,4 +161,5 @@ def test_a_layer_that_is_not_there_is_refused(translator):
 
 
 def test_blank_texts_have_no_alignment(translator):
-    assert translator.align(["", "a", " "], ["a", "", ""]) == [[], [], []]
+    found = translator.align(["", "a", " "], ["a", "", ""])
+    assert [alignment.pairs for alignment in found] == [[], [], []]

@@ -14,7 +14,7 @@ from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.decoding.candidates import least_tokens
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.shortlist import Shortlist, restricted
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 
 PREFIX = np.array([[17, 4], [0, 0], [18, 0]], "int32")
@@ -143,7 +143,7 @@ def test_a_translator_with_the_whole_vocabulary_translates_as_without(
 ):
     decoding = dataclasses.replace(DECODING, beam_size=beam_size, no_repeat_ngram=3)
     found = [
-        Translator(translator.model, translator.tokenizer, decoding, 1, shortlist)
+        BatchTranslator(translator.model, translator.tokenizer, decoding, 1, shortlist)
         for shortlist in (None, whole(translator.model.vocab_size))
     ]
     plain, listed = (one.translate(texts) for one in found)
@@ -151,9 +151,9 @@ def test_a_translator_with_the_whole_vocabulary_translates_as_without(
 
 
 @pytest.fixture
-def listed(translator) -> Translator:
+def listed(translator) -> BatchTranslator:
     shortlist = random_shortlist(translator.model.vocab_size, 5, 50)
-    return Translator(translator.model, translator.tokenizer, DECODING, 4, shortlist)
+    return BatchTranslator(translator.model, translator.tokenizer, DECODING, 4, shortlist)
 
 
 def test_a_text_is_translated_in_a_batch_as_alone(translator, listed, texts):
@@ -181,7 +181,7 @@ def test_sampling_and_grammars_are_refused(listed):
 
 def test_a_shortlist_of_another_vocabulary_is_refused(translator):
     with pytest.raises(ValueError, match="`shortlist` must be .* Received: shortlist 7, model"):
-        Translator(translator.model, translator.tokenizer, DECODING, 1, whole(7))
+        BatchTranslator(translator.model, translator.tokenizer, DECODING, 1, whole(7))
 
 
 # --- The file ----------------------------------------------------------------------------

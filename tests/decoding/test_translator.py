@@ -11,7 +11,7 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.shortlist import Shortlist
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_the_size_of_batches_does_not_change_translations(
     translator, texts, expected, batch_tokens
 ):
     decoding = dataclasses.replace(DECODING, batch_tokens=batch_tokens)
-    other = Translator(translator.model, translator.tokenizer, decoding, 4)
+    other = BatchTranslator(translator.model, translator.tokenizer, decoding, 4)
     assert_same(other.translate(texts), expected)
 
 
@@ -45,7 +45,7 @@ def test_the_search_is_traced_once_for_batches_of_every_shape(
 ):
     size = translator.model.vocab_size
     shortlist = Shortlist(np.zeros((size, 1)), np.arange(30)) if listed else None
-    other = Translator(translator.model, translator.tokenizer, DECODING, 1, shortlist)
+    other = BatchTranslator(translator.model, translator.tokenizer, DECODING, 1, shortlist)
     traces = traces_of(monkeypatch, other.searcher, "search")
     for batch in (texts[:1], texts, texts[3:5], texts[6:]):
         other.translate(batch)
@@ -120,7 +120,7 @@ def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
 def test_learned_positions_cut_what_is_longer(translator, texts):
     tokenizer: Tokenizer = translator.tokenizer
     model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
-    learned = Translator(model, tokenizer, DECODING)
+    learned = BatchTranslator(model, tokenizer, DECODING)
     long = max(texts, key=len)
     ids, _ = learned.codec.encode(tf.constant([long]))
     assert ids.row_lengths().numpy().tolist() == [12]
@@ -134,4 +134,4 @@ def test_learned_positions_cut_what_is_longer(translator, texts):
 def test_a_tokenizer_of_another_vocabulary_is_refused(translator):
     model = small_model(translator.tokenizer.vocab_size + 1)
     with pytest.raises(ValueError, match="Received: tokenizer 600, model 601"):
-        Translator(model, translator.tokenizer, DECODING)
+        BatchTranslator(model, translator.tokenizer, DECODING)

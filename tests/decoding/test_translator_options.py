@@ -8,7 +8,7 @@ import tensorflow as tf
 from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
 from tf_transformer.config import SamplingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 
 # What may be asked of a search beyond the defaults; all of it together as well.
 OPTIONS = {
@@ -89,7 +89,7 @@ def cuts_told(caplog) -> list[str]:
 
 def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(translator, caplog):
     sizes = {"positions": "learned", "max_length": 12}
-    learned = Translator(
+    learned = BatchTranslator(
         small_model(translator.tokenizer.vocab_size, **sizes), translator.tokenizer, DECODING
     )
     ((found,),) = learned.translate(["Hello."], prefixes=["eins zwei drei " * 20])
@@ -165,7 +165,7 @@ def test_sampling_the_most_probable_token_is_greedy_search(translator, texts):
 
 def test_samples_follow_rules_and_prefix(translator, trained_run):
     decoding = dataclasses.replace(DECODING, min_length=20, max_length=22)
-    other = Translator(translator.model, translator.tokenizer, decoding, 8)
+    other = BatchTranslator(translator.model, translator.tokenizer, decoding, 8)
     texts = trained_run.lines("dev.en")[:6]
     found = other.translate(texts, prefixes=["Wir"] * 6, sampling=SamplingConfig())
     for hypotheses in found:

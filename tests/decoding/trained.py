@@ -7,7 +7,7 @@ import pytest
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.searcher import Searcher
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
 
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)
@@ -22,10 +22,10 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-def with_settings(translator: Translator, **settings) -> Translator:
+def with_settings(translator: BatchTranslator, **settings) -> BatchTranslator:
     """The translator with other settings of decoding, for the best hypothesis of each text."""
     decoding = dataclasses.replace(DECODING, **settings)
-    return Translator(translator.model, translator.tokenizer, decoding)
+    return BatchTranslator(translator.model, translator.tokenizer, decoding)
 
 
 def traces_of(monkeypatch, searcher: Searcher, name: str) -> list[str]:

@@ -14,14 +14,13 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import (
     CheckpointFolder,
     average_checkpoints,
-    best_scores,
     is_valid,
     load_weights,
     restore_state,
-    save_best,
     save_state,
     save_weights,
 )
+from tf_transformer.run.scores import best_scores, save_best
 from tf_transformer.training.recipe import compile_model
 
 ARCHITECTURE = {"vocab_size": 16, "num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}

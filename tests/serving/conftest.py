@@ -9,7 +9,7 @@ from http_calls import one_version
 from made_once import made_once
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.serving.batcher import BatchLimits
 from tf_transformer.serving.lanes import Lanes, Meter, token_limits
@@ -21,21 +21,13 @@ DECODING = DecodingConfig(beam_size=4, alpha=0.6)
 
 
 @pytest.fixture(scope="session")
-def translator(trained_run) -> Translator:
+def translator(trained_run) -> BatchTranslator:
     return load_translator(Run.open(trained_run.path), "best", DECODING)
 
 
 @pytest.fixture(scope="session")
-def n_best_translator(translator) -> Translator:
-    return Translator(translator.model, translator.tokenizer, DECODING, DECODING.beam_size)
-
-
-@pytest.fixture(scope="session")
-def exported(translator, tmp_path_factory) -> Path:
-    def make(folder: Path) -> Path:
-        return export(translator, folder / "small", card={"description": "a small model"})
-
-    return made_once(tmp_path_factory, "export", make)
+def n_best_translator(translator) -> BatchTranslator:
+    return BatchTranslator(translator.model, translator.tokenizer, DECODING, DECODING.beam_size)
 
 
 @pytest.fixture(scope="session")

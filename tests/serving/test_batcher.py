@@ -92,7 +92,7 @@ def test_a_bad_request_does_not_fail_its_company(batcher, gate):
     bad = batcher.submit("serving_default", {"text": np.array([1], "int32")})
     finish(gate, first, good, bad)
     assert len(good.result()["translation"]) == 1
-    with pytest.raises(BadRequestError, match="text must be string"):
+    with pytest.raises(BadRequestError, match="text must be a string"):
         bad.result()
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import save_best
 from tf_transformer.run.facts import sha256
+from tf_transformer.run.scores import save_best
 from tf_transformer.serving.card import model_card
 
 
@@ -18,15 +18,15 @@ def test_a_card_says_what_is_not_there(trained_run, tmp_path):
     (tmp_path / "run" / "config.json").write_text(text.replace(str(trained_run.corpus), gone))
     (tmp_path / "run" / "metrics.jsonl").unlink()
     run = Run.open(tmp_path / "run")
-    file = run.checkpoints.find("best")
-    card = model_card(run, "best", file, DecodingConfig(), "float32")
+    file = run.checkpoints.find("last")
+    card = model_card(run, "last", file, DecodingConfig(), "float32")
     assert card["data"] == dict.fromkeys(
         [f"{gone}/{name}" for name in ("train.en", "train.de", "dev.en", "dev.de")],
         "not there at the time of the export",
     )
     assert card["best_evaluation"] is None
     assert card["evaluation_of_these_weights"] is None
-    assert card["checkpoint"] == {"name": "best", "sha256": sha256(file)}
+    assert card["checkpoint"] == {"name": "last", "sha256": sha256(file)}
 
 
 @pytest.mark.parametrize("step", [160, 240])
@@ -37,6 +37,17 @@ def test_a_card_has_the_record_of_its_own_step(trained_run, step):
     card = model_card(run, str(step), file, DecodingConfig(), "float32")
     assert card["evaluation_of_these_weights"].items() >= record.items()
     assert "tok:13a" in card["evaluation_of_these_weights"]["bleu_signature"]
+
+
+def test_a_card_has_the_scores_of_an_average(trained_run):
+    run = Run.open(trained_run.path)
+    card = model_card(
+        run, "average", run.checkpoints.find("average"), DecodingConfig(), "float32"
+    )
+    record = card["evaluation_of_these_weights"]
+    name, score = record["weights"], record["valid_bleu"]
+    assert f"\n{name}: dev BLEU {score:.2f}\n" in trained_run.stdout
+    assert record["step"] == 240 and record["valid_chrf"] > 0
 
 
 def test_the_record_of_the_best_is_the_one_that_chose_it(trained_run, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.session import BadRequestError
 from tf_transformer.serving.warmup import source_ids
 
@@ -153,7 +153,7 @@ def test_each_text_has_its_own_alpha(translator, session, trained_run):
     answer = session.run("with_options", options(lines, alpha=alphas))
     for row, alpha in enumerate(alphas):
         decoding = dataclasses.replace(translator.decoding, alpha=alpha)
-        alone = Translator(translator.model, translator.tokenizer, decoding)
+        alone = BatchTranslator(translator.model, translator.tokenizer, decoding)
         (found,) = alone.translate([lines[row]])[0]
         assert answer["translations"][row][0].decode() == found.text
         assert answer["scores"][row][0] == pytest.approx(found.score, abs=1e-4)

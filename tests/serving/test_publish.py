@@ -9,7 +9,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.searcher import Searcher
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving import publish
@@ -112,7 +112,7 @@ def test_the_card_is_the_one_given(exported):
     assert json.loads((exported / CARD).read_text("utf-8")) == {"description": "a small model"}
 
 
-class Drifting(Translator):
+class Drifting(BatchTranslator):
     """Its weights change after they were exported, as an export of wrong weights would."""
 
     def translate(self, texts, progress=None):

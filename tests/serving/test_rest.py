@@ -60,6 +60,9 @@ def test_nothing_is_a_request_too(session, record, signature):
     json.loads(format_response(session.run(signature, request.inputs), request.by_row))
 
 
+WHOLE = r"must be a whole number \(int32\)"
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -72,9 +75,9 @@ def test_nothing_is_a_request_too(session, record, signature):
         (b'{"instances": [], "inputs": []}', "an object with"),
         (b'{"instances": "a"}', '"instances" must be a list'),
         (b'{"instances": [["a"]]}', "text must be of rank 1. Received: 2"),
-        (b'{"instances": ["a", ["b"]]}', "text must be string|equally long"),
-        (b'{"instances": [null]}', "text must be string. Received: None"),
-        (b'{"instances": ["a", true]}', "text must be string. Received: True"),
+        (b'{"instances": ["a", ["b"]]}', "text must be a string|equally long"),
+        (b'{"instances": [null]}', "text must be a string. Received: null"),
+        (b'{"instances": ["a", true]}', "text must be a string. Received: true"),
         (b'{"instances": ' + b"[" * 400 + b"]" * 400 + b"}", "nested so deeply"),
         (b'{"instances": [{"b64": "%"}]}', '"b64" must be base64'),
         ('{"instances": [{"b64": "é"}]}'.encode(), '"b64" must be base64'),
@@ -84,9 +87,9 @@ def test_nothing_is_a_request_too(session, record, signature):
         (b'{"signature_name": "x", "instances": []}', "no signature 'x'"),
         (b'{"signature_name": "score", "instances": ["a"]}', "must be named: source, target"),
         (b'{"signature_name": "tokens", "instances": [[1], [1, 2]]}', "equally long"),
-        (b'{"signature_name": "tokens", "instances": [[1.5]]}', "must be int32"),
-        (b'{"signature_name": "tokens", "instances": [[1e999]]}', "must be int32"),
-        (b'{"signature_name": "tokens", "instances": [[99999999999]]}', "must be int32"),
+        (b'{"signature_name": "tokens", "instances": [[1.5]]}', f"{WHOLE}. Received: 1.5"),
+        (b'{"signature_name": "tokens", "instances": [[1e999]]}', WHOLE),
+        (b'{"signature_name": "tokens", "instances": [[99999999999]]}', f"{WHOLE}.*: 99999"),
         (b'{"signature_name": "tokens", "instances": [[' + b"9" * 5_000 + b"]]}", "JSON"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import export
@@ -74,7 +74,7 @@ def test_the_error_says_where(session, translator):
     ids=["short", "long"],
 )
 def test_it_holds_whatever_the_limits(translator, tmp_path, decoding):
-    limited = Translator(translator.model, translator.tokenizer, decoding)
+    limited = BatchTranslator(translator.model, translator.tokenizer, decoding)
     assert export(limited, tmp_path) == tmp_path / "1"
 
 
@@ -118,7 +118,7 @@ def test_agreement_in_bfloat16_is_as_close_as_its_rounding_allows(expected, rece
 
 
 @pytest.fixture(scope="module")
-def bfloat16(trained_run, tmp_path_factory) -> tuple[Translator, Path]:
+def bfloat16(trained_run, tmp_path_factory) -> tuple[BatchTranslator, Path]:
     """A translator in bfloat16 and its export, which has passed its self-test."""
     decoding = DecodingConfig(beam_size=2)
     translator = load_translator(

@@ -88,7 +88,7 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
     ("body", "status", "message"),
     [
         (b"nonsense", 400, "must be JSON"),
-        (b'{"instances": [1]}', 400, "text must be string. Received: 1."),
+        (b'{"instances": [1]}', 400, "text must be a string. Received: 1."),
         (b'{"signature_name": "x", "instances": []}', 400, "no signature 'x'"),
         (json.dumps({"instances": ["a"] * 33}).encode(), 400, "at most 32 rows"),
     ],

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
@@ -30,12 +30,12 @@ def run(trained_run, tmp_path) -> Run:
 
 
 @pytest.fixture
-def translator(run) -> Translator:
+def translator(run) -> BatchTranslator:
     run.write_trained_lengths(6, 7)
     return load_translator(run, "best", DECODING)
 
 
-def sources(translator: Translator) -> tuple[str, str]:
+def sources(translator: BatchTranslator) -> tuple[str, str]:
     """A text of as many tokens as training's longest with EOS, and the same with more."""
     fitting, longer = " ".join(["the"] * 5), " ".join(["the"] * 8)
     ids = translator.tokenizer.tokenize(tf.constant([fitting, longer]))

@@ -5,13 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tf_transformer.run.checkpoints import (
-    CheckpointFolder,
-    best_dev_set,
-    best_scores,
-    save_best,
-)
+from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.npz import read_arrays, write_arrays
+from tf_transformer.run.scores import best_dev_set, best_scores, save_best
 from tf_transformer.training.selection import BestWeights
 
 SCORES = {10: 0.3, 20: 0.666, 30: 0.514}

@@ -257,6 +257,9 @@ def test_the_average_is_chosen_where_it_is_better(tmp_path):
     assert result.bleu == 40.0
     best, last = arrays(run.checkpoints.best), [arrays(p) for p in run.checkpoints.last(2)]
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (40.0, task.dev_set)
+    record = {name: best.pop(name) for name in list(best) if name.startswith("record/")}
+    assert record["record/valid_bleu"] == 40.0 and record["record/step"] == 6
+    assert record["record/weights"] == "average of the last 2 checkpoints"
     for name in best:
         mean = (last[0][name].astype("float64") + last[1][name]) / 2
         np.testing.assert_array_equal(best[name], mean.astype("float32"))

@@ -15,6 +15,7 @@ from tf_transformer.doctor.vocabulary_checks import (
 )
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
+from tf_transformer.strings import strings
 from tf_transformer.tasks.registry import encoder_outputs, task_named
 
 
@@ -28,7 +29,7 @@ def examine(
         test: prefixes of test text, compared with the training text.
         num_devices: of the training; None for all GPUs, or the CPU.
     """
-    config, task = run.config, None
+    config, task, test = run.config, None, strings("test", test)
     record = task_named(config.task).record()
     with ProgressBars() as progress:
         if run.tokenizer.exists():

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tf_transformer.api.runs import translator_of
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
-from tf_transformer.serving.card import model_card
-from tf_transformer.serving.publish import export
-from tf_transformer.tasks.models import load_translator
 
 
 def export_run(
@@ -42,14 +40,12 @@ def export_run(
     Raises:
         UserError: if the run lacks the checkpoints, or the export cannot be written.
     """
-    decoding = decoding or run.config.decoding
     checkpoint = checkpoint or run.config.decoding.checkpoint
     with _weights(run, checkpoint, average) as (name, file):
-        translator = load_translator(
-            run, file, decoding, precision=precision, shortlist=shortlist
+        translator = translator_of(
+            run, file, decoding, name=name, precision=precision, shortlist=shortlist
         )
-        card = model_card(run, name, file, decoding, precision, shortlist)
-        return export(translator, base, version, card, text=text)
+        return translator.export(base, version=version, text=text)
 
 
 @contextmanager

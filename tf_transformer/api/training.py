@@ -1,7 +1,6 @@
 """Training a run: the run directory, its data, and the trainer until the end."""
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,10 +12,11 @@ from tf_transformer.config import Config
 from tf_transformer.data.tokenizer import Tokenizer, VocabularyTooLarge
 from tf_transformer.doctor.diagnosis import quick_findings
 from tf_transformer.files import locked
-from tf_transformer.progress import ProgressBars
+from tf_transformer.progress import ProgressBars, is_watched
 from tf_transformer.run import Run
 from tf_transformer.run.resume import open_for_training
-from tf_transformer.tasks.registry import task_named
+from tf_transformer.studies.run_card import try_to_write_card
+from tf_transformer.tasks.registry import check_config, task_named
 from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.training import devices
 from tf_transformer.training.interruption import Budget, Stopper
@@ -40,6 +40,54 @@ def training_session(output: Path, budget: Budget | None = None) -> Iterator[Sto
         yield stopper
 
 
+def train_and_report(
+    config: Config,
+    output: Path,
+    budget: Budget | None = None,
+    *,
+    num_devices: int | None = None,
+    accept_new_data: bool = False,
+    fixed_vocabulary: bool = False,
+    bars: bool = False,
+) -> tuple[Run, Result | None]:
+    """Trains a run to its end in a session of its own, logs its scores and writes its card.
+
+    Args:
+        config: the configuration, which is checked first.
+        output: the run directory.
+        budget: of this session.
+        num_devices: see `devices.make_strategy`.
+        accept_new_data: resume although the training text has changed.
+        fixed_vocabulary: keep the size of the vocabulary for the built-in corpus too.
+        bars: show progress bars in a notebook too.
+
+    Returns:
+        As `train_run` does.
+
+    Raises:
+        UserError: if the training cannot begin or continue.
+        Interrupted: if the session is stopped; everything is saved then.
+    """
+    check_config(config)
+    data = config.data
+    built_in = config.task == "translation" and not (data.train or data.tokenizer)
+    with training_session(output, budget) as stopper:
+        run, result = train_run(
+            config,
+            output,
+            stopper=stopper,
+            num_devices=num_devices,
+            accept_new_data=accept_new_data,
+            lower_vocabulary=built_in and not fixed_vocabulary,
+            bars=is_watched(notebook=bars),
+        )
+        if result:
+            for line in result.lines():
+                logger.info("%s", line)
+            try_to_write_card(run)  # last: nothing that it needs may keep the score back
+    return run, result
+
+
 def train_run(
     config: Config,
     output: Path,
@@ -48,6 +96,7 @@ def train_run(
     num_devices: int | None = None,
     accept_new_data: bool = False,
     lower_vocabulary: bool = False,
+    bars: bool = False,
 ) -> tuple[Run, Result | None]:
     """Trains a run to its end, from its last checkpoint if it has one.
 
@@ -58,6 +107,7 @@ def train_run(
         num_devices: see `devices.make_strategy`.
         accept_new_data: resume although the training text has changed.
         lower_vocabulary: take fewer pieces than configured if the text yields no more.
+        bars: show progress bars.
 
     Returns:
         The run, and its result (None on a worker that is not the chief).
@@ -70,16 +120,16 @@ def train_run(
     stopper.listen()
     workers = Workers(strategy)
     with workers.chief_first():
-        run, task = _prepare(config, output, accept_new_data, lower_vocabulary)
+        run, task = _prepare(config, output, accept_new_data, lower_vocabulary, bars)
         if workers.is_chief:
             _warn(task, strategy.num_replicas_in_sync, config)
     logger.info("device: %s", devices.describe(strategy))
-    trainer = Trainer(run, task, workers, stopper, verbose=int(sys.stderr.isatty()))
+    trainer = Trainer(run, task, workers, stopper, verbose=int(bars))
     return run, trainer.train()
 
 
 def _prepare(
-    config: Config, output: Path, accept_new_data: bool, lower_vocabulary: bool
+    config: Config, output: Path, accept_new_data: bool, lower_vocabulary: bool, bars: bool
 ) -> tuple[Run, SequenceTask]:
     """Opens the run directory and prepares the task's data, which only the chief writes."""
     is_chief = devices.is_chief()
@@ -90,20 +140,20 @@ def _prepare(
         config = _lowered(config, trained, "this run has no more")
     run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
     try:
-        task = _task_of(run, is_chief)
+        task = _task_of(run, is_chief, bars)
     except VocabularyTooLarge as error:
         if not lower_vocabulary:
             raise
         config = _lowered(config, error.largest, "the built-in corpus has no more")
         run = open_for_training(output, config, accept_new_data)
-        task = _task_of(run, is_chief)
+        task = _task_of(run, is_chief, bars)
     logger.info("%s", task.describe())
     return run, task
 
 
-def _task_of(run: Run, is_chief: bool) -> SequenceTask:
+def _task_of(run: Run, is_chief: bool, bars: bool) -> SequenceTask:
     record = task_named(run.config.task).record()
-    with ProgressBars() as progress:
+    with ProgressBars(shown=bars) as progress:
         return record.prepare(run, progress, may_encode=is_chief)
 
 

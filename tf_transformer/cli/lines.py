@@ -2,9 +2,12 @@
 
 import argparse
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from tf_transformer.data.corpus import arriving_lines, read_lines
+from tf_transformer.progress import ProgressBars
 
 # Sentences sorted by length together: few at first, so that output begins soon. The last size
 # holds for all further chunks, which bounds the memory.
@@ -22,8 +25,37 @@ def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
 
 
 def stdin_chunks(line_buffered: bool, sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """The lines of stdin: those that have arrived, or lists of these sizes; see `in_chunks`."""
+    """The lines of stdin: those that have arrived, or lists of these sizes; see `in_chunks`.
+
+    On a terminal each is read when the one before has been answered.
+    """
+    if is_conversation():
+        return _typed_lines()
     return arriving_lines(0) if line_buffered else in_chunks(read_lines(0), sizes)
+
+
+def stdin_bars() -> ProgressBars:
+    """Progress bars of a command that reads stdin; none in a conversation."""
+    return ProgressBars(shown=False if is_conversation() else None)
+
+
+def is_conversation() -> bool:
+    """Tells whether somebody types the lines and reads the answers."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _typed_lines() -> Iterator[list[str]]:
+    """Prompts for a line at a time, until Ctrl-D."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  # lines can be edited then
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    print("A sentence, then Enter; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield [input("> ")]
+        except EOFError:
+            print()
+            return
 
 
 def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:

@@ -15,6 +15,7 @@ from typing import Self
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
 from tf_transformer.cli.parser import Parser, float_from, int_from, integer
 from tf_transformer.cli.process import run_process
+from tf_transformer.progress import is_watched
 from tf_transformer.run import Run
 from tf_transformer.training.interruption import MAX_SECONDS, Budget, Interrupted
 
@@ -93,7 +94,9 @@ def command(options: argparse.Namespace) -> int:
     folder, config = Path(options.folder), Run.open(options.folder).config
     try:
         with training_session(folder, Budget(seconds=options.seconds)) as stopper:
-            train_run(config, folder, stopper=stopper, num_devices=options.devices)
+            train_run(
+                config, folder, stopper=stopper, num_devices=options.devices, bars=is_watched()
+            )
     except Interrupted as stop:
         logger.info("%s", stop)
         return stop.status or STOPPED

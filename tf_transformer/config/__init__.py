@@ -11,6 +11,7 @@ from tf_transformer.config.decoding import (
     TEMPERATURES,
     DecodingConfig,
     SamplingConfig,
+    SearchOptions,
 )
 from tf_transformer.config.model import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
@@ -21,6 +22,6 @@ __all__ = [
     "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
     "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
     "SAMPLING", "SETTINGS", "SHORTLIST_FREQUENT", "SHORTLIST_PAIRS", "SHORTLIST_TRANSLATIONS",
-    "SamplingConfig", "TEMPERATURES", "TrainingConfig", "UNK_ID",
+    "SamplingConfig", "SearchOptions", "TEMPERATURES", "TrainingConfig", "UNK_ID",
 ]
 # fmt: on

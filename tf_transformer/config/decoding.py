@@ -1,6 +1,7 @@
 """Beam search (paper 6.1) and sampling."""
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from tf_transformer.config.settings import (
     MAX_COUNT,
@@ -67,3 +68,20 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         require_allowed(self)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Fields of `DecodingConfig` and `SamplingConfig` as arguments of a translation."""
+
+    beam_size: int
+    alpha: float
+    max_extra_length: int
+    max_source_length: int
+    batch_tokens: int
+    min_length: int
+    max_length: int
+    no_repeat_ngram: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int

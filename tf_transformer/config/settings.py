@@ -4,11 +4,12 @@ import dataclasses
 import difflib
 import json
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.strings import strings
 
 # Counts fit int32; the largest float is roughly that of float32.
 MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38
@@ -140,7 +141,7 @@ def parse_assignments(
         UserError: if there is no equals sign or no such setting.
     """
     values = {}
-    for assignment in assignments:
+    for assignment in strings("overrides", assignments):
         dotted, equals, text = assignment.partition("=")
         dotted = dotted.strip()
         if not equals:
@@ -166,6 +167,13 @@ def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
         raise UserError(f"There is no setting {quoted(dotted)}.{hint}")
     section, _, name = dotted.partition(".")
     return section, name
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns the end of an error about an unknown name: the nearest known one, or all."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}."
 
 
 def _is_text(value: Any) -> bool:

@@ -16,6 +16,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID
 from tf_transformer.data.normalization import SPACE_PIECE, rule_arguments, with_rule_name
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
+from tf_transformer.strings import refuse_string
 
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
@@ -62,6 +63,7 @@ def train_tokenizer(
         UserError: if `path` cannot be written, or `lines` are empty, too few or too varied for
             `vocab_size`; the message gives the bound.
     """
+    refuse_string("lines", lines)
     sample = _sample(_usable(lines), TRAINING_LINES)
     if not sample:
         raise UserError(

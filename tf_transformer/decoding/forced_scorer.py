@@ -5,33 +5,17 @@ B batch, S and T pieces of source and target with EOS, N layers, H heads.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.alignment import default_layer, nearest_pieces, word_pairs
+from tf_transformer.decoding.attention import Alignment, Attention
 from tf_transformer.decoding.batches import Progress, by_length, padded
 from tf_transformer.decoding.ensemble import Ensemble, only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
 from tf_transformer.models.transformer import Transformer
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Attention weights of a model that is forced to a translation.
-
-    Row t of `decoder` and `cross` is the step that predicts target piece t: its input is the
-    piece before, or BOS.
-    """
-
-    source: list[str]  # S pieces, the last is "</s>"
-    target: list[str]  # T pieces, the last is "</s>"
-    encoder: np.ndarray  # float32 [N, H, S, S]
-    decoder: np.ndarray  # float32 [N, H, T, T]
-    cross: np.ndarray  # float32 [N, H, T, S]
 
 
 class ForcedScorer:
@@ -58,8 +42,8 @@ class ForcedScorer:
     ) -> list[Hypothesis]:
         """Returns each target with its log-probability.
 
-        It equals that of `Translator.translate` for the same tokens. Targets are cut at the
-        limit of the longest translation: `max_source_length` + `max_extra_length` tokens.
+        It equals that of `BatchTranslator.translate` for the same tokens. Targets are cut at
+        the limit of the longest translation: `max_source_length` + `max_extra_length` tokens.
 
         Args:
             sources: sentences.
@@ -84,8 +68,8 @@ class ForcedScorer:
         progress: Progress | None = None,
         *,
         layer: int | None = None,
-    ) -> list[list[tuple[int, int]]]:
-        """Returns the aligned words (source, target) of each pair, counted from 0.
+    ) -> list[Alignment]:
+        """Returns the aligned words of each pair.
 
         The alignment is read off the cross-attention, see `alignment.nearest_pieces`. Words
         are separated by spaces.
@@ -99,15 +83,16 @@ class ForcedScorer:
         Raises:
             ValueError: if the model has no such layer, or is an ensemble.
         """
-        results: list[list[tuple[int, int]]] = [[]] * len(sources)
+        found: dict[int, list[tuple[int, int]]] = {}
         for rows, source_ids, target_ids, nearest in self._force(
             self._nearest_of(layer), sources, targets, progress
         ):
             columns = (rows, source_ids, target_ids, nearest.numpy())
             for row, source, target, indices in zip(*columns, strict=True):
                 pieces = self._codec.pieces(source[:-1]), self._codec.pieces(target[:-1])
-                results[row] = word_pairs(*pieces, indices[: len(target) - 1])
-        return results
+                found[row] = word_pairs(*pieces, indices[: len(target) - 1])
+        texts = enumerate(zip(sources, targets, strict=True))
+        return [Alignment(*pair, found[row]) for row, pair in texts]
 
     def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:
         """Returns all attention weights of one pass over each pair."""

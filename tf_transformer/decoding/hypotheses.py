@@ -20,11 +20,30 @@ class Hypotheses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """One translation; `score` is log_prob / length_penalty(num_tokens), EOS counted."""
+class Translation:
+    """A translation and the score that ranks it; `str(translation)` is the text."""
 
     text: str
     score: float
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        figures = list(vars(self).items())[1:]
+        words = [f"{name}={round(figure, 4)}" for name, figure in figures]
+        return f"{type(self).__name__}({', '.join([repr(self.text), *words])})"
+
+
+@dataclass(frozen=True, repr=False)
+class Hypothesis(Translation):
+    """A translation by a model at hand: `score` is log_prob / length_penalty(num_tokens).
+
+    Attributes:
+        log_prob: natural logarithm of its probability.
+        num_tokens: number of its tokens, EOS counted.
+    """
+
     log_prob: float
     num_tokens: int
 

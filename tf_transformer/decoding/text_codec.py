@@ -14,6 +14,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.strings import refuse_string
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +63,15 @@ class TextCodec:
 
     def source_ids(self, texts: Sequence[str]) -> Ids:
         """Returns the ids of each source with EOS; warns if some were cut."""
-        return self._ids(texts, target=False)
+        return self._ids("texts", texts, target=False)
 
     def target_ids(self, texts: Sequence[str]) -> Ids:
         """Returns the ids of each target with EOS; warns if some were cut."""
-        return self._ids(texts, target=True)
+        return self._ids("targets", texts, target=True)
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
+        refuse_string("prefixes", prefixes)
         lengths = tf.constant([len(source) for source in sources], tf.int32)
         ragged, cut = self.encode_prefix(tf.constant(list(prefixes), tf.string), lengths)
         if number := int(tf.math.count_nonzero(cut)):
@@ -78,6 +80,7 @@ class TextCodec:
 
     def length_limits(self, texts: Sequence[str]) -> list[int]:
         """Returns the most tokens, EOS counted, of the translation of each text."""
+        refuse_string("texts", texts)
         if not texts:
             return []
         ids, _ = self.encode(tf.constant(list(texts), tf.string))
@@ -99,7 +102,8 @@ class TextCodec:
         decoded = [Hypothesis(*row) for row in zip(texts, *columns, strict=True)]
         return [decoded[row * number : (row + 1) * number] for row in range(batch)]
 
-    def _ids(self, texts: Sequence[str], *, target: bool) -> Ids:
+    def _ids(self, name: str, texts: Sequence[str], *, target: bool) -> Ids:
+        refuse_string(name, texts)
         if not texts:
             return []
         limit = self.target_limit if target else self.source_limit
@@ -107,7 +111,6 @@ class TextCodec:
         if number := int(tf.math.count_nonzero(cut)):
             learned = self._longest_target if target else self._longest_source
             why = ", where the trained positions end" if limit == learned else ""
-            name = "targets" if target else "texts"
             logger.warning("%s cut at %d tokens%s: %d", name, limit, why, number)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 

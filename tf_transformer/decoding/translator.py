@@ -8,9 +8,10 @@ import numpy as np
 
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.attention import Alignment, Attention
 from tf_transformer.decoding.batches import Progress, by_length, padded
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.forced_scorer import Attention, ForcedScorer
+from tf_transformer.decoding.forced_scorer import ForcedScorer
 from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
@@ -19,8 +20,10 @@ from tf_transformer.decoding.text_codec import Ids, TextCodec
 from tf_transformer.models.transformer import Transformer
 
 
-class Translator:
-    """Translates text with a model and its tokenizer; also scores and aligns translations.
+class BatchTranslator:
+    """Translates lists of texts in batches of similar length; also scores and aligns.
+
+    `api.translator.Translator` is for users, who may also give a single string.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
@@ -54,9 +57,11 @@ class Translator:
         self.searcher = Searcher(model, self.codec, decoding, num_hypotheses, shortlist)
         self.scorer = ForcedScorer(model, self.codec, decoding)
 
-    def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "Translator":
+    def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "BatchTranslator":
         """Returns a translator with the same model, tokenizer and shortlist."""
-        return Translator(self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist)
+        return BatchTranslator(
+            self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist
+        )
 
     def translate(
         self,
@@ -152,7 +157,7 @@ class Translator:
         progress: Progress | None = None,
         *,
         layer: int | None = None,
-    ) -> list[list[tuple[int, int]]]:
+    ) -> list[Alignment]:
         """Returns the aligned words of each pair; see `ForcedScorer.align`."""
         return self.scorer.align(sources, targets, progress, layer=layer)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF
 
+from tf_transformer.strings import strings
+
 
 @dataclass(frozen=True)
 class Score:
@@ -99,6 +101,9 @@ def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    strings("hypotheses", hypotheses)
+    for each in references:
+        strings("references", each)
     if {len(hypotheses)} != {len(lines) for lines in references}:
         counts = ", ".join(str(len(lines)) for lines in references) or "no"
         raise ValueError(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from tf_transformer.errors import UserError, missing_extra
+from tf_transformer.strings import strings
 
 # Since 2018 tokenizer.perl parts the last full stop of a line from any word; sacremoses still
 # leaves it on what may be an ordinal number or an abbreviation.
@@ -32,7 +33,10 @@ def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
             f"Received: {language}."
         )
     tokenizer = MosesTokenizer(language)
-    return [_LAST_STOP.sub(" .", tokenizer.tokenize(line, return_str=True)) for line in lines]
+    return [
+        _LAST_STOP.sub(" .", tokenizer.tokenize(line, return_str=True))
+        for line in strings("lines", lines)
+    ]
 
 
 def split_compounds(line: str) -> str:

@@ -1,5 +1,6 @@
 """Attention weights as grey cells, a row for each attending piece."""
 
+import io
 import math
 import warnings
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tabulate import tabulate
 
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import new_figure, save
@@ -55,6 +57,29 @@ def draw_attention(maps: Heatmaps, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # `families_for` has logged it
         save(figure, path, bbox_inches="tight")
+
+
+def as_png(maps: Heatmaps) -> bytes | None:
+    """Returns the picture for a notebook; None without matplotlib, or if it is too large."""
+    try:
+        figure = attention_figure(maps)
+    except UserError:
+        return None
+    picture = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")
+        figure.savefig(picture, dpi=100, format="png", bbox_inches="tight")
+    return picture.getvalue()
+
+
+def as_table(maps: Heatmaps) -> str:
+    """Formats the first panel as text, in percent."""
+    weights = next(iter(maps.panels.values()))
+    rows = [
+        [row, *(f"{100 * w:.0f}" for w in line)]
+        for row, line in zip(maps.rows, weights, strict=True)
+    ]
+    return tabulate(rows, ["%", *maps.columns], "plain", disable_numparse=True)
 
 
 def attention_figure(maps: Heatmaps):

@@ -1,7 +1,7 @@
 """Checkpoints: .npz files, weights for decoding and states to resume training from.
 
-Weights are stored under their Keras paths ("model/..."), in best.npz beside the score that
-chose them ("best/..."). A state adds the optimizer's variables ("optimizer/..."), the dropout
+Weights are stored under their Keras paths ("model/..."); `run.scores` has what best.npz and
+averages hold beside them. A state adds the optimizer's variables ("optimizer/..."), the dropout
 seeds ("seed/..."), which no Keras writer saves, and the trainer's progress ("progress/...").
 Zip's checksums reveal damaged files.
 """
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # commands look into a run directory before they wait for Ten
     import keras
 
 logger = logging.getLogger(__name__)
-_DEV_SET = "dev_set"  # in a file of best weights
 
 
 def save_weights(path: Path, model: "keras.Model") -> None:
@@ -115,30 +114,6 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
             totals[name] = totals.get(name, 0) + value.astype(np.float64) / len(good)
     write_arrays(output, {name: value.astype(np.float32) for name, value in totals.items()})
     return len(good)
-
-
-def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
-    """Copies weights to best.npz, with the scores that chose them and their dev set."""
-    marks: Arrays = {f"best/{name}": np.array(score, float) for name, score in scores.items()}
-    marks[_DEV_SET] = np.array(dev_set)
-    write_arrays(best, read_arrays(source, prefix="model/") | marks)
-
-
-def best_scores(best: Path) -> dict[str, float]:
-    """Reads the scores beside the best weights; none if these are missing or damaged."""
-    if not is_valid(best):
-        return {}
-    marks = read_arrays(best, prefix="best/").items()
-    scores = {
-        name: value for name, value in marks if not value.shape and value.dtype.kind == "f"
-    }
-    return {name: float(value) for name, value in _without("best/", scores).items()}
-
-
-def best_dev_set(best: Path) -> str | None:
-    """Reads the dev set of these scores; None if the file does not tell."""
-    mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
-    return None if mark is None else str(mark)
 
 
 class CheckpointFolder:

@@ -11,6 +11,7 @@ from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import sha256
 from tf_transformer.run.records import comparable, score_of
 from tf_transformer.run.run import Run
+from tf_transformer.run.scores import best_scores, read_record
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,18 @@ def with_signature(record: dict[str, Any]) -> dict[str, Any]:
     if "valid_bleu" not in record:
         return record
     return record | {"bleu_signature": bleu(["a"], ["a"]).signature}
+
+
+def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
+    """Returns the evaluation of exactly the weights in a file of the run, if there was one."""
+    if record := read_record(file):
+        return with_signature(record)
+    best = best_scores(file)
+    for record in run.history():
+        is_step = file.stem == f"step-{record['step']:08d}"
+        if is_step or any(score_of(record, name) == best[name] for name in best):
+            return with_signature(record)
+    return None
 
 
 def best_record(run: Run) -> dict[str, Any] | None:

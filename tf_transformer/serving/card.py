@@ -7,9 +7,7 @@ from typing import Any
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run, versions
-from tf_transformer.run.checkpoints import best_scores
-from tf_transformer.run.facts import best_record, data_files, sha256, with_signature
-from tf_transformer.run.records import score_of
+from tf_transformer.run.facts import best_record, data_files, evaluation_of, sha256
 
 
 def model_card(
@@ -37,22 +35,12 @@ def model_card(
         "decoding": dataclasses.asdict(decoding),
         "tokenizer_sha256": sha256(run.tokenizer),
         "shortlist_sha256": sha256(run.shortlist) if shortlist else None,
-        "evaluation_of_these_weights": _evaluation_of(run, file),
+        "evaluation_of_these_weights": evaluation_of(run, file),
         "best_evaluation": best_record(run),
         "data": _data(run),
         "config": dataclasses.asdict(run.config),
         "versions": versions(),
     }
-
-
-def _evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
-    """Returns the run's record of exactly these weights; averages have none."""
-    best = best_scores(file)
-    for record in run.history():
-        is_step = file.stem == f"step-{record['step']:08d}"
-        if is_step or any(score_of(record, name) == best[name] for name in best):
-            return with_signature(record)
-    return None
 
 
 def _data(run: Run) -> dict[str, str]:

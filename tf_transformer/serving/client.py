@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from tf_transformer.errors import missing_extra
 from tf_transformer.files import parse_json
+from tf_transformer.strings import strings
 
 Columns = dict[str, list]
 Answer = TypeVar("Answer")
@@ -141,7 +142,8 @@ def translate(client: Client, texts: Sequence[str]) -> list[str]:
     Raises:
         ServerError: also if there are not as many translations as texts.
     """
-    outputs = client.predict("serving_default", {"text": list(texts)})
+    texts = strings("texts", texts)
+    outputs = client.predict("serving_default", {"text": texts})
     translations = outputs.get("translation") if isinstance(outputs, dict) else None
     if not isinstance(translations, list) or len(translations) != len(texts):
         raise ServerError("INVALID_ANSWER", f"expected translations of {len(texts)} texts")

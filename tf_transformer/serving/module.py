@@ -13,7 +13,7 @@ from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.groups import in_groups
 from tf_transformer.serving.token_signature import (
     IDS,
@@ -28,7 +28,7 @@ from tf_transformer.serving.token_signature import (
 class ServedModel(tf.Module):
     """Objects that the signatures capture: the variables and, for text, the tokenizer."""
 
-    def __init__(self, translator: Translator, text: bool = True) -> None:
+    def __init__(self, translator: BatchTranslator, text: bool = True) -> None:
         super().__init__(name="translator")
         if text:
             self.tokenizer = translator.tokenizer
@@ -44,7 +44,7 @@ class Signatures:
         translator: the translator to serve; its `num_hypotheses` is not used.
     """
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: BatchTranslator) -> None:
         self._tokenizer = translator.tokenizer
         self._codec, self._scorer = translator.codec, translator.scorer
         self._decoding = decoding = translator.decoding

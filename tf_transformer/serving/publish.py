@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.module import ServedModel, Signatures
 from tf_transformer.serving.selftest import self_test
@@ -21,7 +21,7 @@ TOKENIZER = Path("assets.extra", "tokenizer.model")  # beside a model that has n
 
 
 def export(
-    translator: Translator,
+    translator: BatchTranslator,
     base: Path,
     version: int | None = None,
     card: dict[str, Any] | None = None,
@@ -60,7 +60,7 @@ def export(
     return final
 
 
-def _tokens_beside(translator: Translator, folder: Path) -> dict[str, Any]:
+def _tokens_beside(translator: BatchTranslator, folder: Path) -> dict[str, Any]:
     """Copies the tokenizer beside a model without one; returns the card's entry on its ids."""
     translator.tokenizer.copy(folder / TOKENIZER)
     tokens = {

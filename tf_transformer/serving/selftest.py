@@ -13,7 +13,7 @@ from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.warmup import TEXTS, Text, source_ids
@@ -39,12 +39,14 @@ FLOAT32 = Tolerance(absolute=1e-4, relative=1e-6, attention=1e-4)
 BFLOAT16 = Tolerance(absolute=1e-3, relative=1e-3, attention=0.02)
 
 
-def tolerance_of(translator: Translator) -> Tolerance:
+def tolerance_of(translator: BatchTranslator) -> Tolerance:
     """Returns the tolerance for the precision that the translator computes in."""
     return FLOAT32 if only_model(translator.model).compute_dtype == "float32" else BFLOAT16
 
 
-def self_test(session: SavedModelSession, translator: Translator, text: bool = True) -> None:
+def self_test(
+    session: SavedModelSession, translator: BatchTranslator, text: bool = True
+) -> None:
     """Raises UserError unless all outputs of all signatures are the translator's.
 
     Args:
@@ -62,7 +64,7 @@ def self_test(session: SavedModelSession, translator: Translator, text: bool = T
 
 
 def comparisons(
-    session: SavedModelSession, translator: Translator, text: bool = True
+    session: SavedModelSession, translator: BatchTranslator, text: bool = True
 ) -> Iterator[Comparison]:
     """Yields answers of the session beside the translator's; arguments as for `self_test`."""
     signatures = _Signatures(session, translator)
@@ -106,7 +108,7 @@ class _Best(NamedTuple):
 class _Signatures:
     """The signatures of a session, each compared with a translator."""
 
-    def __init__(self, session: SavedModelSession, translator: Translator) -> None:
+    def __init__(self, session: SavedModelSession, translator: BatchTranslator) -> None:
         self._session = session
         self._translator = translator
         _, cut = translator.codec.encode(tf.constant(TEXTS))
@@ -240,7 +242,7 @@ class _Signatures:
                 value = received if received in {h.text for h in tied} else hypothesis.text
                 yield f"{signature}: translations", text, value, received
 
-    def _with_all_hypotheses(self, **settings) -> Translator:
+    def _with_all_hypotheses(self, **settings) -> BatchTranslator:
         """Returns the translator with some settings of decoding, for all W hypotheses."""
         decoding = dataclasses.replace(self._translator.decoding, **settings)
         return self._translator.with_decoding(decoding, decoding.beam_size)

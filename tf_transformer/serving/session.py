@@ -1,6 +1,7 @@
 """A SavedModel loaded as TF Serving loads it: a session and the signatures' tensor names."""
 
 import importlib.util
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,10 +10,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.errors import UserError, quoted, shortened
 from tf_transformer.serving.versions import check_readable
 
 Arrays = dict[str, np.ndarray]
+
+_IN_JSON = {
+    tf.string: "a string",
+    tf.int32: "a whole number (int32)",
+    tf.float32: "a number (float32)",
+}
 
 
 class BadRequestError(ValueError):
@@ -159,7 +166,8 @@ def checked(name: str, values: np.ndarray, info) -> np.ndarray:
     if values.ndim != rank:
         raise BadRequestError(f"{name} must be of rank {rank}. Received: {values.ndim}.")
     if not _converts(values, expected):
-        raise BadRequestError(f"{name} must be {expected.name}. Received: {_wrong(values)}.")
+        wanted = _IN_JSON.get(expected, expected.name)
+        raise BadRequestError(f"{name} must be {wanted}. Received: {_wrong(values, expected)}.")
     if expected == tf.string:
         return np.array([_utf8(text) for text in values.flat], object).reshape(values.shape)
     return values.astype(expected.as_numpy_dtype)
@@ -183,13 +191,15 @@ def _converts(values: np.ndarray, expected: tf.DType) -> bool:
     return values.dtype.kind in "iuf"
 
 
-def _wrong(values: np.ndarray) -> str:
-    """Returns the type of numbers, else the first value that is no text, or the first text."""
-    if values.dtype.kind not in "OSU":
-        return values.dtype.name
-    objects = values.ravel().tolist()
-    no_text = [each for each in objects if not isinstance(each, (str, bytes))]
-    return quoted((no_text or objects)[0])
+def _wrong(values: np.ndarray, expected: tf.DType) -> str:
+    """Returns the first value that does not convert, as JSON has it."""
+    flat = values.ravel()
+    index = next((i for i in range(flat.size) if not _converts(flat[i : i + 1], expected)), 0)
+    value = flat[index : index + 1].tolist()[0]
+    try:
+        return shortened(json.dumps(value), 200)
+    except TypeError:
+        return quoted(value)
 
 
 def plain_lists(value: Any) -> Any:

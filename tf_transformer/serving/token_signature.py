@@ -10,7 +10,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.groups import in_groups
 
 Outputs = dict[str, tf.Tensor]
@@ -30,7 +30,7 @@ class TokenSignature:
         positions: the most positions computed together.
     """
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: BatchTranslator) -> None:
         self._translator = translator
         self.positions = translator.decoding.batch_tokens // translator.decoding.beam_size
         # A TensorFlow function, so that the graphs of all signatures share it.

@@ -23,6 +23,27 @@ def is_version(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
+def find_export(path: Path) -> Path | None:
+    """Returns the folder of a SavedModel: `path` or its newest version; None for a run.
+
+    Raises:
+        UserError: if `path` is the folder of several models.
+    """
+    folders = {number: each for number, each in versions(path).items() if each.is_dir()}
+    if (path / "saved_model.pb").exists():
+        return path
+    if folders:
+        return folders[max(folders)]
+    is_plain = path.is_dir() and not (path / "config.json").exists()
+    models = sorted(path.iterdir()) if is_plain else ()
+    if example := next(filter(versions, models), None):
+        raise UserError(
+            f"{path} is neither a run directory nor an export. Give an export in it, such as "
+            f"{example}."
+        )
+    return None
+
+
 def check_readable(path: Path) -> None:
     """Raises UserError for a path that TensorFlow cannot load a model from.
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import PAD_ID
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import BadRequestError, SavedModelSession, check_names
 
@@ -53,7 +53,7 @@ class Request:
     outputs: tuple[str, ...] = ()
 
 
-def requests(translator: Translator) -> list[Request]:
+def requests(translator: BatchTranslator) -> list[Request]:
     """Returns a request for each signature and each set of outputs that clients often want."""
     text = np.array(TEXTS[:2], object)
     ids = source_ids(translator, TEXTS[:2])
@@ -80,7 +80,7 @@ def requests(translator: Translator) -> list[Request]:
     ]
 
 
-def source_ids(translator: Translator, texts: Sequence[Text]) -> np.ndarray:
+def source_ids(translator: BatchTranslator, texts: Sequence[Text]) -> np.ndarray:
     """Returns the texts as int32 [B, S], with EOS and padding."""
     return translator.codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
 

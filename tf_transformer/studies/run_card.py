@@ -14,7 +14,7 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
-from tf_transformer.run.facts import best_record, data_files
+from tf_transformer.run.facts import best_record, data_files, evaluation_of
 from tf_transformer.run.records import comparable, read_results
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.departures import describe_departures
@@ -155,6 +155,11 @@ def _scores(run: Run, best: dict[str, Any]) -> list[str]:
         f"- best {by} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
         f"{best['step']:,}, perplexity {best['valid_perplexity']:.2f}"
     ]
+    for file in (run.checkpoints.best, run.checkpoints.average):
+        if record := evaluation_of(run, file) if file.exists() else None:
+            weights = record.get("weights", f"weights of step {record['step']:,}")
+            scores = (f"{name[6:]} {record[name]:.4g}" for name in record if "valid_" in name)
+            lines.append(f"- {file.name}: the {weights}: {', '.join(scores)}")
     if "bleu_signature" in best:
         lines.append(f"- BLEU {best['valid_bleu']:.2f}: {best['bleu_signature']}")
     return lines

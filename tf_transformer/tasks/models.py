@@ -9,7 +9,7 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.shortlist import Shortlist
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -30,7 +30,7 @@ def load_translator(
     others: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
-) -> Translator:
+) -> BatchTranslator:
     """Loads a translator with a checkpoint's weights.
 
     Args:
@@ -60,7 +60,7 @@ def load_translator(
     model = Ensemble(models) if others else models[0]
     run.checksums.require(run.shortlist)
     candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
-    return Translator(model, tokenizer, decoding, num_hypotheses, candidates)
+    return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates)
 
 
 def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:

@@ -4,14 +4,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.run.checkpoints import (
-    CheckpointFolder,
-    best_dev_set,
-    best_scores,
-    is_valid,
-    save_best,
-)
+from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
 from tf_transformer.run.records import Record, comparable, score_of
+from tf_transformer.run.scores import best_dev_set, best_scores, save_best
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import averaged_weights, learning_rate, step_of
 from tf_transformer.run import Run, checkpoints
 from tf_transformer.run.records import Record, line, write_tensorboard
+from tf_transformer.run.scores import add_record
 from tf_transformer.training import devices
 from tf_transformer.training.callbacks import ProgressBar, StepWatch
 from tf_transformer.training.interruption import Stopper
@@ -253,7 +254,9 @@ class Trainer:
         checkpoints.load_weights(average, self.model)
         measured, result = self._measure()
         if result is not None:
-            logger.info("average of the last %d checkpoints: dev %s", used, result.headline)
+            measured["weights"] = f"average of the last {used} checkpoints"
+            logger.info("%s: dev %s", measured["weights"], result.headline)
+            add_record(average, measured | {"step": self._step()})
             if not self.best.offer(average, measured, self._history()):
                 checkpoints.load_weights(self.folder.best, self.model)
                 result = self.evaluate()

@@ -3,14 +3,14 @@
 import pytest
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.studies.heads.masks import HeadMasks
 from tf_transformer.tasks.models import load_translator
 
 
 @pytest.fixture(scope="module")
-def translator(trained_run) -> Translator:
+def translator(trained_run) -> BatchTranslator:
     """Masks of a new model, which every test leaves with all heads."""
     decoding = DecodingConfig(beam_size=4)
     return load_translator(Run.open(trained_run.path), "best", decoding)

@@ -17,7 +17,7 @@ from tf_transformer.tasks.classification.task import (
     ClassificationTask,
     check_config,
     effective_data,
-    load_predictor,
+    load_classifier,
 )
 from tf_transformer.tasks.classification.transfer import take_over
 from tf_transformer.training.recipe import compile_model
@@ -34,7 +34,7 @@ def task(classification_run) -> ClassificationTask:
 
 @pytest.fixture(scope="module")
 def predictor(task):
-    return load_predictor(task.run, "best")
+    return load_classifier(task.run, "best")
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ def test_damaged_labels_are_a_clear_error(task, tmp_path):
     run = Run.open(shutil.copytree(task.run.path, tmp_path / "run"))
     (run.path / LABELS_FILE).write_text('["animal"')
     with pytest.raises(UserError, match=r"labels.json is damaged: its SHA-256"):
-        load_predictor(run, "best")
+        load_classifier(run, "best")
     run.checksums.path.unlink()  # as of a run of an earlier version
     with pytest.raises(UserError, match=r"labels.json is damaged: .*JSON list"):
-        load_predictor(run, "best")
+        load_classifier(run, "best")
 
 
 def test_labels_of_an_earlier_version_get_a_checksum(task, tmp_path):
@@ -111,13 +111,13 @@ def test_labels_of_an_earlier_version_get_a_checksum(task, tmp_path):
 # --- Dev score ---------------------------------------------------------------------------
 
 
-def test_the_dev_score_is_that_of_the_predictor(task, predictor, classification_run):
+def test_the_dev_score_is_that_of_the_classifier(task, predictor, classification_run):
     model = task.build_model()
     load_weights(task.run.checkpoints.best, model)
     result = task.evaluator(model)()
     gold = dev(classification_run)
     given = predictor.classify([one.sentence for one in gold])
-    right = sum(label == one.label for label, one in zip(given, gold, strict=True))
+    right = sum(each.label == one.label for each, one in zip(given, gold, strict=True))
     assert result.metrics["accuracy"] == right / len(gold) > 0.7
     assert result.headline.startswith(f"accuracy {100 * right / len(gold):.2f} F1 ")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import Config, DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -30,7 +30,7 @@ def task(parsing_run) -> ParsingTask:
 
 
 @pytest.fixture(scope="module")
-def translator(task) -> Translator:
+def translator(task) -> BatchTranslator:
     return load_translator(task.run, "best", task.run.config.decoding)
 
 
@@ -96,20 +96,20 @@ def test_the_dev_score_is_that_of_the_parses_by_the_scorer(task, parser):
     result = task.evaluator(model)()
     parses = parser.parse(sentences(task))
     gold = [str(tree) for tree in task._gold]
-    expected = summarise(score_lines(gold, [str(tree) for tree in parses.trees], COLLINS))
+    expected = summarise(score_lines(gold, list(map(str, parses)), COLLINS))
     assert result.bracketing == expected
     assert result.metrics["f1"] == expected.f1 > 50
-    assert result.metrics["well_formed"] == parses.counts.well_formed
+    assert result.metrics["well_formed"] == Counts.of(parses).well_formed
     assert result.headline == f"F1 {expected.f1:.2f}"
 
 
 def test_an_untrained_model_is_scored_as_well(task):
     model = build_model(task.run.config)
-    free = Parser(Translator(model, task.tokenizer, task.run.config.decoding))
-    assert free.parse(sentences(task)).counts.well_formed < 0.2
+    free = Parser(BatchTranslator(model, task.tokenizer, task.run.config.decoding))
+    assert Counts.of(free.parse(sentences(task))).well_formed < 0.2
     result = task.evaluator(model)()
     assert result.metrics["f1"] < 20
-    assert result.parses.counts.repaired <= result.parses.counts.cut  # the grammar's doing
+    assert result.counts.repaired <= result.counts.cut  # the grammar's doing
 
 
 # --- Parser ------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ def test_an_untrained_model_is_scored_as_well(task):
 
 def test_a_parse_is_a_tree_over_exactly_the_words(parser):
     texts = ["the cat sees a dog .", "", "zebra ( ünheard ) of % the", "  "]
-    trees = parser.parse(texts).trees
+    trees = [parse.tree for parse in parser.parse(texts)]
     assert [tree and tree.words() for tree in trees] == [
         ["the", "cat", "sees", "a", "dog", "."],
         None,
         ["zebra", "-LRB-", "ünheard", "-RRB-", "of", "%", "the"],
         None,
     ]
-    assert parser.parse(texts).counts.sentences == 2
+    assert Counts.of(parser.parse(texts)).sentences == 2
 
 
 def test_the_grammar_leaves_only_what_is_cut_to_mend(task, translator):
@@ -139,15 +139,16 @@ def test_the_grammar_leaves_only_what_is_cut_to_mend(task, translator):
         repairs = delinearise(one.text.split(), text.split()).repairs
         assert repairs == 0 or one.num_tokens == limit, text
         whole += repairs == 0
-    assert Parser(translator, grammar).parse(texts).counts.repaired == len(texts) - whole
+    parses = Parser(translator, grammar).parse(texts)
+    assert Counts.of(parses).repaired == len(texts) - whole
     assert whole
 
 
 def test_without_the_grammar_what_is_no_tree_is_mended(translator):
     texts = ["zebra ( ünheard ) of % the", "the the the the the the the the the the the"]
     parses = Parser(translator).parse(texts)
-    assert [tree.words() for tree in parses.trees] == [words_of(text) for text in texts]
-    assert parses.counts.repaired > 0
+    assert [parse.tree.words() for parse in parses] == [words_of(text) for text in texts]
+    assert Counts.of(parses).repaired > 0
 
 
 @pytest.mark.parametrize("rule", [{"no_repeat_ngram": 3}, {"min_length": 5}])
@@ -167,7 +168,7 @@ def test_a_wide_beam_outlives_its_hypotheses(task, translator):
     translator = load_translator(task.run, "best", wide)
     parser = Parser(translator, load_grammar(task.run, translator.tokenizer))
     texts = ["the cat sees a dog .", "the .", ".", "a bird"]
-    trees = parser.parse(texts).trees
+    trees = [parse.tree for parse in parser.parse(texts)]
     assert [" ".join(tree.words()) for tree in trees] == texts
 
 
@@ -175,12 +176,13 @@ def test_a_sequence_cut_short_is_counted_and_mended(task):
     decoding = dataclasses.replace(DecodingConfig(), beam_size=1, max_length=4)
     short = Parser(load_translator(task.run, "best", decoding))
     parses = short.parse(["the cat sees a dog .", "", "a bird likes the fish ."])
-    assert parses.counts.cut == parses.counts.repaired == 2
-    assert parses.trees[0].words() == ["the", "cat", "sees", "a", "dog", "."]
+    assert [parse.cut for parse in parses] == [parse.repairs > 0 for parse in parses]
+    assert Counts.of(parses).cut == 2
+    assert parses[0].tree.words() == ["the", "cat", "sees", "a", "dog", "."]
 
 
 def test_nothing_to_parse_is_no_mistake(parser):
-    assert parser.parse([]).counts == Counts()
+    assert Counts.of(parser.parse([])) == Counts()
     assert Counts().well_formed == 1
 
 

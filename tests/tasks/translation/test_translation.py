@@ -149,8 +149,10 @@ def test_the_dev_score_is_that_of_the_checkpoint(task, trained_run):
     references = trained_run.lines("dev.de")
     translator = load_translator(task.run, "best", task.run.config.decoding)
     texts = [found[0].text for found in translator.translate(trained_run.lines("dev.en"))]
-    assert result.score.value == BLEU().corpus_score(texts, [references]).score
-    assert result.exact == np.mean([t == r for t, r in zip(texts, references, strict=True)])
+    assert result.scores.bleu.value == BLEU().corpus_score(texts, [references]).score
+    assert result.scores.exact == np.mean(
+        [t == r for t, r in zip(texts, references, strict=True)]
+    )
     assert [dataclasses.astuple(sample) for sample in result.samples] == list(
         zip(trained_run.lines("dev.en")[:5], references, texts, strict=False)
     )
@@ -159,9 +161,9 @@ def test_the_dev_score_is_that_of_the_checkpoint(task, trained_run):
 def test_the_dev_score_follows_the_weights(task):
     model = build_model(task.run.config)
     evaluate = task.evaluator(model)
-    untrained = evaluate().score.value
+    untrained = evaluate().scores.bleu.value
     load_weights(task.run.checkpoints.best, model)
-    assert evaluate().score.value > untrained + 20
+    assert evaluate().scores.bleu.value > untrained + 20
 
 
 def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):

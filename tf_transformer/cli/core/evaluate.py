@@ -19,8 +19,8 @@ from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.bleu import bleu, chrf
 from tf_transformer.evaluation.report import Entry, format_report, report
+from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.files import sha256, write_text
 from tf_transformer.progress import ProgressBars
 
@@ -76,13 +76,19 @@ def command(options: argparse.Namespace) -> None:
     hypotheses = lines if options.hypothesis else _translate(options, lines)
     if options.output:
         write_text(Path(options.output), "".join(f"{line}\n" for line in hypotheses))
-    entries = _scores(options, hypotheses, references)
-    exact = _exact(hypotheses, references)
-    sys.stdout.write(_printed(options, entries, exact, len(hypotheses)))
+    scores = score_translations(
+        hypotheses, *references, lowercase=options.lowercase, tokenize=options.tokenize
+    )
+    if options.report:
+        entries = report(hypotheses, *references, language=options.report)
+        sys.stdout.write(f"{format_report(entries)}{scores.exact_line}\n")
+    else:
+        entries = [Entry(each.name, each) for each in (scores.bleu, scores.chrf)]
+        sys.stdout.write(f"{scores}\n")
     if options.run:
         seen = seen_before([options.run, *options.ensemble], lines, references)
         if options.record:
-            _record(options, entries, exact, len(hypotheses), seen)
+            _record(options, entries, scores, seen)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -115,34 +121,8 @@ def _check_lengths(
             )
 
 
-def _scores(
-    options: argparse.Namespace, hypotheses: list[str], references: list[list[str]]
-) -> list[Entry]:
-    """The scores of the translations, each with its kind."""
-    if options.report:
-        return report(hypotheses, *references, language=options.report)
-    lowercase, tokenize = options.lowercase, options.tokenize
-    score = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
-    return [Entry(each.name, each) for each in (score, chrf(hypotheses, *references))]
-
-
-def _exact(hypotheses: list[str], references: list[list[str]]) -> int:
-    """The number of translations that equal a reference."""
-    pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
-    return sum(hypothesis in each for hypothesis, each in pairs)
-
-
-def _printed(
-    options: argparse.Namespace, entries: Sequence[Entry], exact: int, number: int
-) -> str:
-    share = f"exact {exact / number:.1%} ({exact:,} of {number:,})\n"
-    if options.report:
-        return format_report(entries) + share
-    return "".join(f"{entry.score}\n" for entry in entries) + share
-
-
 def _record(
-    options: argparse.Namespace, entries: Sequence[Entry], exact: int, number: int, seen
+    options: argparse.Namespace, entries: Sequence[Entry], scores: Scores, seen
 ) -> None:
     """Keeps the result in the run."""
     run = open_run(options.run)
@@ -150,14 +130,14 @@ def _record(
     run.record_result(
         {
             "files": {name: Text.of(Path(name)).sha256 for name in files},
-            "lines": number,
+            "lines": scores.sentences,
             "checkpoint": options.checkpoint or run.config.decoding.checkpoint,
             "weights": sha256(run.weights(options.checkpoint)),
             "ensemble": list(options.ensemble),
             "shortlist": options.shortlist,
             "decoding": dataclasses.asdict(decoding_config(options, run)),
             "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},
-            "exact": exact,
+            "exact": round(scores.exact * scores.sentences),
             "seen": seen,
         }
     )

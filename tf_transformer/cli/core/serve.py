@@ -14,7 +14,7 @@ from tf_transformer.cli.options import add_shortlist_option, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import is_version, versions
+from tf_transformer.serving.versions import find_export, is_version, versions
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,11 @@ def command(options: argparse.Namespace) -> None:
 
     At / is a page to try it. A run is exported first. See docs/serving.md.
     """
-    exported = find_export(Path(options.model), options.shortlist)
+    exported = find_export(Path(options.model))
+    if exported and options.shortlist:
+        raise UserError(
+            f"--shortlist is for a run. Received: {exported}, a SavedModel. Give it to export."
+        )
     if exported is None:
         run = open_run(options.model)
         logger.info("exporting %s and testing the export: about a minute", run.path)
@@ -131,33 +135,6 @@ def _checked_name(name: str) -> str:
             f"{name!r}. Give another with --name."
         )
     return name
-
-
-def find_export(path: Path, shortlist: bool = False) -> Path | None:
-    """Returns the folder of a SavedModel: `path` or its newest version; None for a run.
-
-    Raises:
-        UserError: if `path` is neither, or a shortlist is requested for a SavedModel.
-    """
-    folders = {number: each for number, each in versions(path).items() if each.is_dir()}
-    if (path / "saved_model.pb").exists():
-        found = path
-    elif folders:
-        found = folders[max(folders)]
-    else:
-        is_plain = path.is_dir() and not (path / "config.json").exists()
-        models = sorted(path.iterdir()) if is_plain else ()
-        if example := next(filter(versions, models), None):
-            raise UserError(
-                f"{path} is neither a run directory nor an export. Give an export in it, such "
-                f"as {example}."
-            )
-        return None
-    if shortlist:
-        raise UserError(
-            f"--shortlist is for a run. Received: {path}, a SavedModel. Give it to export."
-        )
-    return found
 
 
 @contextlib.contextmanager

@@ -8,14 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from tf_transformer.cli.lines import add_line_buffered_option, one_line, stdin_chunks
+from tf_transformer.cli.lines import (
+    add_line_buffered_option,
+    one_line,
+    stdin_bars,
+    stdin_chunks,
+)
 from tf_transformer.cli.options import add_translator_options, load_translator
 from tf_transformer.cli.parser import int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, SamplingConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
-from tf_transformer.progress import ProgressBars
 
 STDOUT_IS_DATA = True
 
@@ -74,7 +78,7 @@ def command(options: argparse.Namespace) -> None:
     translator = load_translator(options, options.n_best, sampled=sampling is not None)
     layer = _alignment_layer(options, translator)
     done = 0
-    with ProgressBars() as bars, _alignment_file(options.alignments) as alignments:
+    with stdin_bars() as bars, _alignment_file(options.alignments) as alignments:
         for texts, prefixes in _chunks(options):
             translations = translator.translate(
                 texts,
@@ -88,8 +92,8 @@ def command(options: argparse.Namespace) -> None:
             done += len(translations)
             if alignments:
                 best = [one_line(hypotheses[0].text) for hypotheses in translations]
-                pairs = translator.align(texts, best, layer=layer)
-                alignments.writelines(map(pharaoh, pairs))
+                for alignment in translator.align(texts, best, layer=layer):
+                    alignments.write(f"{alignment}\n")
 
 
 def _sampling(options: argparse.Namespace) -> SamplingConfig | None:
@@ -160,8 +164,3 @@ def _format(number: int, hypotheses, n_best: int) -> Iterator[str]:
         return
     for hypothesis in hypotheses:
         yield f"{number}\t{hypothesis.score:.4f}\t{one_line(hypothesis.text)}\n"
-
-
-def pharaoh(pairs: list[tuple[int, int]]) -> str:
-    """A line such as "0-0 1-2 2-1": source word, target word, counted from 0."""
-    return " ".join(f"{source}-{target}" for source, target in pairs) + "\n"

@@ -1,10 +1,8 @@
 """`tf-transformer attention RUN`: the attention of heads, as a picture and as data."""
 
 import argparse
-import dataclasses
 import json
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 from tf_transformer.cli.options import add_run_options, load_translator, picture
@@ -15,13 +13,7 @@ from tf_transformer.plots.attention import Heatmaps, draw_attention
 
 logger = logging.getLogger(__name__)
 
-BEGINNING = "<s>"  # the first input of the decoder
-# The names of rows and columns, by kind.
-_AXES = {
-    "encoder": ("source pieces", "source pieces attended to"),
-    "decoder": ("target pieces, as predicted", "target pieces attended to, as read"),
-    "cross": ("target pieces, as predicted", "source pieces attended to"),
-}
+KINDS = ("encoder", "decoder", "cross", "alignment")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", metavar="TEXT", help="its translation (default: the model's)")
     add(
         "--kind",
-        choices=(*_AXES, "alignment"),
+        choices=KINDS,
         default="alignment",
         help="encoder, decoder or cross: weights of heads; alignment: the mean of the heads "
         "of cross-attention (default)",
@@ -63,10 +55,8 @@ def command(options: argparse.Namespace) -> None:
         [[best]] = translator.translate([options.sentence])
         target = best.text
     [attention] = translator.attention([options.sentence], [target])
-    maps = _maps(options, attention, layer)
-    if options.kind == "alignment":
-        [pairs] = translator.align([options.sentence], [target], layer=layer)
-        maps = _with_links(maps, pairs)
+    head = None if options.head is None else options.head - 1
+    maps = attention.heatmaps(options.kind, layer, head)
     if options.data:
         write_text(Path(options.data), _json(options, target, layer, maps))
         logger.info("%s", options.data)
@@ -103,43 +93,6 @@ def _layer(options: argparse.Namespace, translator) -> int:
     if options.layer is None:
         return default_layer(config.num_layers)
     return options.layer - 1
-
-
-def _maps(options: argparse.Namespace, attention, layer: int) -> Heatmaps:
-    """The heat maps of the chosen heads, or of their mean; the layer is counted from 0."""
-    kind = "cross" if options.kind == "alignment" else options.kind
-    heads = getattr(attention, kind)[layer]  # [H, rows, columns]
-    rows = attention.source if kind == "encoder" else attention.target
-    columns = attention.source
-    if kind == "decoder":
-        columns = [BEGINNING, *attention.target[:-1]]
-    if options.kind == "alignment":
-        panels = {"mean of heads": heads.mean(axis=0)}
-    elif options.head:
-        panels = {f"head {options.head}": heads[options.head - 1]}
-    else:
-        panels = {f"head {number}": head for number, head in enumerate(heads, start=1)}
-    name = {"cross": "cross-attention", "alignment": "alignment"}.get(
-        options.kind, f"{options.kind} self-attention"
-    )
-    title = f"{name}, layer {layer + 1} of {len(getattr(attention, kind))}"
-    return Heatmaps(title, panels, rows, columns, *_AXES[kind])
-
-
-def _with_links(maps: Heatmaps, pairs: list[tuple[int, int]]) -> Heatmaps:
-    """Adds boxes around the pieces of aligned words (source, target)."""
-    sources, targets = _word_ranges(maps.columns), _word_ranges(maps.rows)
-    links = [(targets[target], sources[source]) for source, target in pairs]
-    return dataclasses.replace(maps, links=links)
-
-
-def _word_ranges(pieces: Sequence[str]) -> list[range]:
-    """The positions of each word's pieces; the last piece is EOS."""
-    from tf_transformer.decoding.alignment import word_numbers
-
-    numbers = word_numbers(pieces[:-1])
-    firsts = [numbers.index(word) for word in range(numbers[-1] + 1)] if numbers else []
-    return list(map(range, firsts, [*firsts[1:], len(numbers)]))
 
 
 def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:

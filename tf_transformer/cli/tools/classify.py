@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.lines import add_line_buffered_option, stdin_chunks
+from tf_transformer.cli.lines import add_line_buffered_option, stdin_bars, stdin_chunks
 from tf_transformer.cli.options import add_run_options, open_run, picture
 from tf_transformer.cli.parser import integer
 from tf_transformer.cli.scores import print_class_scores
@@ -58,14 +58,11 @@ def command(options: argparse.Namespace) -> None:
         _label_stdin(_load(run, options.checkpoint), chunks, options.n_best)
 
 
-def _score(predictor, examples: Sequence[Example], path: Path | None) -> None:
-    from tf_transformer.tasks.classification.metrics import score_classes
-
-    sentences = [example.sentence for example in examples]
-    with ProgressBars(len(sentences)) as bars:
-        predicted = predictor.classify(sentences, lambda done: bars("classified", done))
-    labels = [example.label for example in examples]
-    print_class_scores(score_classes(labels, predicted, predictor.labels), path)
+def _score(classifier, examples: Sequence[Example], path: Path | None) -> None:
+    columns = [[each.sentence for each in examples], [each.label for each in examples]]
+    with ProgressBars(len(examples)) as bars:
+        scores = classifier.evaluate(*columns, lambda done: bars("classified", done))
+    print_class_scores(scores, path)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -81,28 +78,28 @@ def _load(run, checkpoint: str | None):
     run.weights(checkpoint)
     import_tensorflow_quietly()
 
-    from tf_transformer.tasks.classification.task import load_predictor
+    from tf_transformer.tasks.classification.task import load_classifier
 
-    return load_predictor(run, checkpoint)
+    return load_classifier(run, checkpoint)
 
 
-def _label_stdin(predictor, chunks: Iterator[list[str]], n_best: int | None) -> None:
+def _label_stdin(classifier, chunks: Iterator[list[str]], n_best: int | None) -> None:
     done = 0
-    with ProgressBars() as bars:
+    with stdin_bars() as bars:
         for sentences in chunks:
-            probabilities = predictor.probabilities(
+            found = classifier.classify(
                 sentences, lambda n, done=done: bars("classified", done + n)
             )
-            for sentence, row in zip(sentences, probabilities, strict=True):
-                line = _line(predictor.labels, row, n_best) if sentence.strip() else ""
+            for sentence, each in zip(sentences, found, strict=True):
+                line = _line(each, n_best) if sentence.strip() else ""
                 sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
             done += len(sentences)
 
 
-def _line(labels: Sequence[str], probabilities: Sequence[float], n_best: int | None) -> str:
+def _line(classification, n_best: int | None) -> str:
     """The best label, or the `n_best` of them with their probabilities."""
-    order = sorted(range(len(labels)), key=lambda index: -probabilities[index])
     if n_best is None:
-        return labels[order[0]]
-    return "\t".join(f"{labels[index]}\t{probabilities[index]:.4f}" for index in order[:n_best])
+        return classification.label
+    ranked = list(classification.probabilities.items())[:n_best]
+    return "\t".join(f"{label}\t{probability:.4f}" for label, probability in ranked)

@@ -6,10 +6,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tf_transformer.cli.lines import add_line_buffered_option, in_chunks, stdin_chunks
+from tf_transformer.cli.lines import (
+    add_line_buffered_option,
+    in_chunks,
+    stdin_bars,
+    stdin_chunks,
+)
 from tf_transformer.cli.options import add_translator_options, load_translator, open_run
 from tf_transformer.errors import UserError
-from tf_transformer.progress import ProgressBars
 from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
@@ -42,16 +46,16 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run, "parsing")
     grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)
     parser, total, done = Parser(translator, grammar), Counts(), 0
-    with ProgressBars() as bars:
+    with stdin_bars() as bars:
         for sentences in chunks:
 
             def report(number: int, before: int = done) -> None:
                 bars("parsed", before + number)
 
             parses = parser.parse(sentences, report)
-            sys.stdout.writelines(f"{tree or ''}\n" for tree in parses.trees)
+            sys.stdout.writelines(f"{parse}\n" for parse in parses)
             sys.stdout.flush()
-            total, done = total + parses.counts, done + len(sentences)
+            total, done = total + Counts.of(parses), done + len(sentences)
     logger.info("%s", total.summary())
 
 

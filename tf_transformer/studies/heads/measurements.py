@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import parse_json, write_text
@@ -19,7 +19,10 @@ BLEU_SETTINGS = ("decoding", "signature")
 
 
 def measures(
-    translator: Translator, masks: HeadMasks, sources: Sequence[str], references: Sequence[str]
+    translator: BatchTranslator,
+    masks: HeadMasks,
+    sources: Sequence[str],
+    references: Sequence[str],
 ) -> dict[str, Measure]:
     """Returns the functions that measure a model with given heads masked.
 

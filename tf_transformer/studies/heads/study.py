@@ -15,7 +15,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from tf_transformer.decoding.ensemble import only_model
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import write_text
@@ -58,7 +58,7 @@ class Study:
         return f"{_importance_table(self.importances)}\n\n{_curve_table(self.curve)}"
 
 
-def fitting_pairs(pairs: Pairs, translator: Translator) -> list[tuple[str, str]]:
+def fitting_pairs(pairs: Pairs, translator: BatchTranslator) -> list[tuple[str, str]]:
     """Drops the pairs that the model would cut, and logs how many they are."""
     codec = translator.codec
     texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
@@ -74,7 +74,7 @@ def fitting_pairs(pairs: Pairs, translator: Translator) -> list[tuple[str, str]]
 
 
 def measure_heads(
-    translator: Translator,
+    translator: BatchTranslator,
     pairs: Pairs,
     output: Path,
     *,
@@ -113,7 +113,7 @@ def measure_heads(
     return study
 
 
-def _settings(translator: Translator, pairs: Pairs, checkpoint: Path) -> dict[str, Any]:
+def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> dict[str, Any]:
     """Everything that determines the figures."""
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
     decoding = dataclasses.asdict(translator.decoding)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Interval, bleu_interval
 from tf_transformer.progress import ProgressBars
@@ -92,7 +92,7 @@ def buckets_of(
 
 def measure_run(
     run: Run,
-    translator: Translator,
+    translator: BatchTranslator,
     sources: Sequence[str],
     references: Sequence[str],
     groups: Sequence[Bucket],

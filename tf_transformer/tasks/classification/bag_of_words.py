@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 
 from tf_transformer.errors import UserError, missing_extra
+from tf_transformer.strings import refuse_string
 
 MAX_ITERATIONS = 1_000
 TOLERANCE = 1e-6  # scikit-learn's 1e-4 stops where labels of test sentences still change
@@ -52,6 +53,7 @@ class BagOfWords:
         Raises:
             UserError: if no sentence has a word, or the minimum is not found.
         """
+        refuse_string("sentences", sentences)
         try:
             counts = self._features.fit_transform(sentences)
         except ValueError:
@@ -71,4 +73,5 @@ class BagOfWords:
 
     def classify(self, sentences: Sequence[str]) -> list[str]:
         """Returns the most probable label of each sentence."""
+        refuse_string("sentences", sentences)
         return self._regression.predict(self._features.transform(sentences)).tolist()

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tf_transformer.strings import strings
+
 
 @dataclass(frozen=True)
 class ClassScore:
@@ -24,7 +26,7 @@ class ClassScore:
     support: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClassScores:
     """Scores of a set of sentences, as shares from 0 to 1.
 
@@ -59,6 +61,9 @@ class ClassScores:
         """
         f1, occur = self._f1()
         return float(f1[occur].mean())
+
+    def __repr__(self) -> str:
+        return format_scores(self).rstrip()
 
     def rows(self) -> list[ClassScore]:
         """Returns the scores of each class; 0 where a class never occurs."""
@@ -101,6 +106,11 @@ def score_classes(
     Raises:
         ValueError: if there are no sentences, or not as many given labels as right ones.
     """
+    gold, given, labels = (
+        strings("gold", gold),
+        strings("given", given),
+        strings("labels", labels),
+    )
     if len(gold) != len(given) or not gold:
         raise ValueError(
             "`gold` and `given` must be of equal length, at least 1. "

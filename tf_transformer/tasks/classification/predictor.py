@@ -1,17 +1,38 @@
-"""Predictor: classes of sentences by a trained model."""
+"""Classes of sentences by a trained model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.batches import by_length, padded
+from tf_transformer.decoding.batches import Progress, by_length, padded
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.classifier import Classifier
+from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled_corpus import sentence_ids
+from tf_transformer.tasks.classification.metrics import ClassScores, score_classes
 
 
-class Predictor:
+@dataclass(frozen=True)
+class Classification:
+    """A classified sentence; `str(classification)` is its label.
+
+    Attributes:
+        label: the most probable one.
+        probabilities: of all labels, the most probable first.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+
+    def __str__(self) -> str:
+        return self.label
+
+
+class SentenceClassifier:
     """Classifies sentences with a model, its tokenizer and the names of its classes.
 
     Args:
@@ -34,12 +55,13 @@ class Predictor:
         max_length: int,
         batch_tokens: int = 4_096,
     ) -> None:
+        labels = strings("labels", labels)
         if len(labels) != model.output_shape[-1]:
             raise ValueError(
                 f"`labels` must be {model.output_shape[-1]}, the model's classes. "
                 f"Received: {len(labels)}."
             )
-        self.labels = list(labels)
+        self.labels = labels
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._batch_tokens = batch_tokens
@@ -50,7 +72,7 @@ class Predictor:
         )
 
     def probabilities(
-        self, sentences: Sequence[str], progress: Callable[[int], None] | None = None
+        self, sentences: Sequence[str], progress: Progress | None = None
     ) -> np.ndarray:
         """Returns the probability of each class for each sentence: float32 [sentences, C].
 
@@ -58,6 +80,7 @@ class Predictor:
             sentences: any number of them.
             progress: called with the number of sentences done so far.
         """
+        sentences = strings("sentences", sentences)
         probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
         if not sentences:
             return probabilities
@@ -71,9 +94,48 @@ class Predictor:
                 progress(done)
         return probabilities
 
+    @overload
+    def classify(self, sentences: str, progress: Progress | None = None) -> Classification: ...
+    @overload
     def classify(
-        self, sentences: Sequence[str], progress: Callable[[int], None] | None = None
-    ) -> list[str]:
-        """Returns the most probable label of each sentence."""
-        best = self.probabilities(sentences, progress).argmax(axis=1)
-        return [self.labels[index] for index in best]
+        self, sentences: Strings, progress: Progress | None = None
+    ) -> list[Classification]: ...
+    def classify(self, sentences, progress=None):
+        """Classifies a sentence, or each of a list.
+
+        Args:
+            sentences: a string, or a list of strings.
+            progress: called with the number of sentences done so far.
+        """
+        one, texts = one_or_more("sentences", sentences)
+        found = []
+        for row in self.probabilities(texts, progress):
+            ranked = {
+                self.labels[index]: float(row[index])
+                for index in np.argsort(-row, kind="stable")
+            }
+            found.append(Classification(next(iter(ranked)), ranked))
+        return found[0] if one else found
+
+    def evaluate(
+        self, sentences: Strings, labels: Strings, progress: Progress | None = None
+    ) -> ClassScores:
+        """Classifies sentences and scores the result.
+
+        Args:
+            sentences: any number of them, at least one.
+            labels: the correct label of each.
+            progress: called with the number of sentences done so far.
+
+        Raises:
+            ValueError: if there are not equally many, or none.
+            UserError: if the model does not know a label.
+        """
+        _, texts, gold = pairs(sentences=sentences, labels=labels)
+        if unknown := sorted({*gold} - {*self.labels}):
+            raise UserError(
+                f"`labels` must be among {', '.join(self.labels)}. Received: "
+                f"{quoted(unknown[0])}."
+            )
+        predicted = [each.label for each in self.classify(texts, progress)]
+        return score_classes(gold, predicted, self.labels)

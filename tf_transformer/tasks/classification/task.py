@@ -29,7 +29,7 @@ from tf_transformer.tasks.classification.labelled_corpus import (
     labelled_dataset,
 )
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
-from tf_transformer.tasks.classification.predictor import Predictor
+from tf_transformer.tasks.classification.predictor import SentenceClassifier
 from tf_transformer.tasks.classification.transfer import check_encoder, encoder_layers
 from tf_transformer.tasks.models import check_positions, position_limits
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
@@ -149,11 +149,11 @@ class ClassificationTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that classifies the dev set with the model's current weights."""
-        predictor = _predictor(self.run, model, self.tokenizer)
+        classifier = _classifier(self.run, model, self.tokenizer)
         sentences, gold = ([pair[side] for pair in self._dev] for side in (0, 1))
 
         def evaluate() -> DevResult:
-            given = predictor.classify(sentences)
+            given = [each.label for each in classifier.classify(sentences)]
             scores = score_classes(gold, given, self.labels)
             samples = zip(sentences[:SAMPLES], gold, given, strict=False)
             return DevResult(scores, list(samples))
@@ -172,8 +172,8 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     )
 
 
-def load_predictor(run: Run, checkpoint: str | Path | None) -> Predictor:
-    """A predictor with the weights of a checkpoint, as `Run.weights` finds them.
+def load_classifier(run: Run, checkpoint: str | Path | None) -> SentenceClassifier:
+    """A classifier with the weights of a checkpoint, as `Run.weights` finds them.
 
     It computes in float32, whatever the precision of training was.
 
@@ -184,11 +184,11 @@ def load_predictor(run: Run, checkpoint: str | Path | None) -> Predictor:
     tokenizer = Tokenizer(run.require_tokenizer())
     model = build_classifier(run, "float32")
     load_weights(path, model)
-    return _predictor(run, model, tokenizer)
+    return _classifier(run, model, tokenizer)
 
 
-def _predictor(run: Run, model: Classifier, tokenizer: Tokenizer) -> Predictor:
-    return Predictor(
+def _classifier(run: Run, model: Classifier, tokenizer: Tokenizer) -> SentenceClassifier:
+    return SentenceClassifier(
         model,
         tokenizer,
         read_labels(run),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from tf_transformer.errors import UserError
+from tf_transformer.strings import strings
 from tf_transformer.tasks.parsing.bracket_rules import (
     Line,
     Rules,
@@ -87,7 +88,8 @@ def score_lines(
         ValueError: if the numbers of lines differ.
     """
     scores = []
-    for number, (right, line) in enumerate(zip(gold, output, strict=True), start=1):
+    columns = strings("gold", gold), strings("output", output)
+    for number, (right, line) in enumerate(zip(*columns, strict=True), start=1):
         gold_trees = read_line(right, gold_name, number)
         try:
             scores.append(score_sentence(gold_trees, read_line(line, "output", number), rules))

@@ -93,10 +93,23 @@ def _tokens(tree: Tree) -> list[str]:
 
 @dataclass(frozen=True)
 class Parse:
-    """A tree, and the number of repairs to its tokens: 0 if well-formed."""
+    """A parsed sentence; `str(parse)` is its tree in Penn brackets, "" for a blank sentence.
 
-    tree: Tree
+    Attributes:
+        tree: over exactly the words of the sentence; None for a blank one.
+        repairs: to the tokens that the model wrote: 0 if they were well-formed.
+        cut: whether they ended at the length limit.
+    """
+
+    tree: Tree | None
     repairs: int
+    cut: bool = False
+
+    def __str__(self) -> str:
+        return str(self.tree or "")
+
+    def __repr__(self) -> str:
+        return f"Parse({str(self)!r}, repairs={self.repairs}, cut={self.cut})"
 
 
 def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:

@@ -1,15 +1,21 @@
 """Parser: well-formed trees over exactly the words of each sentence."""
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
+from typing import Self, overload
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.parsing.linearisation import delinearise
+from tf_transformer.strings import Strings, one_or_more, strings
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS
+from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
+from tf_transformer.tasks.parsing.linearisation import Parse, delinearise
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
-from tf_transformer.tasks.parsing.treebank import words_of
-from tf_transformer.tasks.parsing.trees import Tree
+from tf_transformer.tasks.parsing.treebank import pair_of, rooted, words_of
+from tf_transformer.tasks.parsing.trees import Tree, read_trees
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,14 @@ class Counts:
     repairs: int = 0
     cut: int = 0
 
+    @classmethod
+    def of(cls, parses: Iterable[Parse]) -> Self:
+        """Counts the parses of sentences; blank ones do not count."""
+        real = [parse for parse in parses if parse.tree]
+        repairs = [parse.repairs for parse in real]
+        repaired = sum(number > 0 for number in repairs)
+        return cls(len(real), repaired, sum(repairs), sum(parse.cut for parse in real))
+
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(*map(int.__add__, astuple(self), astuple(other)))
 
@@ -43,14 +57,6 @@ class Counts:
             f"{self.repaired:,}, by {self.repairs:,} changes; cut at the length limit: "
             f"{self.cut:,}"
         )
-
-
-@dataclass(frozen=True)
-class Parses:
-    """Trees of sentences, None for a blank one, and counts of their repairs."""
-
-    trees: list[Tree | None]
-    counts: Counts
 
 
 def check_rules(decoding: DecodingConfig) -> None:
@@ -74,38 +80,64 @@ class Parser:
         UserError: if the translator has rules under which the grammar could find no tree.
     """
 
-    def __init__(self, translator: Translator, grammar: TreeGrammar | None = None) -> None:
+    def __init__(self, translator: BatchTranslator, grammar: TreeGrammar | None = None) -> None:
         if grammar:
             check_rules(translator.decoding)
         self._translator = translator
         self._grammar = grammar
 
-    def parse(
-        self, sentences: Sequence[str], progress: Callable[[int], None] | None = None
-    ) -> Parses:
-        """Returns the best tree of each sentence by beam search.
+    @overload
+    def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
+    @overload
+    def parse(self, sentences: Strings, progress: Progress | None = None) -> list[Parse]: ...
+    def parse(self, sentences, progress=None):
+        """Returns the best tree of a sentence, or of each of a list, by beam search.
 
         Words are what blanks divide; brackets in them become -LRB- and -RRB-. A sequence that
         is no tree over the words is mended, see `linearisation.delinearise`.
 
         Args:
-            sentences: any number of them.
+            sentences: a string, or a list of strings.
             progress: called with the number of sentences done so far.
         """
-        words = [words_of(sentence) for sentence in sentences]
-        texts = [" ".join(sentence) for sentence in words]
-        hypotheses = self._translator.translate(texts, progress, grammar=self._grammar)
-        best = [ranked[0] for ranked in hypotheses]
-        parses = [
-            delinearise(hypothesis.text.split(), sentence) if sentence else None
-            for hypothesis, sentence in zip(best, words, strict=True)
-        ]
+        one, texts = one_or_more("sentences", sentences)
+        parses = self._parse([words_of(text) for text in texts], progress)
+        return parses[0] if one else parses
+
+    def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
+        texts = [" ".join(words) for words in sentences]
+        found = self._translator.translate(texts, progress, grammar=self._grammar)
         limits = self._translator.codec.length_limits(texts)
-        repairs = [parse.repairs for parse in parses if parse]
-        counts = Counts(
-            sentences=len(repairs),
-            repaired=sum(number > 0 for number in repairs),
-            repairs=sum(repairs),
-            cut=sum(h.num_tokens >= limit for h, limit in zip(best, limits, strict=True)),
-        )
-        return Parses([parse.tree if parse else None for parse in parses], counts)
+        parses = []
+        for words, (best, *_), limit in zip(sentences, found, limits, strict=True):
+            parse = delinearise(best.text.split(), words) if words else Parse(None, 0)
+            parses.append(dataclasses.replace(parse, cut=best.num_tokens >= limit))
+        return parses
+
+    def evaluate(self, trees: Strings, progress: Progress | None = None) -> Bracketing:
+        """Parses the words of trees and scores the parses by Collins's rules.
+
+        Args:
+            trees: the correct ones, each a string in Penn brackets.
+            progress: called with the number of sentences done so far.
+
+        Raises:
+            UserError: if a tree is not well-formed.
+        """
+        lines = strings("trees", trees)
+        gold = list(rooted(read_trees(lines, "trees")))
+        if len(gold) != len(lines):
+            raise UserError(
+                "`trees` must have a tree in each string. Received: "
+                f"{len(gold)} trees in {len(lines)} strings."
+            )
+        sentences = [pair_of(tree)[0].split() for tree in gold]
+        return score_parses(gold, self._parse(sentences, progress))
+
+
+def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:
+    """Scores parses against the correct trees by Collins's rules."""
+    return summarise(
+        score_sentence((tree,), (parse.tree,) if parse.tree else (), COLLINS)
+        for tree, parse in zip(gold, parses, strict=True)
+    )

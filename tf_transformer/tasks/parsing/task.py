@@ -8,15 +8,14 @@ import keras
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpus import read_lines, read_pairs
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
-from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
+from tf_transformer.tasks.parsing.brackets import Bracketing
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
-from tf_transformer.tasks.parsing.linearisation import normalise
-from tf_transformer.tasks.parsing.parser import Parser, Parses, check_rules
+from tf_transformer.tasks.parsing.linearisation import Parse, normalise
+from tf_transformer.tasks.parsing.parser import Counts, Parser, check_rules, score_parses
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
 from tf_transformer.tasks.parsing.treebank import (
     as_parallel_text,
@@ -35,15 +34,20 @@ class DevResult:
     """The dev set, parsed: its scores by Collins's rules, and what had to be mended."""
 
     bracketing: Bracketing
-    parses: Parses
+    parses: list[Parse]
     gold: list[Tree]
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of what the model wrote."""
+        return Counts.of(self.parses)
 
     @property
     def metrics(self) -> dict[str, float]:
         """Scores for metrics.jsonl."""
         names = ("f1", "precision", "recall", "complete_match", "errors")
         scores = {name: float(getattr(self.bracketing, name)) for name in names}
-        shares = {"well_formed": self.parses.counts.well_formed, "cut": self.parses.counts.cut}
+        shares = {"well_formed": self.counts.well_formed, "cut": self.counts.cut}
         return scores | shares
 
     @property
@@ -54,20 +58,20 @@ class DevResult:
     @property
     def example(self) -> str:
         """A sentence to try the model with."""
-        trees = (tree for tree in self.parses.trees if tree)
+        trees = (parse.tree for parse in self.parses if parse.tree)
         return " ".join(next(trees).words())
 
     def lines(self) -> list[str]:
         """Samples and scores, for the end of a training."""
-        pairs = zip(self.gold, self.parses.trees, strict=True)
-        short = [(normalise(gold), parse) for gold, parse in pairs if _is_short(parse)]
+        pairs = zip(self.gold, self.parses, strict=True)
+        short = [(normalise(gold), parse) for gold, parse in pairs if _is_short(parse.tree)]
         scores = self.bracketing
         return [
             *(f"\n  gold   {gold}\n  model  {parse}" for gold, parse in short[:SAMPLES]),
             f"\ndev F1 {scores.f1:.2f}  precision {scores.precision:.2f}  recall "
             f"{scores.recall:.2f}  complete match {scores.complete_match:.2f}  by the rules of "
             f"COLLINS.prm; {scores.valid:,} sentences, {scores.errors:,} errors left out",
-            self.parses.counts.summary(),
+            self.counts.summary(),
         ]
 
 
@@ -121,7 +125,7 @@ class ParsingTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that parses the dev set with the model's current weights."""
-        translator = Translator(model, self.tokenizer, self.run.config.decoding)
+        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         parser = Parser(translator, self._grammar)
         sentences = [
             line
@@ -131,12 +135,7 @@ class ParsingTask(SequenceTask):
 
         def evaluate() -> DevResult:
             parses = parser.parse(sentences)
-            pairs = zip(self._gold, parses.trees, strict=True)
-            scores = [
-                score_sentence((gold,), (parse,) if parse else (), COLLINS)
-                for gold, parse in pairs
-            ]
-            return DevResult(summarise(scores), parses, self._gold)
+            return DevResult(score_parses(self._gold, parses), parses, self._gold)
 
         return evaluate
 

@@ -1,7 +1,7 @@
 """Trees in Penn brackets as parallel text: sentences, and sequences that a parser writes."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tf_transformer.config import DataConfig
@@ -31,12 +31,18 @@ def read_treebank(path: Path) -> Iterator[Tree]:
             line and column.
     """
     tree = None
-    for tree in read_trees(read_lines(path), str(path)):
-        yield Tree(ROOT, tree.children) if tree.label in ROOTS and tree.children else tree
+    for tree in rooted(read_trees(read_lines(path), str(path))):
+        yield tree
     if tree is None:
         raise UserError(
             f"{path} has no tree. Expected trees in Penn brackets, such as (S ...)."
         )
+
+
+def rooted(trees: Iterable[Tree]) -> Iterator[Tree]:
+    """Yields the trees under the root TOP, whatever its name was."""
+    for tree in trees:
+        yield Tree(ROOT, tree.children) if tree.label in ROOTS and tree.children else tree
 
 
 def check_treebank(path: Path) -> None:
@@ -51,7 +57,7 @@ def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         UserError: as `read_treebank` has it.
     """
-    return map(_pair, read_treebank(path))
+    return map(pair_of, read_treebank(path))
 
 
 def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
@@ -66,6 +72,7 @@ def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
     return write_parallel_text(data, folder, (WORDS, SEQUENCES), read_pairs, _FORMAT)
 
 
-def _pair(tree: Tree) -> tuple[str, str]:
+def pair_of(tree: Tree) -> tuple[str, str]:
+    """Returns the words and the sequence of a tree; both are "" if it has no words."""
     words = [leaf.word or "" for leaf in tree.leaves() if leaf.label != TRACE]
     return (" ".join(words), " ".join(linearise(tree))) if words else ("", "")

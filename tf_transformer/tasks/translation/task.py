@@ -8,9 +8,9 @@ import keras
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import check_line_counts, read_pairs
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.bleu import Score, bleu, chrf
+from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
@@ -28,22 +28,24 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class DevResult:
-    """The dev set, translated: its scores, the share translated exactly, some samples."""
+    """The dev set, translated: its scores, and some of it."""
 
-    score: Score
-    chrf: Score
-    exact: float
+    scores: Scores
     samples: list[Sample]
 
     @property
     def metrics(self) -> dict[str, float]:
         """Scores for metrics.jsonl."""
-        return {"bleu": self.score.value, "chrf": self.chrf.value, "exact": self.exact}
+        return {
+            "bleu": self.scores.bleu.value,
+            "chrf": self.scores.chrf.value,
+            "exact": self.scores.exact,
+        }
 
     @property
     def headline(self) -> str:
         """Main score for the console."""
-        return f"{self.score.name} {self.score.value:.2f}"
+        return f"BLEU {self.scores.bleu.value:.2f}"
 
     @property
     def example(self) -> str:
@@ -57,8 +59,8 @@ class DevResult:
             f"  model      {sample.translation}"
             for sample in self.samples
         ]
-        share = f"dev sentences translated exactly: {100 * self.exact:.1f} %"
-        return [*shown, f"\ndev {self.score}", share]
+        share = f"dev sentences translated exactly: {100 * self.scores.exact:.1f} %"
+        return [*shown, f"\ndev {self.scores.bleu}", share]
 
 
 def effective_data(run: Run) -> DataConfig:
@@ -103,20 +105,15 @@ class TranslationTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that translates the dev set with the model's current weights."""
-        translator = Translator(model, self.tokenizer, self.run.config.decoding)
+        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         sources = [source for source, _ in self._dev]
         references = [reference for _, reference in self._dev]
 
         def evaluate() -> DevResult:
             translations = [found[0].text for found in translator.translate(sources)]
-            equal = sum(t == r for t, r in zip(translations, references, strict=True))
             triples = zip(sources[:5], references, translations, strict=False)
-            return DevResult(
-                bleu(translations, references),
-                chrf(translations, references),
-                equal / len(references),
-                [Sample(*triple) for triple in triples],
-            )
+            scores = score_translations(translations, references)
+            return DevResult(scores, [Sample(*triple) for triple in triples])
 
         return evaluate
 

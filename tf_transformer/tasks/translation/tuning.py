@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tf_transformer.decoding.hypotheses import Hypothesis
-from tf_transformer.decoding.translator import Translator
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.evaluation.comparison import BleuAndLength, Comparison
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
@@ -151,7 +151,7 @@ class Tuner:
         references = [each.score for each in forced]
         return SearchErrors(len(found), _above(references, found), _above(highest, found))
 
-    def _translator(self, checkpoint: str, **settings) -> Translator:
+    def _translator(self, checkpoint: str, **settings) -> BatchTranslator:
         decoding = dataclasses.replace(self._run.config.decoding, **settings)
         return load_translator(self._run, checkpoint, decoding)
 

@@ -1,0 +1,278 @@
+"""`load` gives what a path holds: one string in, one result out; a list in, a list out."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tf_transformer
+from tf_transformer import load
+from tf_transformer.api.exported import ExportedTranslator
+from tf_transformer.cli.main import main
+from tf_transformer.config import SAMPLING, SETTINGS, SearchOptions
+from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.tasks.models import load_translator
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run):
+    return load(trained_run.path)
+
+
+@pytest.fixture(scope="module")
+def of_export(exported):
+    return load(exported.parent)
+
+
+@pytest.fixture(scope="module")
+def texts(trained_run) -> list[str]:
+    return [trained_run.lines("dev.en")[0], "", *trained_run.lines("dev.en")[1:3]]
+
+
+# --- Translations ------------------------------------------------------------------------
+
+
+def test_one_string_gives_one_translation_and_a_list_gives_a_list(
+    trained_run, translator, texts
+):
+    run = Run.open(trained_run.path)
+    expected = load_translator(run, "best", run.config.decoding, 3).translate(texts)
+    together = translator.translate(texts)
+    assert [str(each) for each in together] == [ranked[0].text for ranked in expected]
+    alone = translator.translate(texts[0])
+    assert isinstance(alone, Translation) and str(alone) == str(together[0])
+    assert repr(alone).startswith(f"Hypothesis({alone.text!r}, score=-")
+    several = translator.translate(texts, n_best=3)
+    assert [each.text for each in several[0]] == [each.text for each in expected[0]]
+    assert [len(ranked) for ranked in several] == [3, 1, 3, 3]  # of a blank text, one
+    assert translator.translate(texts[0], n_best=1)[0].text == alone.text
+    assert translator.translate([]) == []
+
+
+def test_options_are_those_of_the_command(translator, texts):
+    short = translator.translate(texts[0], max_length=4, beam_size=2)
+    assert len(str(short).split()) <= 3 < len(str(translator.translate(texts[0])).split())
+    assert str(translator.translate(texts[0], prefix="Am Montag")).startswith("Am Montag")
+    drawn = [
+        translator.translate(texts[0], sample=True, seed=seed, temperature=1.5, n_best=6)
+        for seed in (7, 7, 8)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2] and len(drawn[0]) == 6
+
+
+def test_the_options_have_types():
+    decoding = {name.removeprefix("decoding.") for name in SETTINGS if "decoding." in name}
+    assert SearchOptions.__annotations__.keys() == decoding | SAMPLING.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam": 3}, "no option 'beam'. Did you mean 'beam_size'"),
+        ({"beam_size": 0}, "`beam_size` must be an int from 1 to 1000. Received: 0"),
+        ({"n_best": 5}, "`n_best` must be between 1 and the beam size, 4. Received: 5"),
+        ({"n_best": 0}, "`n_best` must be between 1 and the beam size, 4. Received: 0"),
+        ({"n_best": "2"}, "`n_best` must be int. Received: '2'"),
+        ({"top_p": 0.9}, "`top_p` needs `sample=True`"),
+        ({"sample": True, "alpha": 1.0}, "draws and does not search: leave out `alpha`"),
+    ],
+)
+def test_a_wrong_option_is_refused(translator, options, message):
+    with pytest.raises(UserError, match=message):
+        translator.translate("a", **options)
+
+
+@pytest.mark.parametrize("wrong", [None, b"a", {"text": "a"}, 3, {"a"}, ["a", None], [b"a"]])
+def test_what_is_no_text_is_refused(translator, of_export, wrong):
+    for loaded in (translator, of_export):
+        with pytest.raises(TypeError, match=r"`texts` must be .*list of strings. Received: "):
+            loaded.translate(wrong)
+
+
+def test_a_string_beside_a_list_is_refused(translator):
+    with pytest.raises(TypeError, match="`source` and `target` must both be strings, or both"):
+        translator.score(["a", "b"], "ab")
+    with pytest.raises(TypeError, match="`texts` and `prefix` must both be strings"):
+        translator.translate(["a", "b"], prefix="ab")
+    with pytest.raises(ValueError, match="equally many strings. Received: 1 and 2"):
+        translator.align(["a"], ["b", "c"])
+
+
+def test_given_translations_are_scored_and_evaluated(trained_run, translator, texts, capsys):
+    best = translator.translate(texts[0])
+    scored = translator.score(texts[0], str(best))
+    assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
+    assert translator.score(texts[0], str(best), alpha=0).score == scored.log_prob
+    files = [str(trained_run.corpus / f"dev.{language}") for language in ("en", "de")]
+    arguments = ["--source", files[0], "--reference", files[1]]
+    assert main(["evaluate", str(trained_run.path), *arguments]) == 0
+    scores = translator.evaluate(*map(trained_run.lines, ("dev.en", "dev.de")))
+    assert capsys.readouterr().out == f"{scores!r}\n"
+    with pytest.raises(TypeError, match="`source` must be a list of strings"):
+        translator.evaluate("a", ["b"])
+    with pytest.raises(ValueError, match=r"equally many sentences.* Received: \[1, 2\]"):
+        translator.evaluate(["a"], ["b", "c"])
+
+
+# --- In a notebook -----------------------------------------------------------------------
+
+
+def test_attention_and_alignment_are_pictures(translator, texts):
+    pytest.importorskip("matplotlib")
+    attention, alignment = translator.attention(texts[0]), translator.align(texts[0])
+    for each in (attention, alignment):
+        assert each._repr_png_().startswith(b"\x89PNG")
+    assert alignment.target == str(translator.translate(texts[0]))
+    assert translator.align([texts[0]], [alignment.target], layer=1) == [alignment]
+    assert str(alignment).split()[0].startswith("0-") or alignment.pairs[0][0] > 0
+    assert translator.align("")._repr_png_() is None
+
+
+def test_without_matplotlib_attention_is_a_table(translator, texts, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    attention = translator.attention(texts[0])
+    assert attention._repr_png_() is None
+    first, header, *rows = repr(attention).splitlines()
+    assert first == "Attention of 1 layers, 4 heads:"
+    assert header.split() == ["%", *attention.source]
+    assert [row.split()[0] for row in rows] == attention.target
+    figures = np.array([list(map(float, row.split()[1:])) for row in rows])
+    np.testing.assert_allclose(figures.sum(axis=1), 100, atol=len(attention.source) / 2)
+
+
+# --- Other paths -------------------------------------------------------------------------
+
+
+def test_an_export_translates_as_its_run(translator, of_export, exported, texts):
+    assert isinstance(of_export, ExportedTranslator) and of_export.path == exported
+    assert isinstance(load(exported), ExportedTranslator)
+    for options in ({}, {"alpha": 0.0, "max_length": 6}, {"prefix": ["Am", "", "", "Die"]}):
+        expected = translator.translate(texts, n_best=4, **options)
+        found = of_export.translate(texts, n_best=4, **options)
+        assert [len(ranked) for ranked in found] == [len(ranked) for ranked in expected]
+        for ranked, others in zip(found, expected, strict=True):
+            assert (ranked[0].text, ranked[0].score) == (
+                others[0].text,
+                pytest.approx(others[0].score, abs=1e-4),
+            )
+    assert str(of_export.translate(texts[0])) == str(translator.translate(texts[0]))
+    scored = of_export.score(texts[0], "Guten Morgen.")
+    assert scored.log_prob == pytest.approx(
+        translator.score(texts[0], "Guten Morgen.").log_prob, abs=1e-4
+    )
+    assert of_export.evaluate(texts[2:], ["a", "b"]).sentences == 2
+
+
+@pytest.mark.parametrize(
+    ("ask", "what"),
+    [
+        (lambda loaded: loaded.attention("a"), "show the attention of its heads"),
+        (lambda loaded: loaded.align("a"), "align"),
+        (lambda loaded: loaded.export("x"), "be exported again"),
+        (lambda loaded: loaded.translate("a", beam_size=2), "search with another `beam_size`"),
+        (lambda loaded: loaded.translate("a", sample=True), "search with another `sample`"),
+        (lambda loaded: loaded.score("a", "b", alpha=1.0), "score with another `alpha`"),
+        (lambda loaded: loaded.translate("a", n_best=5), "`n_best` must be between 1 and"),
+    ],
+)
+def test_what_an_export_cannot_do_is_refused_in_a_sentence(of_export, ask, what):
+    with pytest.raises(UserError, match=what) as refused:
+        ask(of_export)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_keras_file_translates_with_the_tokenizer_beside_it(translator, texts, tmp_path):
+    translator.model.save(tmp_path / "model.keras")
+    with pytest.raises(UserError, match="no tokenizer beside it: .* Give `tokenizer`"):
+        load(tmp_path / "model.keras")
+    translator.tokenizer.copy(tmp_path / "tokenizer.model")
+    for options in ({}, {"tokenizer": tmp_path / "tokenizer.model"}):
+        loaded = load(tmp_path / "model.keras", **options)
+        assert isinstance(loaded.model, Transformer)
+        assert loaded.translate(texts)[2].text == translator.translate(texts)[2].text
+
+
+def test_a_run_is_exported_with_its_card(translator, texts, tmp_path):
+    path = translator.export(tmp_path / "mine", alpha=1.0, version=3)
+    assert path == tmp_path / "mine" / "3"
+    card = json.loads((path / "assets.extra" / "model_card.json").read_text())
+    assert (card["checkpoint"]["name"], card["decoding"]["alpha"]) == ("best", 1.0)
+    assert card["evaluation_of_these_weights"]["valid_bleu"] > 20
+    expected = translator.translate(texts[0], alpha=1.0)
+    assert str(load(tmp_path / "mine").translate(texts[0])) == str(expected)
+
+
+def test_a_parser_parses_and_is_scored(parsing_run):
+    parser = load(parsing_run.path, task="parsing")
+    parse = parser.parse("the cat sees a dog .")
+    assert parse.tree.words() == ["the", "cat", "sees", "a", "dog", "."]
+    assert str(parse) == str(parse.tree) and repr(parse).startswith("Parse('(TOP ")
+    assert parser.parse(["", "a bird ."])[0].tree is None
+    trees = parsing_run.lines("dev.ptb")
+    dev = Run.open(parsing_run.path).history()[-1]
+    assert parser.evaluate(trees).f1 == dev["valid_f1"]
+    with pytest.raises(UserError, match="`trees` must have a tree in each string"):
+        parser.evaluate([*trees, ""])
+
+
+def test_a_classifier_gives_labels_with_probabilities(classification_run):
+    classifier = load(classification_run.path, task="classification")
+    found = classifier.classify("we saw the cat .")
+    assert str(found) == found.label == next(iter(found.probabilities)) == "animal"
+    assert sum(found.probabilities.values()) == pytest.approx(1)
+    both = classifier.classify(["we saw the cat .", "two of is the ."])
+    assert [each.label for each in both] == ["animal", "number"]
+    assert classifier.evaluate(["we saw the cat ."], ["animal"]).accuracy == 1
+    with pytest.raises(UserError, match="`labels` must be among animal, .* Received: 'dog'"):
+        classifier.evaluate(["a"], ["dog"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "parsing"}, "must be of task 'parsing'. Received: a run of task translation"),
+        ({"checkpoint": "first"}, "no checkpoint 'first'. There are: best"),
+        ({"tokenizer": "x"}, "`tokenizer` is not for a run of task translation"),
+        ({"precision": "float16"}, "`precision` must be one of .* Received: 'float16'"),
+        ({"ensemble": ["nowhere"]}, "nowhere must be a run directory"),
+    ],
+)
+def test_options_of_another_kind_are_refused(trained_run, options, message):
+    with pytest.raises(UserError, match=message):
+        load(trained_run.path, **options)
+
+
+def test_what_is_neither_run_nor_export_is_refused(exported, tmp_path):
+    with pytest.raises(UserError, match="must be a run directory, an .* nothing there"):
+        load(tmp_path / "gone")
+    with pytest.raises(UserError, match="a folder without any of them"):
+        load(tmp_path)
+    with pytest.raises(UserError, match=r"Give an export in it, such as .*/small"):
+        load(exported.parents[1])
+    with pytest.raises(UserError, match="`checkpoint` is not for an export"):
+        load(exported, checkpoint="last")
+    shutil.copytree(exported, tmp_path / "other" / "1")
+    shutil.rmtree(tmp_path / "other" / "1" / "variables")
+    with pytest.raises(UserError, match="holds no SavedModel that can be loaded"):
+        load(tmp_path / "other")
+
+
+def test_types_are_those_of_the_names_that_are_imported():
+    """One list is for type checkers, the other for Python."""
+    import ast
+
+    tree = ast.parse(Path(tf_transformer.__file__).read_text("utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {
+        (alias.asname, node.module.removeprefix("tf_transformer."))
+        for node in block.body
+        for alias in node.names
+    }
+    assert typed == set(tf_transformer._PUBLIC.items())
+    assert set(tf_transformer._PUBLIC) <= set(dir(tf_transformer))

@@ -1,0 +1,67 @@
+"""A string where a list is meant is refused, and never cut into characters."""
+
+import pytest
+
+from tf_transformer.api.configuration import configure
+from tf_transformer.api.diagnosis import examine
+from tf_transformer.data.tokenizer import train_tokenizer
+from tf_transformer.evaluation.bleu import bleu, bleu_interval, chrf
+from tf_transformer.evaluation.moses import moses_tokenize
+from tf_transformer.evaluation.report import report
+from tf_transformer.evaluation.scores import score_translations
+from tf_transformer.run import Run
+from tf_transformer.serving.client import translate
+from tf_transformer.strings import one_or_more, pairs, strings
+from tf_transformer.tasks.classification.metrics import score_classes
+from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS
+from tf_transformer.tasks.parsing.brackets import score_lines
+
+
+@pytest.mark.parametrize("wrong", ["ab", b"ab", None, 1, {"a": 1}, {"a"}, [1], ["a", b"b"]])
+def test_only_a_list_of_strings_is_one(wrong):
+    with pytest.raises(TypeError, match="`lines` must be a list of strings. Received: "):
+        strings("lines", wrong)
+
+
+def test_any_ordered_iterable_of_strings_is_a_list():
+    np = pytest.importorskip("numpy")
+    for value in (("a", "b"), iter(["a", "b"]), np.array(["a", "b"])):
+        assert strings("lines", value) == ["a", "b"]
+    assert one_or_more("text", "ab") == (True, ["ab"])
+    assert pairs(one=["a"], other=("b",)) == (False, ["a"], ["b"])
+
+
+CALLS = {
+    "bleu": lambda run: bleu("ab", ["a", "b"]),
+    "references": lambda run: bleu(["a", "b"], "ab"),
+    "chrf": lambda run: chrf("ab", ["a", "b"]),
+    "interval": lambda run: bleu_interval("ab", ["a", "b"]),
+    "report": lambda run: report("ab", ["a", "b"], language="de"),
+    "scores": lambda run: score_translations(["a", "b"], "ab"),
+    "moses": lambda run: moses_tokenize("ab", "de"),
+    "classes": lambda run: score_classes("ab", ["a", "b"], ["a", "b"]),
+    "labels": lambda run: score_classes(["a"], ["a"], "ab"),
+    "brackets": lambda run: score_lines("ab", ["a", "b"], COLLINS),
+    "client": lambda run: translate(None, "ab"),
+    "tokenizer": lambda run: train_tokenizer("ab", run.path / "x", vocab_size=300, kind="bpe"),
+    "overrides": lambda run: configure("tiny", overrides="model.dropout=0"),
+    "doctor": lambda run: examine(run, test="ab"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_function_cuts_a_string_into_characters(trained_run, call):
+    with pytest.raises(TypeError, match="must be a list of strings. Received: "):
+        CALLS[call](Run.open(trained_run.path))
+
+
+@pytest.mark.parametrize("call", ["translate", "score", "align", "attention", "prefixes"])
+def test_batches_of_one_string_are_refused(trained_run, call):
+    run = Run.open(trained_run.path)
+    batches = load_translator(run, "best", run.config.decoding)
+    with pytest.raises(TypeError, match="must be a list of strings. Received: 'ab'"):
+        if call == "prefixes":
+            batches.translate(["a", "b"], prefixes="ab")
+        else:
+            getattr(batches, call)(*["ab"] * (1 if call == "translate" else 2))

@@ -1,0 +1,112 @@
+"""`train` is the command as a function: it returns what `load` does."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+from command_line import environment, train_options
+
+import tf_transformer
+from tf_transformer.api.options import full_names
+from tf_transformer.api.translator import Translator
+from tf_transformer.cli.training_options import config_of
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+
+SIZE = {
+    "vocab_size": 400, "num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "steps": 4,
+    "batch_tokens": 128, "evaluate_every": 4, "average_last": 1, "beam_size": 1, "dropout": 0.0,
+    "max_extra_length": 5,
+}  # fmt: skip
+
+
+@pytest.fixture
+def text(trained_run) -> dict[str, str]:
+    """Arguments of the run's own text."""
+    train, valid = (trained_run.corpus / name for name in ("train", "dev"))
+    return {"train": str(train), "valid": [valid], "source": "en", "target": "de"}
+
+
+def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = {"data.max_length": 60}
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by --stop-after 1 steps"):
+        tf_transformer.train("tiny", **text, settings=settings, stop_after="1 steps", **SIZE)
+    assert "the same call goes on from here" in capsys.readouterr().out
+    translator = tf_transformer.train("tiny", **text, settings=settings, **SIZE)
+    printed = capsys.readouterr().out
+    assert "going on from step 1" in printed and "\ndev BLEU " in printed
+    assert logging.getLogger("tf_transformer").handlers == []
+    assert isinstance(translator, Translator)
+    assert isinstance(str(translator.translate("Good morning.")), str)
+    run = Run.open("runs/tiny")
+    assert (run.path / "card.md").exists()
+    words = ["--train", text["train"], "--valid", str(text["valid"][0]), "--source", "en"]
+    words += ["--target", "de", "--set", "data.max_length=60"]
+    for name, value in full_names(SIZE).items():
+        words += ["--set", f"{name}={value}"]
+    assert run.config == config_of(train_options(words))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "smal"}, "no model 'smal'. Did you mean 'small'"),
+        ({"droput": 0.3}, "no setting 'droput'. Did you mean 'dropout'"),
+        ({"max_length": 9}, r"settings=\{'model.max_length': 9\}. There are: model.max_length"),
+        ({"dropout": 3}, r"`model.dropout` must be in \[0, 1\). Received: 3"),
+        ({"settings": {"model.droput": 0}}, "no setting 'model.droput'"),
+        ({"train": "my/train"}, "Own data needs --train PREFIX --valid PREFIX"),
+        ({"train": "my/train", "task": "parsing"}, "Parsing needs --train FILE"),
+        ({"stop_after": "soon"}, "must be a time such as 2h"),
+        ({"task": "chess"}, "There is no task 'chess'"),
+    ],
+)
+def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        tf_transformer.train(**arguments)
+    assert not any(tmp_path.iterdir())
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import tf_transformer
+if sys.argv[1] == "session":
+    sys.ps1 = ">>> "  # as in a notebook
+
+class Watch:
+    def __init__(self, stream):
+        self.stream = stream
+    def write(self, text):
+        if text.startswith("step "):
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.stream.write(text)
+    def flush(self):
+        self.stream.flush()
+
+sys.stdout = Watch(sys.stdout)
+fields = {fields!r}
+translator = tf_transformer.train("tiny", output=sys.argv[2], **fields)
+print("returned", type(translator).__name__)
+"""
+
+
+@pytest.mark.parametrize("where", ["session", "script"])
+def test_ctrl_c_returns_the_best_so_far_where_somebody_watches(text, tmp_path, where):
+    fields = {**text, "valid": str(text["valid"][0]), **SIZE, "steps": 1_000_000}
+    code = INTERRUPTED.replace("{fields!r}", repr(fields))
+    done = subprocess.run(
+        [sys.executable, "-c", code, where, str(tmp_path / "run")],
+        capture_output=True, text=True, env=environment(),
+    )  # fmt: skip
+    assert "by Ctrl-C; the same call goes on from here" in done.stdout, done.stderr
+    if where == "session":
+        assert done.stdout.endswith(
+            "the best weights so far are returned\nreturned Translator\n"
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert "Interrupted: stopped " in done.stderr and done.returncode != 0
+    assert Run.open(tmp_path / "run").checkpoints.state_steps()

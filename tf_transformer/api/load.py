@@ -1,0 +1,119 @@
+"""Loading of what was trained or exported, by its path alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.quiet import import_tensorflow
+from tf_transformer.run import Run
+from tf_transformer.serving.versions import find_export
+from tf_transformer.strings import Strings, strings
+from tf_transformer.tasks.registry import check_run
+
+if TYPE_CHECKING:  # they import TensorFlow
+    from tf_transformer.api.translator import Translator
+    from tf_transformer.tasks.classification.predictor import SentenceClassifier
+    from tf_transformer.tasks.parsing.parser import Parser
+
+_PRECISIONS = ("float32", "bfloat16")
+# Arguments of `load` for a run, by its task.
+_OPTIONS = {
+    "translation": {"checkpoint", "ensemble", "shortlist", "precision"},
+    "parsing": {"checkpoint", "ensemble"},
+    "classification": {"checkpoint"},
+}
+
+
+# fmt: off
+@overload
+def load(path: str | Path, *, task: Literal["translation"] | None = None,
+         checkpoint: str | None = None, ensemble: Strings = (), shortlist: bool = False,
+         precision: str = "float32", tokenizer: str | Path | None = None) -> "Translator": ...
+@overload
+def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | None = None,
+         ensemble: Strings = ()) -> "Parser": ...
+@overload
+def load(path: str | Path, *, task: Literal["classification"],
+         checkpoint: str | None = None) -> "SentenceClassifier": ...
+# fmt: on
+def load(
+    path: str | Path,
+    *,
+    task: str | None = None,
+    checkpoint: str | None = None,
+    ensemble: Sequence[str] = (),
+    shortlist: bool = False,
+    precision: str = "float32",
+    tokenizer: str | Path | None = None,
+) -> "Translator | Parser | SentenceClassifier":
+    """Loads a run, an export or a .keras file, whichever the path is.
+
+    Args:
+        path: a run directory; a SavedModel, or the folder of its versions, of which the newest
+            is taken; or a .keras file of a `Transformer`.
+        task: "translation", "parsing" or "classification": refuses a run of another task, and
+            tells type checkers which class to expect. By default the task is that of the run.
+        checkpoint: of a run: best, average, last or a step; by default its own choice, see
+            decoding.checkpoint.
+        ensemble: further runs with the same tokenizer, to decode with the mean of all
+            probabilities.
+        shortlist: of a run: whether to search with its shortlist.
+        precision: of a run: float32 or bfloat16, for weights and computation.
+        tokenizer: of a .keras file: its SentencePiece model, or a run that has it; by default
+            tokenizer.model beside the file.
+
+    Returns:
+        A `Translator`, or the `Parser` or `SentenceClassifier` of a run of these tasks.
+
+    Raises:
+        UserError: if the path is none of these, or an option is not for it.
+    """
+    path, others = Path(path), strings("ensemble", ensemble)
+    export = run = None
+    if path.suffix == ".keras" and path.is_file():
+        kind, takes = "a .keras file", {"tokenizer"}
+    elif export := find_export(path):
+        kind, takes = "an export", set()
+    else:
+        run = _open(path)
+        kind, takes = f"a run of task {run.config.task}", _OPTIONS[run.config.task]
+    if task not in (None, run.config.task if run else "translation"):
+        raise UserError(f"{path} must be of task {quoted(task)}. Received: {kind}.")
+    _require_unset(
+        {"checkpoint", "ensemble", "shortlist", "precision", "tokenizer"} - takes, kind,
+        checkpoint=checkpoint is not None, ensemble=bool(others), shortlist=shortlist,
+        precision=precision != _PRECISIONS[0], tokenizer=tokenizer is not None,
+    )  # fmt: skip
+    if precision not in _PRECISIONS:
+        raise UserError(
+            f"`precision` must be one of {_PRECISIONS}. Received: {quoted(precision)}."
+        )
+    if run:
+        run.weights(checkpoint)  # before TensorFlow is imported
+    members = [_open(Path(other)) for other in others]
+    import_tensorflow()
+
+    from tf_transformer.api import exported, runs
+
+    if export:
+        return exported.ExportedTranslator(export)
+    if not run:
+        return runs.load_keras_file(path, tokenizer)
+    return runs.load_run(run, checkpoint, members, shortlist=shortlist, precision=precision)
+
+
+def _require_unset(names: set[str], kind: str, **is_given: bool) -> None:
+    if wrong := [name for name in is_given if is_given[name] and name in names]:
+        raise UserError(f"`{wrong[0]}` is not for {kind}. Received: {wrong[0]} as well.")
+
+
+def _open(path: Path) -> Run:
+    if not (path / "config.json").exists():
+        received = "a folder without any of them" if path.is_dir() else "nothing there"
+        raise UserError(
+            f"{path} must be a run directory, an export or a .keras file. Received: {received}."
+        )
+    run = Run.open(path)
+    check_run(run)
+    return run

@@ -1,0 +1,152 @@
+"""Training by one call, as `tf-transformer train` does it."""
+
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from tf_transformer.api.configuration import configure
+from tf_transformer.api.load import load
+from tf_transformer.api.options import full_names
+from tf_transformer.quiet import import_tensorflow
+from tf_transformer.run import Run
+from tf_transformer.strings import Strings
+from tf_transformer.training.interruption import Budget, Interrupted
+
+if TYPE_CHECKING:  # they import TensorFlow
+    from tf_transformer.api.translator import Translator
+    from tf_transformer.tasks.classification.predictor import SentenceClassifier
+    from tf_transformer.tasks.parsing.parser import Parser
+
+logger = logging.getLogger("tf_transformer")
+
+
+# fmt: off
+@overload
+def train(model: str = "tiny", *, task: Literal["translation"] | None = None,
+          train: str | Path | Strings = (), valid: str | Path | Strings = (),
+          source: str = "", target: str = "", recipe: str | None = None,
+          output: str | Path | None = None, devices: int | None = None,
+          stop_after: str | None = None, accept_new_data: bool = False,
+          settings: Mapping[str, Any] | None = None, **fields: Any) -> "Translator": ...
+@overload
+def train(model: str = "tiny", *, task: Literal["parsing"],
+          train: str | Path | Strings = (), valid: str | Path | Strings = (),
+          recipe: str | None = None, output: str | Path | None = None,
+          devices: int | None = None, stop_after: str | None = None,
+          accept_new_data: bool = False, settings: Mapping[str, Any] | None = None,
+          **fields: Any) -> "Parser": ...
+@overload
+def train(model: str = "tiny", *, task: Literal["classification"],
+          train: str | Path | Strings = (), valid: str | Path | Strings = (),
+          recipe: str | None = None, output: str | Path | None = None,
+          devices: int | None = None, stop_after: str | None = None,
+          accept_new_data: bool = False, settings: Mapping[str, Any] | None = None,
+          **fields: Any) -> "SentenceClassifier": ...
+# fmt: on
+def train(
+    model: str = "tiny",
+    *,
+    task: str | None = None,
+    train: str | Path | Strings = (),
+    valid: str | Path | Strings = (),
+    source: str = "",
+    target: str = "",
+    recipe: str | None = None,
+    output: str | Path | None = None,
+    devices: int | None = None,
+    stop_after: str | None = None,
+    accept_new_data: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> "Translator | Parser | SentenceClassifier":
+    """Trains a model, or resumes its training, and loads the best weights.
+
+    Without `train` it learns from the built-in English-German corpus. An interruption saves
+    everything, and the same call resumes; in an interactive session it returns the best weights
+    so far.
+
+    Args:
+        model: name of a preset, such as "small" or "base".
+        task: "translation", "parsing" or "classification"; None for the preset's own.
+        train: training text PREFIX.LANG or PREFIX.LANG.gz, for other tasks a file of trees or
+            labelled sentences; one or a list.
+        valid: dev text, likewise.
+        source: language to translate from, such as "en".
+        target: language to translate to.
+        recipe: name of a training recipe.
+        output: run directory; "runs/MODEL" by default.
+        devices: number of them; all GPUs, or the CPU, by default.
+        stop_after: end of this session: "2h", "90m", "45s" or "500 steps".
+        accept_new_data: resume although the content of the training text has changed.
+        settings: values by "section.field", such as {"data.max_length": 100}.
+        **fields: settings by their field alone, such as `dropout=0.3` or `steps=3000`;
+            `batch_tokens` is that of training.
+
+    Returns:
+        What `load` returns for the run.
+
+    Raises:
+        UserError: if a setting, the data or the run directory is not as it must be.
+        KeyboardInterrupt: if the training was interrupted, unless it returns.
+    """
+    text = {"train": _listed(train), "valid": _listed(valid), "source": source}
+    text["target"] = target
+    named = full_names({name: value for name, value in text.items() if value} | fields)
+    named |= dict(settings or {})
+    config = configure(model, task=task, recipe=recipe, settings=named)
+    budget = Budget.parse(stop_after) if stop_after else None
+    folder = Path(output or f"runs/{model}")
+    import_tensorflow()
+
+    from tf_transformer.api.training import train_and_report
+
+    with _shown_log():
+        try:
+            train_and_report(
+                config,
+                folder,
+                budget,
+                num_devices=devices,
+                accept_new_data=accept_new_data,
+                fixed_vocabulary="model.vocab_size" in named,
+                bars=True,
+            )
+        except Interrupted as stop:
+            logger.info("%s; the same call goes on from here", stop)
+            if not (_may_return(stop) and Run.open(folder).checkpoints.best.exists()):
+                raise
+            logger.info("the best weights so far are returned")
+    return load(folder)
+
+
+def _listed(text: str | Path | Strings) -> list[str]:
+    return [str(text)] if isinstance(text, (str, Path)) else [str(each) for each in text]
+
+
+def _may_return(stop: Interrupted) -> bool:
+    """Tells whether training ended as requested: a script must not go on after Ctrl-C."""
+    interactive = hasattr(sys, "ps1")
+    return stop.status == 0 or (interactive and stop.status == 128 + signal.SIGINT)
+
+
+@contextmanager
+def _shown_log() -> Iterator[None]:
+    """Prints what is logged, as the command does, unless logging is configured to show it."""
+    if logger.isEnabledFor(logging.INFO):
+        yield
+        return
+    handler, before = logging.StreamHandler(sys.stdout), (logger.level, logger.propagate)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

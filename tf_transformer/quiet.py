@@ -1,0 +1,31 @@
+"""Import of TensorFlow without the lines that its C++ side prints."""
+
+import os
+import sys
+import tempfile
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow and lists the devices with stderr held back, unless that fails.
+
+    No environment variable silences the lines that the C++ side prints at import.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            import tensorflow as tf
+
+            tf.config.list_physical_devices("GPU")
+            tf.get_logger().setLevel("ERROR")
+        except Exception:  # Ctrl-C discards them
+            held.seek(0)
+            os.write(saved, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
