@@ -143,7 +143,7 @@ def _word_ranges(pieces: Sequence[str]) -> list[range]:
 
 
 def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:
-    """The JSON that docs/attention.md describes."""
+    """The JSON that docs/guides/attention.md describes."""
     content = {
         "sentence": options.sentence,
         "target": target,
