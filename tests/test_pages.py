@@ -72,8 +72,9 @@ def test_navigation_names_every_page():
     docs = ROOT / "docs"
     index = (docs / "index.md").read_text("utf-8")
     trees = re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```$", index)
-    named = re.findall(r"(?m)^[\w/-]+$", "".join(trees))
-    pages = {str(page.relative_to(docs).with_suffix("")) for page in docs.glob("*/*.md")}
+    named = re.findall(r"(?m)^(?:.*<)?([\w-]+/[\w-]+)>?$", "".join(trees))
+    files = [*docs.glob("*/*.md"), *ROOT.glob("notebooks/*.ipynb")]
+    pages = [f"{file.parent.name}/{file.stem}" for file in files]
     assert sorted(named) == sorted(pages)
 
 

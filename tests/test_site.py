@@ -10,7 +10,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
-    for package in ("sphinx", "furo", "myst_parser", "autoapi"):
+    for package in ("sphinx", "furo", "myst_nb", "autoapi"):
         pytest.importorskip(package)
     arguments = ["-q", "-W", "--keep-going", "-b", "dummy", "-d", str(tmp_path / "doctrees")]
     command = [sys.executable, "-m", "sphinx", *arguments, str(DOCS), str(tmp_path / "site")]

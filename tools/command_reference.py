@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from tf_transformer.cli.main import GROUPS, build_parser
 
 _HEAD = """\
+<!-- Written by `python -m tools.reference` from the parsers in tf_transformer/cli. -->
 # Commands
 
-Written by `python -m tools.reference` from the parsers in `tf_transformer/cli`: do not
-edit. `train.py` is `tf-transformer train`, and `export.py` is `tf-transformer export`.
+Every command with its arguments. In the repository `train.py` is `tf-transformer train`, and
+`export.py` is `tf-transformer export`.
 """
 
 
