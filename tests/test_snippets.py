@@ -1,0 +1,37 @@
+"""The Python of the pages does what they say. Those of README and serving have other tests."""
+
+import re
+
+import tensorflow as tf
+from snippets import ROOT, snippets
+
+ELSEWHERE = {"README.md", "docs/guides/decoding.md", "docs/guides/serving.md"}
+
+
+def test_training_on_several_devices():
+    (snippet,) = snippets("docs/explanation/exact-training.md")
+    names = {}
+    exec(snippet, names)
+    assert names["model"].optimizer is not None
+    assert isinstance(names["strategy"], tf.distribute.MirroredStrategy)
+
+
+def test_trees_as_sequences():
+    (snippet,) = snippets("docs/guides/evaluation.md")
+    statements, _, repaired = snippet.rpartition("\n# its tree is ")
+    *before, sequence, parsed = statements.splitlines()
+    expression, _, shown = sequence.partition("  # ")
+    names = {}
+    exec("\n".join(before), names)
+    assert str(eval(expression, names)) == shown
+    result = eval(parsed, names)
+    tree, repairs = re.match(r"(.*), its repairs (\d)", repaired).groups()
+    assert (str(result.tree), result.repairs) == (tree, int(repairs))
+
+
+def test_every_snippet_is_run():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md")]
+    names = {str(page.relative_to(ROOT)) for page in pages}
+    with_python = {name for name in names if snippets(name)}
+    here = {"docs/explanation/exact-training.md", "docs/guides/evaluation.md"}
+    assert with_python == ELSEWHERE | here
