@@ -5,11 +5,14 @@ import re
 import tensorflow as tf
 from snippets import ROOT, snippets
 
-ELSEWHERE = {"README.md", "docs/guides/decoding.md", "docs/guides/serving.md"}
+EXACT_TRAINING = "docs/explanation/exact-training.md"
+EVALUATION = "docs/guides/evaluation.md"
+DECODING = "docs/guides/decoding.md"
+ELSEWHERE = {"README.md", "docs/guides/serving.md"}
 
 
 def test_training_on_several_devices():
-    (snippet,) = snippets("docs/explanation/exact-training.md")
+    (snippet,) = snippets(EXACT_TRAINING)
     names = {}
     exec(snippet, names)
     assert names["model"].optimizer is not None
@@ -17,7 +20,7 @@ def test_training_on_several_devices():
 
 
 def test_trees_as_sequences():
-    (snippet,) = snippets("docs/guides/evaluation.md")
+    (snippet,) = snippets(EVALUATION)
     statements, _, repaired = snippet.rpartition("\n# its tree is ")
     *before, sequence, parsed = statements.splitlines()
     expression, _, shown = sequence.partition("  # ")
@@ -29,9 +32,21 @@ def test_trees_as_sequences():
     assert (str(result.tree), result.repairs) == (tree, int(repairs))
 
 
+def test_decoding(trained_run, tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mine").symlink_to(trained_run.path)
+    monkeypatch.chdir(tmp_path)
+    (snippet,) = snippets(DECODING)
+    names = {}
+    exec(snippet, names)
+    assert isinstance(names["best"][0], str)
+    assert names["begun"][0][0].text.startswith("Schönen")
+    assert len(names["drawn"][0]) == 4
+    assert len(names["pairs"]) == 1
+
+
 def test_every_snippet_is_run():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md")]
     names = {str(page.relative_to(ROOT)) for page in pages}
     with_python = {name for name in names if snippets(name)}
-    here = {"docs/explanation/exact-training.md", "docs/guides/evaluation.md"}
-    assert with_python == ELSEWHERE | here
+    assert with_python == {EXACT_TRAINING, EVALUATION, DECODING} | ELSEWHERE
