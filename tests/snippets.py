@@ -7,5 +7,5 @@ ROOT = Path(__file__).parent.parent
 
 
 def snippets(page: str) -> list[str]:
-    """The Python blocks of a page, such as "docs/guides/serving.md", in its order."""
+    """The Python blocks of a page, such as "docs/guides/exporting.md", in its order."""
     return re.findall(r"(?ms)^```python\n(.*?)^```$", (ROOT / page).read_text("utf-8"))

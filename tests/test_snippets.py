@@ -8,7 +8,7 @@ from snippets import ROOT, snippets
 EXACT_TRAINING = "docs/explanation/exact-training.md"
 EVALUATION = "docs/guides/evaluation.md"
 DECODING = "docs/guides/decoding.md"
-ELSEWHERE = {"README.md", "docs/guides/serving.md"}
+ELSEWHERE = {"README.md", "docs/guides/exporting.md"}
 
 
 def test_training_on_several_devices():

@@ -1,4 +1,4 @@
-"""What docs/guides/serving.md and serving/ say of the SavedModel is what it has."""
+"""What the guides and serving/ say of the SavedModel is what it has."""
 
 import argparse
 import re
@@ -13,7 +13,7 @@ SERVING = ROOT / "serving"
 
 
 def test_the_page_names_every_input_and_output(session):
-    text = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
+    text = (ROOT / "docs" / "guides" / "exporting.md").read_text("utf-8")
     for name, signature in session.signatures.items():
         (row,) = re.findall(rf"^\| `{name}` \|(.*)\|(.*)\|$", text, re.MULTILINE)
         for cell, known in zip(row, (signature.inputs, signature.outputs), strict=True):

@@ -29,7 +29,7 @@ def ids_session(text_free):
         yield loaded
 
 
-TRANSLATE, CONVERT, INTERPRET = snippets("docs/guides/serving.md")
+TRANSLATE, CONVERT, INTERPRET = snippets("docs/guides/exporting.md")
 
 
 @pytest.fixture(scope="module")

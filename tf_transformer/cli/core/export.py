@@ -44,7 +44,7 @@ def command(options: argparse.Namespace) -> None:
     """Writes DIR/VERSION/, a SavedModel that takes strings and returns translations.
 
     The written files are first tested against the Python translator; see
-    docs/guides/serving.md.
+    docs/guides/exporting.md.
     """
     output = Path(options.output)
     check_readable(output)
