@@ -2,9 +2,11 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PATH = list(sys.path)
 
 project = "tf_transformer"
 root_doc = "index"
@@ -43,6 +45,15 @@ def copy_notebooks(app, config):
         shutil.copy(notebook, HERE / "notebooks")
 
 
+def hide_packages(app):
+    """Spares AutoAPI the sources of TensorFlow and Keras, should they be installed."""
+    sys.path[:] = [folder for folder in sys.path if "site-packages" not in folder]
+
+
+def show_packages(app):
+    sys.path[:] = PATH
+
+
 def link_notebooks(app, name, source):
     """Leads links to the copies, and links in the copies to the pages."""
     text = source[0].replace("](../../notebooks/", "](../notebooks/")
@@ -57,5 +68,7 @@ def name_settings(app, what, name, obj, options, lines):
 
 def setup(app):
     app.connect("config-inited", copy_notebooks)
+    app.connect("builder-inited", hide_packages, priority=1)
+    app.connect("builder-inited", show_packages, priority=999)
     app.connect("source-read", link_notebooks)
     app.connect("autodoc-process-docstring", name_settings, priority=1)
