@@ -52,7 +52,7 @@ def test_the_built_in_corpus_passes_every_check(builtin):
     ]  # fmt: skip
     found = text_findings(surveys, builtin.data.max_length) + task_findings(builtin, surveys)
     assert [str(finding) for finding in found if finding.warning] == []
-    assert len({finding.check for finding in found}) == len(found) == 17
+    assert len({finding.check for finding in found}) == len(found) == 16
 
 
 def test_the_start_of_a_training_on_the_built_in_corpus_has_no_warning(builtin):

@@ -110,12 +110,13 @@ def _language_findings(surveys: Sequence[Survey]) -> list[Finding]:
 
 def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding]:
     """Runs the checks that need the tokenizer and the tokenised corpora as well."""
-    sides = task.train.text_sides
+    config, sides = task.run.config, task.train.text_sides
+    own_text = bool(config.data.train)  # the built-in corpus always gets a size it can fill
     return [
-        *vocabulary_checks.check_size(task.tokenizer, task.run.config.model.vocab_size),
+        *vocabulary_checks.check_size(task.tokenizer, config.model.vocab_size),
         *vocabulary_checks.check_unknown(task.tokenizer, surveys, sides),
         *vocabulary_checks.check_round_trip(task.tokenizer, surveys, sides),
-        *vocabulary_checks.check_unused(task.tokenizer, task.train),
+        *(vocabulary_checks.check_unused(task.tokenizer, task.train) if own_text else []),
         *vocabulary_checks.check_filters({"train": task.train, "dev": task.valid}),
     ]
 
