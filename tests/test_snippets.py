@@ -6,7 +6,7 @@ import tensorflow as tf
 from snippets import ROOT, snippets
 
 EXACT_TRAINING = "docs/explanation/exact-training.md"
-EVALUATION = "docs/guides/evaluation.md"
+TREES = "docs/explanation/trees.md"
 DECODING = "docs/guides/decoding.md"
 ELSEWHERE = {"README.md", "docs/guides/exporting.md"}
 
@@ -20,7 +20,7 @@ def test_training_on_several_devices():
 
 
 def test_trees_as_sequences():
-    (snippet,) = snippets(EVALUATION)
+    (snippet,) = snippets(TREES)
     statements, _, repaired = snippet.rpartition("\n# its tree is ")
     *before, sequence, parsed = statements.splitlines()
     expression, _, shown = sequence.partition("  # ")
@@ -49,4 +49,4 @@ def test_every_snippet_is_run():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md")]
     names = {str(page.relative_to(ROOT)) for page in pages}
     with_python = {name for name in names if snippets(name)}
-    assert with_python == {EXACT_TRAINING, EVALUATION, DECODING} | ELSEWHERE
+    assert with_python == {EXACT_TRAINING, TREES, DECODING} | ELSEWHERE
