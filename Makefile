@@ -3,7 +3,7 @@ VENV := .venv
 
 CHANGED = $$($(VENV)/bin/python -m tools.changed_tests)
 
-.PHONY: demo test check lint notebooks clean
+.PHONY: demo test check lint notebooks docs clean
 
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
@@ -22,6 +22,9 @@ lint: $(VENV)/ready
 
 notebooks: $(VENV)/ready  ## execute the notebooks anew, from their text sources
 	$(VENV)/bin/python notebooks/execute.py
+
+docs: $(VENV)/ready  ## the site, in build/site; a warning or a lost link fails
+	$(VENV)/bin/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -684,7 +684,7 @@ assert [text.decode() for text in answer] == translations[:20]
 #
 # The command `python export.py RUN` writes such a model for TF Serving, with more signatures
 # (n-best lists, options, scores, attention), warm-up requests and a self-test before it is
-# published: see [serving](../docs/serving.md).
+# published: see [exporting](../docs/guides/exporting.md).
 #
 # Next: [attention and heads](2-attention-and-heads.ipynb) of a trained model, and [your own
 # data](3-your-own-data.ipynb).

@@ -240,4 +240,5 @@ assert [curve[point]["kept"] for point in (0, 12, 24)] == [24, 12, 0]
 assert alone < together and half < together / 10
 
 # %% [markdown]
-# More on the commands: [attention](../docs/attention.md), [heads](../docs/heads.md).
+# More on the commands: [attention](../docs/guides/attention.md),
+# [heads](../docs/guides/heads.md).

@@ -87,7 +87,7 @@ tf_transformer(f"doctor {data} {size} --test text/test")
 # Training is one command. `--output` names the run directory, which gets everything that the
 # other commands need: configuration, tokenizer, checkpoints and records. The settings make the
 # model and the training small enough for this page; without them `--model tiny` takes some
-# minutes, and [recipes](../docs/recipes.md) says what suits more text.
+# minutes, and [the tutorial](../docs/tutorials/your-own-data.md) says what suits more text.
 #
 # Look at the lines with "step": loss and perplexity fall, and BLEU of real translations of the
 # dev set rises.
@@ -152,8 +152,8 @@ for english, translation, german in sorted(rows, key=lambda row: row[1] == row[2
     print(f"{english:42} {translation}" + ("" if translation == german else f"  [{german}]"))
 
 # %% [markdown]
-# The errors show what the training text lacks. [Results](../docs/results.md) has the whole
-# built-in corpus, with longer and harder sentences and more steps.
+# The errors show what the training text lacks. [Results](../docs/results/translation.md) has
+# the whole built-in corpus, with longer and harder sentences and more steps.
 #
 # ## Export
 #
@@ -179,6 +179,6 @@ assert [text.decode() for text in served["translation"]] == translations
 
 # %% [markdown]
 # Next steps: `tf-transformer serve runs/mine` answers over HTTP, with a page for the browser;
-# [serving](../docs/serving.md) describes TensorFlow Serving in Docker and Kubernetes; [the
-# notebook on attention](2-attention-and-heads.ipynb) shows what a model attends to, and which
-# of its heads it needs.
+# [serving](../docs/guides/serving.md) describes TensorFlow Serving in Docker and Kubernetes;
+# [the notebook on attention](2-attention-and-heads.ipynb) shows what a model attends to, and
+# which of its heads it needs.

@@ -1,4 +1,4 @@
-"""The pages' links lead somewhere, and the commands they quote exist as written."""
+"""The pages' links lead somewhere, the navigation names every page, and commands are real."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ def anchors(page: Path) -> set[str]:
 
 def commands(page: Path) -> list[list[str]]:
     """The words of each command in the page's blocks without a language."""
-    blocks = re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", page.read_text("utf-8"))
+    blocks = re.findall(r"(?ms)^```(\S*)\n(.*?)^```$", page.read_text("utf-8"))
     plain = "".join(text for language, text in blocks if not language).replace("\\\n", " ")
     lines = re.findall(rf"(?m)^ *((?:{COMMAND}).*)", plain)
     return [shlex.split(line, comments=True) for line in lines]
@@ -66,6 +66,16 @@ def test_links_lead_to_headings_that_exist(page):
     anchored = [(file, anchor) for file, anchor in links(page) if anchor]
     lost = [f"{file}#{anchor}" for file, anchor in anchored if anchor not in anchors(file)]
     assert lost == []
+
+
+def test_navigation_names_every_page():
+    docs = ROOT / "docs"
+    index = (docs / "index.md").read_text("utf-8")
+    trees = re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```$", index)
+    named = re.findall(r"(?m)^(?:.*<)?([\w-]+/[\w-]+)>?$", "".join(trees))
+    files = [*docs.glob("*/*.md"), *ROOT.glob("notebooks/*.ipynb")]
+    pages = [f"{file.parent.name}/{file.stem}" for file in files]
+    assert sorted(named) == sorted(pages)
 
 
 @EACH

@@ -1,6 +1,5 @@
 """Python snippets of README and of the page on decoding run as printed."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,29 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-
-ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
+from snippets import snippets
 
 
-def snippets(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/decoding.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/decoding.md"])
 def test_a_trained_run_is_used_as_printed(page, trained_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
     Path("runs/mine").symlink_to(trained_run.path)
     names: dict = {}
-    exec(snippets(ROOT / page)[0], names)
+    exec(snippets(page)[0], names)
     best = names["translator"].translate("Good morning.")
     assert capsys.readouterr().out.startswith(str(best))
 
 
 def test_notebook_snippet_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _, snippet = snippets(README)
+    _, snippet = snippets("README.md")
     # Full size would take longer than it tells: only the numbers in the text are made smaller.
     snippet = snippet.replace("vocab_size=8000", "vocab_size=50").replace(
         "d_ff=1024", "d_ff=64"

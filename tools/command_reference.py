@@ -6,25 +6,26 @@ from collections.abc import Iterator
 from tf_transformer.cli.main import GROUPS, build_parser
 
 _HEAD = """\
+<!-- Written by `python -m tools.reference` from the parsers in tf_transformer/cli. -->
 # Commands
 
-Written by `python -m tools.reference` from the parsers in `tf_transformer/cli`: do not
-edit. `train.py` is `tf-transformer train`, and `export.py` is `tf-transformer export`.
+Every command with its arguments. In the repository `train.py` is `tf-transformer train`, and
+`export.py` is `tf-transformer export`.
 """
 
 
 def commands_page() -> str:
     """Returns the page: a table of arguments for every command, group after group."""
-    sections = [
-        _section(name, line) for commands in GROUPS.values() for name, line in commands.items()
-    ]
-    return "\n".join([_HEAD, *sections])
+    lines = [_HEAD]
+    for group, commands in GROUPS.items():
+        lines += [f"## {group.capitalize()}\n", *map(_section, commands)]
+    return "\n".join(lines)
 
 
-def _section(name: str, line: str) -> str:
+def _section(name: str) -> str:
     [commands] = (action for action in build_parser(name)._actions if action.choices)
     parser = commands.choices[name]
-    head = f"## `tf-transformer {name}`: {line}\n\n{' '.join(parser.description.split())}\n"
+    head = f"### `tf-transformer {name}`\n\n{' '.join(parser.description.split())}\n"
     return "\n".join([head, "| argument | meaning |", "|---|---|", *_rows(parser), ""])
 
 

@@ -20,10 +20,10 @@ def settings_page() -> str:
     ]
     return "\n".join(
         [
+            "<!-- Written by `python -m tools.reference` from tf_transformer/config. -->",
             "# Settings",
             "",
-            "Written by `python -m tools.reference` from `tf_transformer/config`:",
-            "do not edit. Every setting of a run is `--set SECTION.FIELD=VALUE`, such as",
+            "Every setting of a run is `--set SECTION.FIELD=VALUE`, such as",
             "`--set model.dropout=0.3`; the defaults are the paper's base model and recipe.",
             *sections,
             _section("Sampling (`translate --sample`)", SamplingConfig, ""),

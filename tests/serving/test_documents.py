@@ -1,4 +1,4 @@
-"""What docs/serving.md and serving/ say of the SavedModel is what it has."""
+"""What the guides and serving/ say of the SavedModel is what it has."""
 
 import argparse
 import re
@@ -15,7 +15,7 @@ SERVING = ROOT / "serving"
 
 
 def test_the_page_names_every_input_and_output(session):
-    text = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    text = (ROOT / "docs" / "guides" / "exporting.md").read_text("utf-8")
     for name, signature in session.signatures.items():
         (row,) = re.findall(rf"^\| `{name}` \|(.*)\|(.*)\|$", text, re.MULTILINE)
         for cell, known in zip(row, (signature.inputs, signature.outputs), strict=True):
@@ -72,7 +72,7 @@ def test_the_limits_of_containers_agree_with_each_other_and_the_page():
     assert service["serving"]["stop_grace_period"] == "45s"
     assert pod["terminationGracePeriodSeconds"] == 45
     assert "--cpus 2 --memory 6g --stop-timeout 45" in started_with()["docker-run.sh"]
-    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
     for said in ("| 6 GB of memory |", "| 2 CPUs, and ", "| 45 s to end |"):
         assert said in page
     for one in service.values():
@@ -85,7 +85,7 @@ def test_the_page_tells_of_every_option_of_serve():
     parser = argparse.ArgumentParser()
     serve.add_arguments(parser)
     options = {name for action in parser._actions for name in action.option_strings}
-    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
     assert not [name for name in options - {"-h", "--help", "--name"} if f"`{name}" not in page]
 
 

@@ -1,13 +1,16 @@
 """An export without text: ids in, ids out, wherever TensorFlow or LiteRT runs."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from snippets import snippets
 from test_publish import graph_nodes
 from test_selftest import Tampered
 from test_warmup import records
@@ -26,45 +29,49 @@ def ids_session(text_free):
         yield loaded
 
 
-# TensorFlow and SentencePiece alone: what a client has who knows nothing of this package.
-ALONE = """
-import json, pathlib, sys
-import sentencepiece, tensorflow as tf
-model, *texts = sys.argv[1:]
-extra = pathlib.Path(model, "assets.extra")
-tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(extra / "tokenizer.model"))
-eos = json.loads((extra / "model_card.json").read_text())["tokens"]["ids"]["eos"]
-rows = tf.ragged.constant([ids + [eos] for ids in tokenizer.encode(texts)], dtype=tf.int32)
-answer = tf.saved_model.load(model).signatures["tokens"](tokens=rows.to_tensor(0))
-for ids, size in zip(answer["tokens"].numpy().tolist(), answer["num_tokens"].numpy()):
-    print(tokenizer.decode(ids[: size - 1]))
-assert not {"tensorflow_text", "tf_transformer"} & set(sys.modules)
-"""
+TRANSLATE, CONVERT, INTERPRET = snippets("docs/guides/exporting.md")
+
+
+@pytest.fixture(scope="module")
+def folder(text_free, tmp_path_factory) -> Path:
+    """A working directory in which the export has the name that the page gives it."""
+    made = tmp_path_factory.mktemp("page")
+    (made / "exported" / "ids").mkdir(parents=True)
+    (made / "exported" / "ids" / "1").symlink_to(text_free)
+    return made
 
 
 def test_tensorflow_and_sentencepiece_translate_with_it_and_nothing_else(
-    text_free, translator, trained_run, tmp_path
+    folder, translator, trained_run
 ):
     texts = trained_run.lines("train.en")[:5]
-    command = [sys.executable, "-c", ALONE, str(text_free), *texts]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    program = TRANSLATE.replace('["The dog.", "A cat."]', repr(texts))
+    program += "import sys; assert not {'tensorflow_text', 'tf_transformer'} & set(sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     expected = [hypotheses[0].text for hypotheses in translator.translate(texts)]
     assert done.stdout.splitlines() == expected
 
 
 @pytest.fixture(scope="module")
-def lite(text_free) -> tf.lite.Interpreter:
+def lite(folder) -> tf.lite.Interpreter:
     """The model in LiteRT's own operations: with others the conversion fails."""
-    converter = tf.lite.TFLiteConverter.from_saved_model(
-        str(text_free), signature_keys=["tokens"]
+    imports, _, rest = INTERPRET.partition("\n")  # TensorFlow has what ai_edge_litert has
+    assert imports.startswith(
+        "from ai_edge_litert.interpreter import Interpreter, OpResolverType"
     )
-    plain = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    with warnings.catch_warnings():
+    names = {
+        "Interpreter": tf.lite.Interpreter,
+        "OpResolverType": tf.lite.experimental.OpResolverType,
+        "ids": np.array([[5, EOS_ID]], np.int32),
+    }
+    with contextlib.chdir(folder), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it has moved to another package
-        return tf.lite.Interpreter(
-            model_content=converter.convert(), experimental_op_resolver_type=plain
-        )
+        exec(CONVERT, names)
+        exec(rest, names)
+    assert set(names["answer"]) == {"tokens", "score", "num_tokens", "source_cut"}
+    return names["interpreter"]
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])

@@ -97,9 +97,9 @@ PRESETS = {
         training=TrainingConfig(
             steps=50_000, batch_tokens=8_192, warmup_steps=4_000, evaluate_every=1_000),
     ),
-    # Multi30k (29,000 short caption pairs) on two CPU cores: docs/results.md. The shape is
-    # that of Wu et al. 2021 (arXiv 2105.14462), who found small and well regularised best;
-    # pre-LN, because post-LN needed several times the steps to begin to read the source.
+    # Multi30k (29,000 short caption pairs) on two CPU cores: docs/results/translation.md. The
+    # shape is that of Wu et al. 2021 (arXiv 2105.14462), who found small and well regularised
+    # best; pre-LN, because post-LN needed several times the steps to begin to read the source.
     "multi30k": Config(
         model=ModelConfig(
             vocab_size=8_000, num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
@@ -109,8 +109,8 @@ PRESETS = {
             evaluate_every=250, keep_last=10, average_last=10),
         decoding=DecodingConfig(beam_size=5, alpha=0.6),
     ),
-    # Some 30,000 trees on a CPU: docs/parsing.md. Small batches and a moving average, because
-    # on a CPU there is time for few updates.
+    # Some 30,000 trees on a CPU: docs/results/parsing.md. Small batches and a moving average,
+    # because on a CPU there is time for few updates.
     "parsing-small": Config(
         task="parsing",
         model=ModelConfig(
@@ -122,8 +122,8 @@ PRESETS = {
             precision="mixed_bfloat16"),
         decoding=DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=300),
     ),
-    # Some 10,000 labelled sentences, minutes on two CPU cores: docs/classification.md. Few
-    # layers and much dropout, because so little text is soon learned by heart.
+    # Some 10,000 labelled sentences, minutes on two CPU cores: docs/results/classification.md.
+    # Few layers and much dropout, because so little text is soon learned by heart.
     "classification-small": Config(
         task="classification",
         model=ModelConfig(

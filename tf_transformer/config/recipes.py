@@ -71,17 +71,17 @@ RECIPES = {
     ),
     "modern": Recipe(
         {
-            "model.norm_first": (True, "Xiong et al. 2020; docs/results.md, Multi30k"),
+            "model.norm_first": (True, "Xiong et al. 2020; this project on Multi30k"),
             "model.tie_embeddings": (True, "the paper, 3.4"),
             "training.batch_tokens": (50_000, "larger: Ott et al. 2018, Popel 2018"),
             "training.warmup_steps": (4_000, "the paper, 5.3"),
-            "training.learning_rate_scale": (1.25, "docs/results.md, Multi30k"),
+            "training.learning_rate_scale": (1.25, "this project on Multi30k"),
             "training.beta_1": (0.9, "the paper, 5.3"),
             "training.beta_2": (0.98, "the paper, 5.3"),
             "training.epsilon": (1e-9, "the paper, 5.3"),
             "training.label_smoothing": (0.1, "the paper, 5.4"),
-            "training.keep_last": (10, "docs/results.md, Multi30k"),
-            "training.average_last": (10, "docs/results.md, Multi30k"),
+            "training.keep_last": (10, "this project on Multi30k"),
+            "training.average_last": (10, "this project on Multi30k"),
         }
     ),
 }

@@ -234,7 +234,7 @@ class Tokenizer(tf.Module):
 
 
 def target_model_path(path: Path) -> Path:
-    """Returns tokenizer.target.model for tokenizer.model; see docs/conversion.md."""
+    """Returns tokenizer.target.model for tokenizer.model; see docs/guides/conversion.md."""
     return path.with_name(f"{path.stem}.target{path.suffix}")
 
 

@@ -2,7 +2,7 @@
 
 Every check takes surveys, that of the training text first, and returns its warnings, or one
 finding that says that all is well. The limits are shares from which a defect is worth a
-warning; docs/doctor.md says which clean corpora they let pass.
+warning; docs/guides/doctor.md says which clean corpora they let pass.
 """
 
 import re

@@ -60,7 +60,7 @@ class Base:
 
 
 def tries(lab: Lab) -> Iterator[Outcome]:
-    """Damages copies of a small run endlessly; see docs/reliability.md."""
+    """Damages copies of a small run endlessly; see docs/results/reliability.md."""
     with closing(Worker(lab.folder)) as worker:
         base = make_base(lab, worker)
         while True:

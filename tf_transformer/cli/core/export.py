@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Writes DIR/VERSION/, a SavedModel that takes strings and returns translations.
 
-    The written files are first tested against the Python translator. See docs/serving.md.
+    The written files are first tested against the Python translator; see
+    docs/guides/exporting.md.
     """
     output = Path(options.output)
     check_readable(output)

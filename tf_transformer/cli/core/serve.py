@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
-    At / is a page to try it. A run is exported first. See docs/serving.md.
+    At / is a page to try it. A run is exported first. See docs/guides/serving.md.
     """
     exported = find_export(Path(options.model))
     if exported and options.shortlist:

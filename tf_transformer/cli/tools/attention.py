@@ -96,7 +96,7 @@ def _layer(options: argparse.Namespace, translator) -> int:
 
 
 def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:
-    """The JSON that docs/attention.md describes."""
+    """The JSON that docs/guides/attention.md describes."""
     content = {
         "sentence": options.sentence,
         "target": target,

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run.
 
-    See docs/conversion.md.
+    See docs/guides/conversion.md.
     """
     if options.origin:
         _from_marian(options)

@@ -35,7 +35,7 @@ def command(options: argparse.Namespace) -> None:
     """Learns from parallel text which tokens translate which (IBM Model 1).
 
     Writes RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See
-    docs/decoding.md.
+    docs/guides/decoding.md.
     """
     run = open_run(options.run)
     import_tensorflow_quietly()

@@ -189,7 +189,7 @@ def _curve_table(points: Sequence[Point]) -> str:
 
 
 def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:
-    """The JSON that docs/heads.md describes."""
+    """The JSON that docs/guides/heads.md describes."""
     content = {
         "settings": settings,
         "importance": [

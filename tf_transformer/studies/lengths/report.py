@@ -29,7 +29,7 @@ def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> st
 def to_json(
     source: str, reference: str, groups: Sequence[Bucket], curves: Sequence[LengthCurve]
 ) -> str:
-    """The JSON that docs/lengths.md describes."""
+    """The JSON that docs/guides/lengths.md describes."""
     content = {
         "source": source,
         "reference": reference,

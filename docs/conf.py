@@ -1,0 +1,74 @@
+"""Sphinx's configuration: Markdown pages, notebooks, and the API read from the sources."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PATH = list(sys.path)
+
+project = "tf_transformer"
+root_doc = "index"
+extensions = ["myst_nb", "sphinx.ext.napoleon", "autoapi.extension"]
+
+html_theme = "furo"
+html_title = project
+html_copy_source = False
+html_show_copyright = False
+highlight_language = "none"  # of blocks that name none
+smartquotes = False  # they would join the two dashes of an option
+
+myst_heading_anchors = 4  # those that GitHub gives
+myst_enable_extensions = ["dollarmath"]
+nb_execution_mode = "off"  # they are executed already
+
+# Static: TensorFlow is neither installed nor imported. reference/api.md asks for docstrings.
+autoapi_dirs = ["../tf_transformer"]
+autoapi_ignore = [f"*/{room}/*" for room in ("cli", "doctor", "serving", "studies", "tasks")]
+autoapi_generate_api_docs = False
+autoapi_add_toctree_entry = False
+suppress_warnings = ["autoapi.python_import_resolution"]  # constants assigned as tuples
+add_module_names = False
+
+default_role = "code"  # docstrings write code as Markdown does
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+napoleon_custom_sections = [("Call arguments", "params_style")]
+
+
+def copy_notebooks(app, config):
+    """Sphinx reads nothing outside its folder; git ignores the copy."""
+    (HERE / "notebooks").mkdir(exist_ok=True)
+    for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
+        shutil.copy(notebook, HERE / "notebooks")
+
+
+def hide_packages(app):
+    """Spares AutoAPI the sources of TensorFlow and Keras, should they be installed."""
+    sys.path[:] = [folder for folder in sys.path if "site-packages" not in folder]
+
+
+def show_packages(app):
+    sys.path[:] = PATH
+
+
+def link_notebooks(app, name, source):
+    """Leads links to the copies, and links in the copies to the pages."""
+    text = source[0].replace("](../../notebooks/", "](../notebooks/")
+    source[0] = text.replace("](../docs/", "](../")
+
+
+def name_settings(app, what, name, obj, options, lines):
+    """Names the page of the settings where a docstring lists them when it is imported."""
+    text = "\n".join(lines)
+    lines[:] = re.sub(r":\s*\{settings\}", ", see the :doc:`settings`.", text).split("\n")
+
+
+def setup(app):
+    app.connect("config-inited", copy_notebooks)
+    app.connect("builder-inited", hide_packages, priority=1)
+    app.connect("builder-inited", show_packages, priority=999)
+    app.connect("source-read", link_notebooks)
+    app.connect("autodoc-process-docstring", name_settings, priority=1)
