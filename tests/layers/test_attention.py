@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from contract import Case, check_layer, check_padding_is_ignored, hidden_states
+from keras.initializers import GlorotUniform
 from numpy_layers import attention, multi_head, randomized
 
 from tf_transformer.layers import MultiHeadAttention, causal_mask, scaled_dot_product_attention
@@ -19,7 +20,11 @@ CASES = [
         {"num_heads": 3, "key_dim": 5, "value_dim": 7},
         {"query": QUERY, "value": VALUE},
     ),
-    Case(MultiHeadAttention, {"num_heads": 2, "use_bias": True}, {"query": QUERY}),
+    Case(
+        MultiHeadAttention,
+        {"num_heads": 2, "use_bias": True, "query_key_gain": 0.5, "value_gain": 2.0},
+        {"query": QUERY},
+    ),
     Case(
         MultiHeadAttention,
         {"num_heads": 2, "key_dim": 3, "use_bias": True},
@@ -113,6 +118,18 @@ def test_one_initializer_instance_fills_four_different_kernels():
     layer.build((None, None, 8))
     kernels = layer.get_weights()
     assert len({kernel.tobytes() for kernel in kernels}) == 4
+
+
+def test_gains_are_factors_of_the_first_kernels_and_1_is_plain_xavier():
+    def kernels(**gains) -> list[np.ndarray]:
+        layer = MultiHeadAttention(2, kernel_initializer=GlorotUniform(seed=3), **gains)
+        layer.build((None, None, 8))
+        return layer.get_weights()
+
+    plain = np.asarray(GlorotUniform(seed=3)((8, 8)))
+    np.testing.assert_array_equal(kernels(), [plain] * 4)
+    scaled = kernels(query_key_gain=0.5, value_gain=0.25)
+    np.testing.assert_array_equal(scaled, [plain / 2, plain / 2, plain / 4, plain])
 
 
 @pytest.mark.parametrize("argument", ["query_mask", "value_mask"])

@@ -51,6 +51,8 @@ RECIPES = {
         {
             "model.norm_first": (True, "layer_preprocess_sequence n, since v2"),
             "model.tie_embeddings": (True, "shared_embedding_and_softmax_weights"),
+            "model.query_key_gain": (1.0, "initializer uniform_unit_scaling"),
+            "model.value_gain": (1.0, "initializer uniform_unit_scaling"),
             "training.batch_tokens": (32_768, "batch_size 4,096 on each of 8 GPUs"),
             "training.warmup_steps": (8_000, "learning_rate_warmup_steps, since v2"),
             "training.learning_rate_scale": (2.0, "learning_rate_constant, in v3"),

@@ -47,6 +47,8 @@ class MultiHeadAttention(keras.layers.Layer):
         key_dim, value_dim: sizes per head of queries and keys, and of values; D / H if None.
         kernel_initializer: of the four projections.
         use_bias: adds a bias to all four; the paper has none.
+        query_key_gain, value_gain: factors of the initial kernels of queries and keys, and of
+            values.
 
     Call arguments:
         query: [B, T, D].
@@ -73,6 +75,8 @@ class MultiHeadAttention(keras.layers.Layer):
         value_dim: int | None = None,
         kernel_initializer="glorot_uniform",
         use_bias: bool = False,
+        query_key_gain: float = 1.0,
+        value_gain: float = 1.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -81,6 +85,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dim = value_dim
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
+        self.query_key_gain = query_key_gain
+        self.value_gain = value_gain
         self.supports_masking = True
 
     def build(self, query_shape, value_shape=None):
@@ -93,19 +99,29 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         keys = self.num_heads * (self.key_dim or d_model // self.num_heads)
         values = self.num_heads * (self.value_dim or d_model // self.num_heads)
-        self.query_kernel = self._add_kernel("query_kernel", (d_model, keys))
-        self.key_kernel = self._add_kernel("key_kernel", (value_width, keys))
-        self.value_kernel = self._add_kernel("value_kernel", (value_width, values))
+        self.query_kernel = self._add_kernel(
+            "query_kernel", (d_model, keys), self.query_key_gain
+        )
+        self.key_kernel = self._add_kernel(
+            "key_kernel", (value_width, keys), self.query_key_gain
+        )
+        self.value_kernel = self._add_kernel(
+            "value_kernel", (value_width, values), self.value_gain
+        )
         self.output_kernel = self._add_kernel("output_kernel", (values, d_model))
         self.query_bias = self._add_bias("query_bias", keys)
         self.key_bias = self._add_bias("key_bias", keys)
         self.value_bias = self._add_bias("value_bias", values)
         self.output_bias = self._add_bias("output_bias", d_model)
 
-    def _add_kernel(self, name, shape):
+    def _add_kernel(self, name, shape, gain=1.0):
         # A shared initialiser instance would fill equal shapes with equal numbers.
         initializer = self.kernel_initializer.clone()
-        return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+        def scaled(shape, dtype):
+            return gain * initializer(shape, dtype=dtype)
+
+        return self.add_weight(name=name, shape=shape, initializer=scaled)
 
     def _add_bias(self, name, size):
         """Makes a bias of zeros [size]; None without `use_bias`."""
@@ -167,4 +183,6 @@ class MultiHeadAttention(keras.layers.Layer):
             "value_dim": self.value_dim,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "use_bias": self.use_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
         }

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import keras
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import PositionalEmbedding
 from tf_transformer.layers.stack import Stack, accepted
@@ -85,7 +86,7 @@ class ConfiguredModel(TokenModel):
         # Earlier versions wrote None where positions are sinusoidal.
         if config.get("max_length") is None:
             config = {name: config[name] for name in config if name != "max_length"}
-        return cls(**config)
+        return cls(**EARLIER_GAINS | config)
 
 
 def _signature(cls: type[ConfiguredModel]) -> Signature:

@@ -3,12 +3,13 @@
 import dataclasses
 
 from tf_transformer.config import Config
+from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
 
 # Settings of `model` that shape no weight of the encoder: they may differ from its run's.
-_FREE = ("dropout", "tie_embeddings", "output_bias")
+_FREE = ("dropout", "tie_embeddings", "output_bias", *EARLIER_GAINS)
 
 
 def take_over(config: Config, path: str) -> Config:
