@@ -17,7 +17,7 @@ CASES = [
     Case(MultiHeadAttention, {"num_heads": 4}, {"query": QUERY, "value": VALUE}),
     Case(
         MultiHeadAttention,
-        {"num_heads": 3, "key_dim": 5, "value_dim": 7},
+        {"num_heads": 3, "key_dim": 5, "value_dim": 7, "dropout": 0.1},
         {"query": QUERY, "value": VALUE},
     ),
     Case(
@@ -130,6 +130,22 @@ def test_gains_are_factors_of_the_first_kernels_and_1_is_plain_xavier():
     np.testing.assert_array_equal(kernels(), [plain] * 4)
     scaled = kernels(query_key_gain=0.5, value_gain=0.25)
     np.testing.assert_array_equal(scaled, [plain / 2, plain / 2, plain / 4, plain])
+
+
+def test_dropout_is_of_the_weights_and_of_training_only():
+    keras.utils.set_random_seed(1)
+    layer = MultiHeadAttention(1, value_dim=5, dropout=0.5)
+    layer.build((None, None, 5))
+    layer.output_kernel.assign(np.eye(5))
+    query, key = hidden_states(40, 1, 3, 5), hidden_states(40, 1, 5, 5, seed=1)
+    heads = query, key, np.tile(np.eye(5, dtype="float32"), (40, 1, 1, 1))
+    outputs, weights = layer.attend(*heads, training=True)
+    _, expected = scaled_dot_product_attention(*heads)
+    np.testing.assert_array_equal(weights, expected)
+    factors = np.asarray(outputs)[:, None] / np.asarray(weights)
+    np.testing.assert_allclose(factors, np.where(factors > 1, 2.0, 0.0), rtol=1e-6)
+    assert 0.4 < np.mean(factors == 0) < 0.6
+    np.testing.assert_array_equal(layer.attend(*heads)[0][:, None], weights)
 
 
 @pytest.mark.parametrize("argument", ["query_mask", "value_mask"])

@@ -89,6 +89,20 @@ def test_dropout_starts_at_the_embedded_input():
     np.testing.assert_array_equal(encoder(ones, training=False), ones)
 
 
+@pytest.mark.parametrize("name", ["attention_dropout", "activation_dropout"])
+def test_each_rate_is_of_its_sublayer(name):
+    keras.utils.set_random_seed(1)
+    layer = EncoderLayer(**LAYER, norm_first=True, **{name: 0.9999})
+    layer.build(X.shape)
+    outputs = layer(X, training=True)
+    sublayers = {"attention_dropout": "self_attention", "activation_dropout": "feed_forward"}
+    for sublayer in sublayers.values():
+        assert getattr(layer, sublayer).rate == (0.9999 if sublayer == sublayers[name] else 0)
+    silent = getattr(layer, sublayers[name])
+    silent.set_weights([np.zeros_like(weight) for weight in silent.get_weights()])
+    np.testing.assert_allclose(layer(X), outputs, atol=1e-6)
+
+
 def test_each_sublayer_drops_out():
     keras.utils.set_random_seed(1)
     layer = EncoderLayer(**LAYER, dropout=0.9999, norm_first=True)

@@ -34,6 +34,11 @@ class ModelConfig:
         None, low=1, high=65_536, help="values per head; d_model / num_heads if None")
     dropout: float = setting(
         0.1, low=0, below=1, help="rate on sublayer outputs and on embeddings plus positions")
+    attention_dropout: float = setting(
+        0.0, low=0, below=1, help="rate on attention weights; the paper has none there")
+    activation_dropout: float = setting(
+        0.0, low=0, below=1,
+        help="rate inside the feed-forward networks, after the activation; likewise none")
     norm_first: bool = setting(
         False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
     positions: str = setting(

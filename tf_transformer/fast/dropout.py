@@ -1,5 +1,7 @@
 """Dropout (paper 5.4) with two masks from one random word."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -35,13 +37,22 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not training or not self._dropped:
             return inputs
-        *outer, width = ops.shape(inputs)
-        words = keras.random.randint(
-            (*outer, -(-width // 2)), -(2**31), 2**31 - 1, seed=self.seed_generator
-        )
-        numbers = ops.view(words, "int16")  # from -2^15 on
-        if width % 2:
-            numbers = numbers[..., :width]
-        kept = ops.cast(numbers >= self._dropped - _LEVELS // 2, inputs.dtype)
-        scale = _LEVELS / (_LEVELS - self._dropped)
-        return inputs * (kept * ops.cast(scale, inputs.dtype))
+        kept = self._numbers(ops.shape(inputs)) >= self._dropped - _LEVELS // 2
+        scale = ops.cast(_LEVELS / (_LEVELS - self._dropped), inputs.dtype)
+        return inputs * (ops.cast(kept, inputs.dtype) * scale)
+
+    def _numbers(self, shape):
+        """Draws int16 numbers, from -2^15 on; sizes of the shape may be tensors."""
+        *outer, width = shape
+        if isinstance(width, int):
+            numbers = self._pairs((*outer, -(-width // 2)))
+            return numbers[..., :width] if width % 2 else numbers
+        count = math.prod(shape)
+        flat = ops.reshape(self._pairs((-(-count // 2), 1)), (-1,))
+        return ops.reshape(flat[:count], shape)
+
+    def _pairs(self, shape):
+        """Draws two numbers for each element of the shape, side by side on its last axis."""
+        low, high = -(2**31), 2**31 - 1
+        words = keras.random.randint(shape, low, high, seed=self.seed_generator)
+        return ops.view(words, "int16")

@@ -1,9 +1,12 @@
 """Scaled dot-product and multi-head attention (paper 3.2)."""
 
+from functools import partial
+
 import keras
 import numpy as np
 from keras import ops
 
+from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.tensors import (
     mask_of,
     project_from_heads,
@@ -17,7 +20,7 @@ from tf_transformer.layers.masking import combine_masks
 MASKED_SCORE = np.float32(-1e9)
 
 
-def scaled_dot_product_attention(query, key, value, mask=None):
+def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     """softmax(Q K^T / sqrt(d_k)) V (paper 3.2.1, equation 1), the softmax in float32.
 
     Args:
@@ -25,9 +28,10 @@ def scaled_dot_product_attention(query, key, value, mask=None):
         key: [B, H, S, K].
         value: [B, H, S, value_dim].
         mask: boolean, broadcastable to [B, H, T, S], True where attention may look.
+        dropout: function of the weights, applied before the values are weighted.
 
     Returns:
-        The weighted values [B, H, T, value_dim] and the weights [B, H, T, S].
+        The weighted values [B, H, T, value_dim] and the weights [B, H, T, S] before dropout.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, H, T, S]
@@ -35,7 +39,8 @@ def scaled_dot_product_attention(query, key, value, mask=None):
     if mask is not None:
         scores = scores + ops.where(mask, np.float32(0), MASKED_SCORE)
     weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
-    return ops.matmul(weights, value), weights
+    dropped = dropout(weights) if dropout else weights
+    return ops.matmul(dropped, value), weights
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -49,6 +54,7 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias: adds a bias to all four; the paper has none.
         query_key_gain, value_gain: factors of the initial kernels of queries and keys, and of
             values.
+        dropout: rate on the attention weights; the paper has none there.
 
     Call arguments:
         query: [B, T, D].
@@ -77,6 +83,7 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
+        dropout: float = 0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -87,6 +94,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
+        self.rate = dropout
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, query_shape, value_shape=None):
@@ -129,7 +138,15 @@ class MultiHeadAttention(keras.layers.Layer):
             return None
         return self.add_weight(name=name, shape=(size,), initializer="zeros")
 
-    def call(self, query, value=None, query_mask=None, value_mask=None, attention_mask=None):
+    def call(
+        self,
+        query,
+        value=None,
+        query_mask=None,
+        value_mask=None,
+        attention_mask=None,
+        training=None,
+    ):
         if value is None:
             # Keras fills in `query_mask` only beside a second tensor.
             key_mask = mask_of(query) if query_mask is None else query_mask
@@ -137,8 +154,8 @@ class MultiHeadAttention(keras.layers.Layer):
         else:
             key_mask = value_mask
             heads = (self.project_query(query), *self.project_memory(value))
-        outputs, _ = self.attend(*heads, mask=combine_masks(key_mask, attention_mask))
-        return outputs
+        mask = combine_masks(key_mask, attention_mask)
+        return self.attend(*heads, mask=mask, training=training)[0]
 
     def project_query(self, query):
         """[B, T, D] -> queries [B, H, T, K]."""
@@ -164,13 +181,14 @@ class MultiHeadAttention(keras.layers.Layer):
         biases = self.query_bias, self.key_bias, self.value_bias
         return side_by_side(kernels, biases, self.compute_dtype)
 
-    def attend(self, query, key, value, mask=None):
+    def attend(self, query, key, value, mask=None, training=None):
         """Attention of projected heads, then the output projection.
 
         Args: query [B, H, T, K], key [B, H, S, K], value [B, H, S, value_dim], mask
             broadcastable to [B, H, T, S]. Returns: [B, T, D], and the weights [B, H, T, S].
         """
-        heads, weights = scaled_dot_product_attention(query, key, value, mask)
+        dropout = partial(self.dropout, training=training) if self.rate else None
+        heads, weights = scaled_dot_product_attention(query, key, value, mask, dropout)
         return project_from_heads(heads, self.output_kernel, self.output_bias), weights
 
     def compute_output_shape(self, query_shape, value_shape=None):
@@ -185,4 +203,5 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
             "query_key_gain": self.query_key_gain,
             "value_gain": self.value_gain,
+            "dropout": self.rate,
         }

@@ -8,7 +8,7 @@ beam to its history among the cached keys.
 import keras
 from keras import ops
 
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.feed_forward import AddAndNorm
 from tf_transformer.layers.masking import causal_mask, combine_masks
 from tf_transformer.layers.stack import Stack, TransformerLayer
 
@@ -34,7 +34,7 @@ class DecoderLayer(TransformerLayer):
         self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
         self.cross_attention = self.attention("cross_attention")
         self.cross_attention_norm = self.make(AddAndNorm, "cross_attention_norm")
-        self.feed_forward = self.make(FeedForward, "feed_forward")
+        self.feed_forward = self.inner_network("feed_forward")
         self.feed_forward_norm = self.make(AddAndNorm, "feed_forward_norm")
 
     def build(self, target_shape, encoder_output_shape):
@@ -92,16 +92,21 @@ class DecoderLayer(TransformerLayer):
         if past is not None:
             key = ops.concatenate([past[0], key], axis=2)
             value = ops.concatenate([past[1], value], axis=2)
-        attended, self_weights = self.self_attention.attend(query, key, value, self_mask)
+        attended, self_weights = self.self_attention.attend(
+            query, key, value, self_mask, training
+        )
         x = add_norm(x, attended, training=training)
 
         add_norm = self.cross_attention_norm
         query = self.cross_attention.project_query(add_norm.before(x))
-        attended, weights = self.cross_attention.attend(query, *memory, mask=memory_mask)
+        attended, weights = self.cross_attention.attend(
+            query, *memory, mask=memory_mask, training=training
+        )
         x = add_norm(x, attended, training=training)
 
         add_norm = self.feed_forward_norm
-        x = add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
+        transformed = self.feed_forward(add_norm.before(x), training=training)
+        x = add_norm(x, transformed, training=training)
         return x, (key, value), (self_weights, weights)
 
     def compute_output_shape(self, target_shape, encoder_output_shape):

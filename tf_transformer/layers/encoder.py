@@ -2,7 +2,7 @@
 
 import keras
 
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.feed_forward import AddAndNorm
 from tf_transformer.layers.masking import combine_masks
 from tf_transformer.layers.stack import Stack, TransformerLayer
 
@@ -18,7 +18,7 @@ class EncoderLayer(TransformerLayer):
         """Creates the sublayers of Figure 1, left."""
         self.self_attention = self.attention("self_attention")
         self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
-        self.feed_forward = self.make(FeedForward, "feed_forward")
+        self.feed_forward = self.inner_network("feed_forward")
         self.feed_forward_norm = self.make(AddAndNorm, "feed_forward_norm")
 
     def build(self, inputs_shape):
@@ -34,10 +34,11 @@ class EncoderLayer(TransformerLayer):
         """Returns the outputs [B, S, D], and the attention weights [B, H, S, S]."""
         attention, add_norm = self.self_attention, self.self_attention_norm
         heads = attention.project_self(add_norm.before(inputs))
-        attended, weights = attention.attend(*heads, mask=combine_masks(mask))
+        attended, weights = attention.attend(*heads, combine_masks(mask), training)
         x = add_norm(inputs, attended, training=training)
         add_norm = self.feed_forward_norm
-        x = add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
+        transformed = self.feed_forward(add_norm.before(x), training=training)
+        x = add_norm(x, transformed, training=training)
         return x, weights
 
     def compute_output_shape(self, inputs_shape):

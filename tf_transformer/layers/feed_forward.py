@@ -23,12 +23,13 @@ class FeedForward(keras.layers.Layer):
     Args:
         d_ff: inner width F.
         activation: "relu", the paper's max(0, x), or "swish", x / (1 + exp(-x)).
+        dropout: rate on the inner values, after the activation; the paper has none there.
 
     Raises:
         ValueError: if `activation` is unknown.
     """
 
-    def __init__(self, d_ff: int, activation: str = "relu", **kwargs):
+    def __init__(self, d_ff: int, activation: str = "relu", dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(
@@ -37,6 +38,8 @@ class FeedForward(keras.layers.Layer):
             )
         self.d_ff = d_ff
         self.activation = activation
+        self.rate = dropout
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, inputs_shape):
@@ -46,14 +49,19 @@ class FeedForward(keras.layers.Layer):
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
 
-    def call(self, inputs):
-        return self.outer(self.inner(inputs))
+    def call(self, inputs, training=None):
+        inner = self.inner(inputs)
+        return self.outer(self.dropout(inner, training=training) if self.rate else inner)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
     def get_config(self):
-        return super().get_config() | {"d_ff": self.d_ff, "activation": self.activation}
+        return super().get_config() | {
+            "d_ff": self.d_ff,
+            "activation": self.activation,
+            "dropout": self.rate,
+        }
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

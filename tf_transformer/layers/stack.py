@@ -27,8 +27,12 @@ _OPTIONS = {
 }
 
 
+# Rates beside the paper's `dropout`, which is that of `AddAndNorm`.
+_DROPOUTS = {"attention_dropout": 0.0, "activation_dropout": 0.0}
+
+
 def _signature(*required: str) -> Signature:
-    options = {"attention_bias": False} | _OPTIONS
+    options = {"attention_bias": False} | _DROPOUTS | _OPTIONS
     positional, keyword = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
     return Signature(
         [
@@ -46,6 +50,8 @@ class TransformerLayer(keras.layers.Layer):
         num_heads: H.
         d_ff: F.
         attention_bias: `use_bias` of `MultiHeadAttention`.
+        attention_dropout, activation_dropout: `dropout` of `MultiHeadAttention` and of
+            `FeedForward`.
         **options: other arguments of `MultiHeadAttention` (key_dim, value_dim), `FeedForward`
             (activation) and `AddAndNorm` (dropout, norm_first, norm_epsilon); name and dtype.
     """
@@ -53,7 +59,8 @@ class TransformerLayer(keras.layers.Layer):
     __signature__ = _signature("num_heads", "d_ff")
 
     def __init__(self, num_heads: int, d_ff: int, *, attention_bias: bool = False, **options):
-        arguments = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
+        defaults = _DROPOUTS | _OPTIONS
+        arguments = {name: options.pop(name, default) for name, default in defaults.items()}
         super().__init__(**options)
         sizes = {"num_heads": num_heads, "d_ff": d_ff, "attention_bias": attention_bias}
         self.arguments = sizes | arguments
@@ -66,11 +73,16 @@ class TransformerLayer(keras.layers.Layer):
 
     def attention(self, name: str) -> MultiHeadAttention:
         """Creates an attention sublayer."""
-        return self.make(MultiHeadAttention, name, use_bias=self.arguments["attention_bias"])
+        bias, rate = (self.arguments[f"attention_{kind}"] for kind in ("bias", "dropout"))
+        return self.make(MultiHeadAttention, name, use_bias=bias, dropout=rate)
+
+    def inner_network(self, name: str) -> FeedForward:
+        """Creates the feed-forward sublayer."""
+        return self.make(FeedForward, name, dropout=self.arguments["activation_dropout"])
 
     def make(self, cls: type, name: str, **options) -> keras.layers.Layer:
         """Creates a sublayer with those of this layer's arguments that it takes."""
-        options |= accepted(cls, self.arguments)
+        options = accepted(cls, self.arguments) | options
         return cls(**options, name=name, dtype=self.dtype_policy)
 
     def get_config(self):
