@@ -49,9 +49,18 @@ def test_dropout_follows_the_activation_in_training_only():
     np.testing.assert_allclose(layer(np.abs(X)), kept)
 
 
-def test_another_activation_is_refused():
-    with pytest.raises(ValueError, match="one of .* Received: activation='gelu'"):
-        FeedForward(d_ff=20, activation="gelu")
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="activation function identifier: geluu"):
+        FeedForward(d_ff=20, activation="geluu")
+
+
+def test_any_activation_of_keras_is_read_back(tmp_path):
+    for activation in ("gelu", keras.ops.tanh, keras.activations.gelu):
+        layer = FeedForward(8, activation)
+        again = FeedForward.from_config(layer.get_config())
+        again.build(X.shape)
+        again.set_weights([np.eye(8), np.zeros(8)] * 2)
+        np.testing.assert_allclose(again(X), keras.activations.get(activation)(X), atol=1e-6)
 
 
 def test_feed_forward_has_two_kernels_and_two_biases():
