@@ -55,6 +55,13 @@ def test_a_file_of_an_older_version_may_lack_newer_fields():
     assert Config.from_json(json.dumps(record)) == preset("big")
 
 
+def test_a_file_from_before_there_were_gains_says_1():
+    record = json.loads(preset("big").to_json())
+    del record["model"]["query_key_gain"], record["model"]["value_gain"]
+    expected = preset("big").replace({"model.query_key_gain": 1, "model.value_gain": 1})
+    assert Config.from_json(json.dumps(record)) == expected != preset("big")
+
+
 def test_a_file_from_before_there_were_tasks_is_of_a_translation():
     record = json.loads(preset("big").to_json())
     assert record.pop("task") == "translation"

@@ -57,12 +57,12 @@ def test_drops_nothing_otherwise(rate, training):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("width", [6, 7])
-def test_in_a_graph_of_unknown_shapes(width, jit_compile):
+@pytest.mark.parametrize(("width", "known"), [(6, 6), (7, 7), (7, None)])
+def test_in_a_graph_of_unknown_shapes(width, known, jit_compile):
     layer = Dropout(0.5, seed=6)
     graph = tf.function(
         lambda inputs: layer(inputs, training=True),
-        [tf.TensorSpec([None, None, width])],
+        [tf.TensorSpec([None, None, known])],
         autograph=False,
         jit_compile=jit_compile,
     )

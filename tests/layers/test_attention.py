@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from contract import Case, check_layer, check_padding_is_ignored, hidden_states
+from keras.initializers import GlorotUniform
 from numpy_layers import attention, multi_head, randomized
 
 from tf_transformer.layers import MultiHeadAttention, causal_mask, scaled_dot_product_attention
@@ -16,10 +17,14 @@ CASES = [
     Case(MultiHeadAttention, {"num_heads": 4}, {"query": QUERY, "value": VALUE}),
     Case(
         MultiHeadAttention,
-        {"num_heads": 3, "key_dim": 5, "value_dim": 7},
+        {"num_heads": 3, "key_dim": 5, "value_dim": 7, "dropout": 0.1},
         {"query": QUERY, "value": VALUE},
     ),
-    Case(MultiHeadAttention, {"num_heads": 2, "use_bias": True}, {"query": QUERY}),
+    Case(
+        MultiHeadAttention,
+        {"num_heads": 2, "use_bias": True, "query_key_gain": 0.5, "value_gain": 2.0},
+        {"query": QUERY},
+    ),
     Case(
         MultiHeadAttention,
         {"num_heads": 2, "key_dim": 3, "use_bias": True},
@@ -113,6 +118,34 @@ def test_one_initializer_instance_fills_four_different_kernels():
     layer.build((None, None, 8))
     kernels = layer.get_weights()
     assert len({kernel.tobytes() for kernel in kernels}) == 4
+
+
+def test_gains_are_factors_of_the_first_kernels_and_1_is_plain_xavier():
+    def kernels(**gains) -> list[np.ndarray]:
+        layer = MultiHeadAttention(2, kernel_initializer=GlorotUniform(seed=3), **gains)
+        layer.build((None, None, 8))
+        return layer.get_weights()
+
+    plain = np.asarray(GlorotUniform(seed=3)((8, 8)))
+    np.testing.assert_array_equal(kernels(), [plain] * 4)
+    scaled = kernels(query_key_gain=0.5, value_gain=0.25)
+    np.testing.assert_array_equal(scaled, [plain / 2, plain / 2, plain / 4, plain])
+
+
+def test_dropout_is_of_the_weights_and_of_training_only():
+    keras.utils.set_random_seed(1)
+    layer = MultiHeadAttention(1, value_dim=5, dropout=0.5)
+    layer.build((None, None, 5))
+    layer.output_kernel.assign(np.eye(5))
+    query, key = hidden_states(40, 1, 3, 5), hidden_states(40, 1, 5, 5, seed=1)
+    heads = query, key, np.tile(np.eye(5, dtype="float32"), (40, 1, 1, 1))
+    outputs, weights = layer.attend(*heads, training=True)
+    _, expected = scaled_dot_product_attention(*heads)
+    np.testing.assert_array_equal(weights, expected)
+    factors = np.asarray(outputs)[:, None] / np.asarray(weights)
+    np.testing.assert_allclose(factors, np.where(factors > 1, 2.0, 0.0), rtol=1e-6)
+    assert 0.4 < np.mean(factors == 0) < 0.6
+    np.testing.assert_array_equal(layer.attend(*heads)[0][:, None], weights)
 
 
 @pytest.mark.parametrize("argument", ["query_mask", "value_mask"])

@@ -14,7 +14,7 @@ from numpy_layers import (
     randomized,
 )
 
-from tf_transformer.layers import Decoder, DecoderLayer
+from tf_transformer.layers import Decoder, DecoderLayer, Encoder
 
 TARGET, SOURCE = hidden_states(2, 4, 8), hidden_states(2, 5, 8, seed=1)
 INPUTS = {"target": TARGET, "encoder_output": SOURCE}
@@ -25,6 +25,7 @@ CASES = [
     Case(DecoderLayer, LAYER | {"dropout": 0.1}, INPUTS),
     Case(DecoderLayer, LAYER | {"key_dim": 3, "value_dim": 5, "norm_first": True}, INPUTS),
     Case(Decoder, LAYER | {"num_layers": 2}, INPUTS),
+    Case(DecoderLayer, LAYER | {"cross_attention": False}, {"target": TARGET}),
     Case(Decoder, LAYER | {"num_layers": 2, "dropout": 0.1, "norm_first": True}, INPUTS),
 ]
 
@@ -61,7 +62,7 @@ def test_decoder_is_its_layers_one_after_another(norm_first):
 def test_attention_weights_are_those_of_each_layer_of_figure_1(norm_first):
     decoder = Decoder(num_layers=2, **LAYER, dropout=0.5, norm_first=norm_first)
     decoder.build(TARGET.shape, SOURCE.shape)
-    weights = decoder.attention_weights(TARGET, SOURCE)
+    _, weights = decoder(TARGET, SOURCE, return_attention_scores=True)
     causal = np.tri(4, dtype=bool)
     x = TARGET
     for layer, (self_weights, cross_weights) in zip(decoder.layers, weights, strict=True):
@@ -112,6 +113,50 @@ def test_steps_of_two_equal_beams_are_the_whole_pass(norm_first):
             beams, past, memory, own, np.ones((2, 1, 1, 5), bool), decoder.fused_projections()
         )
         np.testing.assert_allclose(outputs, expected[:, [t, t]], atol=1e-5)
+
+
+@NORM_ORDERS
+def test_a_decoder_alone_is_a_causal_encoder_and_its_steps_are_the_whole_pass(norm_first):
+    options = LAYER | {"norm_first": norm_first}
+    decoder = Decoder(2, **options, cross_attention=False)
+    encoder = Encoder(2, **options)
+    mask = np.array([[True] * 4, [True] * 3 + [False]])
+    expected = np.asarray(encoder(TARGET, mask=mask, use_causal_mask=True))
+    assert not [part for part in decoder._flatten_layers() if "cross" in part.name]
+    decoder(TARGET)
+    decoder.set_weights(encoder.get_weights())
+    padded = keras.layers.Masking()(np.where(mask[..., None], TARGET, 0))
+    outputs, scores = decoder(padded, return_attention_scores=True)
+    np.testing.assert_allclose(np.asarray(outputs)[mask], expected[mask], atol=1e-5)
+    assert [weights.shape for [weights] in scores] == [(2, 2, 4, 4)] * 2
+    past = [None, None]
+    for t in range(4):
+        own = np.ones((1, 1, 1, t + 1), bool)
+        outputs, past = decoder.step(
+            TARGET[:, t : t + 1], past, [None] * 2, own, None, decoder.fused_projections()
+        )
+        np.testing.assert_allclose(outputs[:1, 0], expected[:1, t], atol=1e-5)
+
+
+def test_masks_of_attention_and_the_future_may_be_chosen():
+    layer = DecoderLayer(**LAYER)
+    window = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) < 2
+    options = {"attention_mask": window[None], "return_attention_scores": True}
+    outputs, (own, cross) = layer(TARGET, SOURCE, **options, use_causal_mask=False)
+    np.testing.assert_array_equal(np.asarray(own)[0, 0] > 0, window)
+    np.testing.assert_allclose(np.sum(cross, -1), 1, atol=1e-6)
+    _, (own, _) = layer(TARGET, SOURCE, **options)
+    np.testing.assert_array_equal(np.asarray(own)[0, 0] > 0, window & np.tri(4, dtype=bool))
+    inputs = keras.Input((None, 8)), keras.Input((5, 8))
+    outputs, scores = layer(*inputs, return_attention_scores=True)
+    assert [each.shape for each in scores] == [(None, 2, None, None), (None, 2, None, 5)]
+
+
+@pytest.mark.parametrize("arguments", [[TARGET], [TARGET, SOURCE]])
+def test_an_encoder_is_there_or_not_as_the_layer_was_made(arguments):
+    layer = DecoderLayer(**LAYER, cross_attention=len(arguments) == 1)
+    with pytest.raises(ValueError, match="`encoder_output` must be given with"):
+        layer(*arguments)
 
 
 def test_each_sublayer_drops_out():

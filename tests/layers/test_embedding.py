@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 from contract import Case, check_layer, hidden_states
 
-from tf_transformer.layers import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers import (
+    PositionalEmbedding,
+    PositionalEncoding,
+    sinusoidal_positions,
+)
 from tf_transformer.layers.embedding import OutputProjection
 
 IDS = np.array([[5, 1, 2, 3], [6, 3, 0, 0]], "int32")
@@ -15,6 +19,7 @@ LEARNED = {"positions": "learned", "max_length": 4}
 CASES = [
     Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8}, {"inputs": IDS}),
     Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8} | LEARNED, {"inputs": IDS}),
+    Case(PositionalEncoding, LEARNED, {"inputs": HIDDEN}),
     Case(OutputProjection, {"vocab_size": 7}, {"inputs": HIDDEN}, gives_logits=True),
     Case(
         OutputProjection,
@@ -82,6 +87,29 @@ def test_learned_positions_are_added_row_by_row():
     rows = layer.position_embeddings.numpy()[:4]
     expected = 8.0 * layer.embeddings.numpy()[IDS] + rows
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
+def test_floats_are_refused_and_the_other_layer_is_named():
+    layer = PositionalEmbedding(vocab_size=7, d_model=8)
+    for inputs in (keras.Input((None,)), HIDDEN):
+        with pytest.raises(ValueError, match="use PositionalEncoding. Received: float32"):
+            layer(inputs)
+
+
+@pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])
+def test_vectors_get_the_positions_that_tokens_get(positions):
+    embedding = PositionalEmbedding(vocab_size=7, d_model=8, **positions)
+    layer = PositionalEncoding(**positions)
+    vectors = keras.layers.Masking()(np.zeros((2, 4, 8), "float32"))
+    outputs = layer(vectors)
+    np.testing.assert_array_equal(outputs._keras_mask, np.zeros((2, 4)))
+    expected = embedding(IDS) - 8**0.5 * embedding.embeddings.numpy()[IDS]
+    if positions:
+        layer.set_weights([embedding.position_embeddings])
+    np.testing.assert_allclose(layer(vectors), expected, atol=1e-6)
+    np.testing.assert_allclose(layer(vectors[:, :2], offset=2), expected[:, 2:], atol=1e-6)
+    with pytest.raises(ValueError, match="must be even. Received: d_model=7"):
+        PositionalEncoding().build((None, None, 7))
 
 
 def test_learned_positions_end_at_their_number():

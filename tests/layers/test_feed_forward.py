@@ -1,5 +1,6 @@
 """Equation 2 and the residual connection of Figure 1, in the paper's order and pre-LN."""
 
+import keras
 import numpy as np
 import pytest
 from contract import Case, check_layer, check_padding_is_ignored, hidden_states
@@ -16,7 +17,9 @@ ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "swish"])
 
 @ACTIVATIONS
 def test_feed_forward_keeps_the_contract(tmp_path, activation):
-    case = Case(FeedForward, {"d_ff": 8, "activation": activation}, {"inputs": X})
+    case = Case(
+        FeedForward, {"d_ff": 8, "activation": activation, "dropout": 0.1}, {"inputs": X}
+    )
     check_layer(case, tmp_path)
     check_padding_is_ignored(case)
 
@@ -35,9 +38,29 @@ def test_feed_forward_is_equation_2(activation):
     np.testing.assert_allclose(layer(X), feed_forward(layer, X), rtol=1e-4, atol=1e-4)
 
 
-def test_another_activation_is_refused():
-    with pytest.raises(ValueError, match="one of .* Received: activation='gelu'"):
-        FeedForward(d_ff=20, activation="gelu")
+def test_dropout_follows_the_activation_in_training_only():
+    keras.utils.set_random_seed(1)
+    layer = FeedForward(d_ff=8, dropout=0.5)
+    layer.build(X.shape)
+    layer.set_weights([np.eye(8), np.zeros(8)] * 2)
+    kept, dropped = np.abs(X), np.asarray(layer(np.abs(X), training=True))
+    np.testing.assert_allclose(dropped, np.where(dropped, 2 * kept, 0))
+    assert 0.2 < np.mean(dropped == 0) < 0.8
+    np.testing.assert_allclose(layer(np.abs(X)), kept)
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="activation function identifier: geluu"):
+        FeedForward(d_ff=20, activation="geluu")
+
+
+def test_any_activation_of_keras_is_read_back(tmp_path):
+    for activation in ("gelu", keras.ops.tanh, keras.activations.gelu):
+        layer = FeedForward(8, activation)
+        again = FeedForward.from_config(layer.get_config())
+        again.build(X.shape)
+        again.set_weights([np.eye(8), np.zeros(8)] * 2)
+        np.testing.assert_allclose(again(X), keras.activations.get(activation)(X), atol=1e-6)
 
 
 def test_feed_forward_has_two_kernels_and_two_biases():

@@ -29,6 +29,13 @@ from tf_transformer.run.checkpoints import restore_state, save_state
 
 CLASS_LOSS = LabelSmoothedCrossEntropy(0.1, first_label=1)
 
+_INSIDE = {"attention_dropout": 0.5, "activation_dropout": 0.5}
+DROPOUTS = pytest.mark.parametrize(
+    "make",
+    [functools.partial(guesser, dropout=0.5), functools.partial(transformer, **_INSIDE)],
+    ids=["outputs", "inside"],
+)
+
 # Of weights of order 1 after 6 steps of Adam at 0.01: a few roundings of float32.
 TOLERANCE = 3e-6
 
@@ -136,23 +143,25 @@ def test_a_batch_of_padding_alone_moves_nothing():
     assert logs["tokens"] == logs["loss"] == 0
 
 
-def test_replicas_have_dropout_masks_of_their_own():
+@DROPOUTS
+def test_replicas_have_dropout_masks_of_their_own(make):
     """The same row on both: with one mask, both would have the same logits."""
     inputs, labels = batch(1, 2)
     twice = {name: np.repeat(ids, 2, 0) for name, ids in inputs.items()}, labels.repeat(2, 0)
-    model, _ = fitted(2, [twice], make=functools.partial(guesser, dropout=0.5))
+    model, _ = fitted(2, [twice], make=make)
     strategy = model.distribute_strategy
     logits = strategy.run(lambda: model(inputs, training=True))
     first, second = strategy.experimental_local_results(logits)
     assert np.abs(first - second).max() > 1e-2
 
 
+@DROPOUTS
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_dropout_goes_on_as_it_would_have(tmp_path, replicas):
+def test_dropout_goes_on_as_it_would_have(tmp_path, replicas, make):
     with strategy_of(replicas).scope():
-        models = [guesser(dropout=0.5) for _ in "ab"]
+        models = [make() for _ in "ab"]
         for model in models:
-            model.compile(Adam(0.01, name="adam"), LOSS)
+            model.compile(Adam(0.01, name="adam"), LOSS, max_tokens_per_device=8)
             model.optimizer.build(model.trainable_variables)
     data = batches()
     models[0].fit(dataset(data[:3]), shuffle=False, verbose=0)

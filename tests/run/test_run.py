@@ -58,6 +58,15 @@ def test_the_same_configuration_goes_on(tmp_path):
     assert first.changes() == []
 
 
+def test_the_same_command_resumes_a_run_from_before_there_were_gains(tmp_path):
+    older = tiny(model__query_key_gain=1.0, model__value_gain=1.0)
+    with_checkpoint(Run.create_or_resume(tmp_path / "one", older))
+    run = Run.create_or_resume(tmp_path / "one", tiny())
+    assert run.config == Run.open(run.path).config == older and run.changes() == []
+    with pytest.raises(UserError, match="model.value_gain was 1.0, now 0.5"):
+        Run.create_or_resume(tmp_path / "one", tiny(model__value_gain=0.5))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

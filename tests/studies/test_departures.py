@@ -89,4 +89,4 @@ def test_a_departure_is_a_line():
 
 
 def test_what_a_recipe_has_and_this_package_not_is_said():
-    assert any("attention_dropout" in line for line in describe_departures(Config(), "t2t"))
+    assert any("target space" in line for line in describe_departures(Config(), "t2t"))

@@ -137,12 +137,21 @@ def test_a_moving_average_is_one_more_copy_of_the_weights():
     assert averaged.total - plain.total == 4 * parameter_count(MEASURED)
 
 
-def test_swish_needs_more_for_its_gradient():
-    """Measured with Adam on a CPU: 406 MB more for 4,096 positions, F 4,096 and 2 layers."""
-    model = ModelConfig(vocab_size=1_000, num_layers=2, d_model=128, d_ff=4_096, num_heads=4)
-    swish = dataclasses.replace(model, activation="swish")
-    more = estimate_memory(swish, 128, 32).layers - estimate_memory(model, 128, 32).layers
-    assert 0.7 < more / 406e6 < 1.3
+@pytest.mark.parametrize(
+    ("changes", "sizes", "shape", "megabytes"),
+    [
+        ({"activation": "swish"}, (4_096, 4), (128, 32), 406),
+        ({"activation_dropout": 0.1}, (4_096, 4), (128, 32), 531),
+        ({"attention_dropout": 0.1}, (512, 8), (16, 256), 427),
+    ],
+)
+def test_more_is_needed_for_the_gradients_of(changes, sizes, shape, megabytes):
+    """Measured with Adam on a CPU: 4,096 positions, 2 layers."""
+    d_ff, heads = sizes
+    model = ModelConfig(vocab_size=1_000, num_layers=2, d_model=128, d_ff=d_ff, num_heads=heads)
+    changed = estimate_memory(dataclasses.replace(model, **changes), *shape).layers
+    more = changed - estimate_memory(model, *shape).layers
+    assert 0.7 < more / 1e6 / megabytes < 1.3
 
 
 def test_mixed_precision_saves_on_the_layers_only():

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from tf_transformer.config.data import DataConfig
 from tf_transformer.config.decoding import DecodingConfig, SamplingConfig
-from tf_transformer.config.model import ModelConfig
+from tf_transformer.config.model import EARLIER_GAINS, ModelConfig
 from tf_transformer.config.settings import Setting, find_field, parse_assignments, settings_of
 from tf_transformer.config.training import TrainingConfig
 from tf_transformer.errors import UserError
@@ -51,15 +51,16 @@ class Config:
             record = json.loads(text)
             names = {"preset": record.pop("preset")}
             names["task"] = record.pop("task", cls.task)  # older files have none
-            assignments = [
-                (f"{section}.{name}", value)
+            record["model"] = EARLIER_GAINS | record.get("model", {})
+            values = {
+                f"{section}.{name}": value
                 for section, fields in record.items()
                 for name, value in fields.items()
-            ]
+            }
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
         names = {name: Setting(str).check(name, value) for name, value in names.items()}
-        return cls(**names).replace(dict(assignments))
+        return cls(**names).replace(values)
 
     def replace(self, values: Mapping[str, Any]) -> Self:
         """Returns a copy with `{"section.field": value}` replaced, each value checked."""

@@ -7,6 +7,11 @@ from tf_transformer.errors import UserError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
+# Of queries, keys and values: as if one Xavier kernel [D, 3 D] made all three.
+DEFAULT_GAIN = 2**-0.5
+# Those of models from before there were gains.
+EARLIER_GAINS = {"query_key_gain": 1.0, "value_gain": 1.0}
+
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +34,11 @@ class ModelConfig:
         None, low=1, high=65_536, help="values per head; d_model / num_heads if None")
     dropout: float = setting(
         0.1, low=0, below=1, help="rate on sublayer outputs and on embeddings plus positions")
+    attention_dropout: float = setting(
+        0.0, low=0, below=1, help="rate on attention weights; the paper has none there")
+    activation_dropout: float = setting(
+        0.0, low=0, below=1,
+        help="rate inside the feed-forward networks, after the activation; likewise none")
     norm_first: bool = setting(
         False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
     positions: str = setting(
@@ -45,6 +55,11 @@ class ModelConfig:
         "relu", choices=("relu", "swish"), help="of the feed-forward networks")
     norm_epsilon: float = setting(
         1e-6, above=0, high=1, help="added to the variance in every layer norm")
+    query_key_gain: float = setting(
+        DEFAULT_GAIN, above=0, high=100,
+        help="factor of Xavier's uniform in the initial kernels of queries and keys")
+    value_gain: float = setting(
+        DEFAULT_GAIN, above=0, high=100, help="likewise in those of values")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -31,6 +31,8 @@ RECIPES = {
         {
             "model.norm_first": (False, "3.1"),
             "model.tie_embeddings": (True, "3.4"),
+            "model.attention_dropout": (0.0, "5.4, which has none there"),
+            "model.activation_dropout": (0.0, "5.4, which has none there"),
             "data.tokenizer_kind": ("bpe", "5.1"),
             "training.batch_tokens": (25_000, "5.1"),
             "training.warmup_steps": (4_000, "5.3"),
@@ -51,6 +53,10 @@ RECIPES = {
         {
             "model.norm_first": (True, "layer_preprocess_sequence n, since v2"),
             "model.tie_embeddings": (True, "shared_embedding_and_softmax_weights"),
+            "model.attention_dropout": (0.1, "attention_dropout, since v2"),
+            "model.activation_dropout": (0.1, "relu_dropout, since v2"),
+            "model.query_key_gain": (1.0, "initializer uniform_unit_scaling"),
+            "model.value_gain": (1.0, "initializer uniform_unit_scaling"),
             "training.batch_tokens": (32_768, "batch_size 4,096 on each of 8 GPUs"),
             "training.warmup_steps": (8_000, "learning_rate_warmup_steps, since v2"),
             "training.learning_rate_scale": (2.0, "learning_rate_constant, in v3"),
@@ -64,10 +70,7 @@ RECIPES = {
             "decoding.alpha": (0.6, "its documented decoding"),
             "decoding.max_extra_length": (100, "extra_length"),
         },
-        missing=(
-            "attention_dropout 0.1 and relu_dropout 0.1 (since v2)",
-            "an embedding of the target space",
-        ),
+        missing=("an embedding of the target space",),
     ),
     "modern": Recipe(
         {

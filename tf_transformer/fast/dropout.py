@@ -1,9 +1,43 @@
 """Dropout (paper 5.4) with two masks from one random word."""
 
+import math
+
 import keras
 from keras import ops
 
 _LEVELS = 2**16  # a random number decides in so many levels
+
+
+def dropped_levels(rate: float) -> int:
+    """Returns the rate in levels; ValueError if it leaves nothing."""
+    levels = round(rate * _LEVELS)
+    if not 0 <= levels < _LEVELS:
+        raise ValueError(f"`rate` must leave something: be in [0, 1). Received: {rate}.")
+    return levels
+
+
+def drop(inputs, levels: int, seed):
+    """Sets a share of `levels` of the inputs [..., D] to 0 and scales up the others."""
+    kept = _numbers(ops.shape(inputs), seed) >= levels - _LEVELS // 2
+    scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
+    return inputs * (ops.cast(kept, inputs.dtype) * scale)
+
+
+def _numbers(shape, seed):
+    """Draws int16 numbers, from -2^15 on; sizes of the shape may be tensors."""
+    *outer, width = shape
+    if isinstance(width, int):
+        numbers = _pairs((*outer, -(-width // 2)), seed)
+        return numbers[..., :width] if width % 2 else numbers
+    count = math.prod(shape)
+    flat = ops.reshape(_pairs((-(-count // 2), 1), seed), (-1,))
+    return ops.reshape(flat[:count], shape)
+
+
+def _pairs(shape, seed):
+    """Draws two numbers for each element of the shape, side by side on its last axis."""
+    words = keras.random.randint(shape, -(2**31), 2**31 - 1, seed=seed)
+    return ops.view(words, "int16")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -28,20 +62,9 @@ class Dropout(keras.layers.Dropout):
         super().__init__(rate, noise_shape=noise_shape, **kwargs)
         if noise_shape is not None:
             raise ValueError(f"`noise_shape` must be None. Received: {noise_shape}.")
-        self._dropped = round(rate * _LEVELS)  # levels
-        if self._dropped >= _LEVELS:
-            raise ValueError(f"`rate` must leave something: be below 1. Received: {rate}.")
+        self._dropped = dropped_levels(rate)
 
     def call(self, inputs, training=False):
         if not training or not self._dropped:
             return inputs
-        *outer, width = ops.shape(inputs)
-        words = keras.random.randint(
-            (*outer, -(-width // 2)), -(2**31), 2**31 - 1, seed=self.seed_generator
-        )
-        numbers = ops.view(words, "int16")  # from -2^15 on
-        if width % 2:
-            numbers = numbers[..., :width]
-        kept = ops.cast(numbers >= self._dropped - _LEVELS // 2, inputs.dtype)
-        scale = _LEVELS / (_LEVELS - self._dropped)
-        return inputs * (kept * ops.cast(scale, inputs.dtype))
+        return drop(inputs, self._dropped, self.seed_generator)

@@ -7,13 +7,14 @@ one product for each of queries, keys and values.
 import keras
 import numpy as np
 from keras import ops
+from keras.src.backend import get_keras_mask
 
 _INTEGERS = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}
 
 
 def mask_of(x):
     """Returns the mask that Keras attached to a tensor, or None."""
-    return getattr(x, "_keras_mask", None)
+    return get_keras_mask(x)
 
 
 def outer_shape(x, inner=1):

@@ -6,16 +6,17 @@ V vocabulary, W beam width.
 
 from tf_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
-from tf_transformer.layers.embedding import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers.embedding import PositionalEmbedding
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, padding_mask
 from tf_transformer.layers.pooling import MeanPooling
+from tf_transformer.layers.positions import PositionalEncoding, sinusoidal_positions
 
 # fmt: off
 __all__ = [
     "AddAndNorm", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward",
-    "MeanPooling", "MultiHeadAttention", "PositionalEmbedding", "causal_mask", "padding_mask",
-    "scaled_dot_product_attention", "sinusoidal_positions",
+    "MeanPooling", "MultiHeadAttention", "PositionalEmbedding", "PositionalEncoding",
+    "causal_mask", "padding_mask", "scaled_dot_product_attention", "sinusoidal_positions",
 ]
 # fmt: on

@@ -1,9 +1,12 @@
 """Scaled dot-product and multi-head attention (paper 3.2)."""
 
+from functools import partial
+
 import keras
 import numpy as np
 from keras import ops
 
+from tf_transformer.fast.dropout import drop, dropped_levels
 from tf_transformer.fast.tensors import (
     mask_of,
     project_from_heads,
@@ -11,13 +14,14 @@ from tf_transformer.fast.tensors import (
     project_to_three_heads,
     side_by_side,
 )
-from tf_transformer.layers.masking import combine_masks
+from tf_transformer.layers.kernels import KernelLayer
+from tf_transformer.layers.masking import causal_mask, combine_masks, join_masks
 
 # Added in float32, whatever `floatx` is: finite, so that a fully masked row is not NaN.
 MASKED_SCORE = np.float32(-1e9)
 
 
-def scaled_dot_product_attention(query, key, value, mask=None):
+def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     """softmax(Q K^T / sqrt(d_k)) V (paper 3.2.1, equation 1), the softmax in float32.
 
     Args:
@@ -25,9 +29,10 @@ def scaled_dot_product_attention(query, key, value, mask=None):
         key: [B, H, S, K].
         value: [B, H, S, value_dim].
         mask: boolean, broadcastable to [B, H, T, S], True where attention may look.
+        dropout: function of the weights, applied before the values are weighted.
 
     Returns:
-        The weighted values [B, H, T, value_dim] and the weights [B, H, T, S].
+        The weighted values [B, H, T, value_dim] and the weights [B, H, T, S] before dropout.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, H, T, S]
@@ -35,31 +40,43 @@ def scaled_dot_product_attention(query, key, value, mask=None):
     if mask is not None:
         scores = scores + ops.where(mask, np.float32(0), MASKED_SCORE)
     weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
-    return ops.matmul(weights, value), weights
+    dropped = dropout(weights) if dropout else weights
+    return ops.matmul(dropped, value), weights
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head attention (paper 3.2.2).
+class MultiHeadAttention(KernelLayer):
+    """Multi-head attention (paper 3.2.2), called as `keras.layers.MultiHeadAttention` is.
 
     Args:
         num_heads: number of heads H.
-        key_dim, value_dim: sizes per head of queries and keys, and of values; D / H if None.
+        key_dim: size per head of queries and keys; D / H if None.
+        value_dim: size per head of values; D / H if None.
         kernel_initializer: of the four projections.
         use_bias: adds a bias to all four; the paper has none.
+        query_key_gain: factor of the initial kernels of queries and keys.
+        value_gain: factor of the initial kernel of values.
+        dropout: rate on the attention weights; the paper has none there.
 
     Call arguments:
         query: [B, T, D].
         value: [B, S, D]; the query itself (self-attention) if None.
-        query_mask, value_mask: boolean [B, T] and [B, S], True at real positions; Keras fills
-            them in from tensors that carry a mask.
+        key: [B, S, D]; the value if None.
+        query_mask: boolean [B, T], True at real positions; read in self-attention only. Keras
+            fills in the masks that tensors carry.
+        value_mask: boolean [B, S], True at real positions.
+        key_mask: likewise.
         attention_mask: boolean [B or 1, T, S], True where a query may look.
+        return_attention_scores: returns the weights too.
+        use_causal_mask: hides later positions.
 
     Returns:
-        [B, T, D].
+        [B, T, D]; with `return_attention_scores` a pair of this and the weights [B, H, T, S]
+        before dropout.
 
     Raises:
-        ValueError: if `num_heads` does not divide D and a size per head is None.
+        ValueError: if `num_heads` does not divide D and a size per head is None, or `key` comes
+            without `value`.
 
     Example:
         >>> MultiHeadAttention(num_heads=8)(keras.random.normal((2, 5, 64))).shape
@@ -71,8 +88,11 @@ class MultiHeadAttention(keras.layers.Layer):
         num_heads: int,
         key_dim: int | None = None,
         value_dim: int | None = None,
-        kernel_initializer="glorot_uniform",
+        kernel_initializer: str | keras.Initializer = "glorot_uniform",
         use_bias: bool = False,
+        query_key_gain: float = 1.0,
+        value_gain: float = 1.0,
+        dropout: float = 0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -81,11 +101,18 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dim = value_dim
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
+        self.query_key_gain = query_key_gain
+        self.value_gain = value_gain
+        self.dropout = dropout
+        self._dropped = dropped_levels(dropout)
+        if self._dropped:
+            self.seed_generator = keras.random.SeedGenerator()
         self.supports_masking = True
 
-    def build(self, query_shape, value_shape=None):
+    def build(self, query_shape, value_shape=None, key_shape=None):
         d_model = query_shape[-1]
         value_width = d_model if value_shape is None else value_shape[-1]
+        key_width = value_width if key_shape is None else key_shape[-1]
         if d_model % self.num_heads and None in (self.key_dim, self.value_dim):
             raise ValueError(
                 "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "
@@ -93,19 +120,23 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         keys = self.num_heads * (self.key_dim or d_model // self.num_heads)
         values = self.num_heads * (self.value_dim or d_model // self.num_heads)
-        self.query_kernel = self._add_kernel("query_kernel", (d_model, keys))
-        self.key_kernel = self._add_kernel("key_kernel", (value_width, keys))
-        self.value_kernel = self._add_kernel("value_kernel", (value_width, values))
-        self.output_kernel = self._add_kernel("output_kernel", (values, d_model))
+        self._add("query_kernel", (d_model, keys), self.query_key_gain)
+        self._add("key_kernel", (key_width, keys), self.query_key_gain)
+        self._add("value_kernel", (value_width, values), self.value_gain)
+        self._add("output_kernel", (values, d_model))
         self.query_bias = self._add_bias("query_bias", keys)
         self.key_bias = self._add_bias("key_bias", keys)
         self.value_bias = self._add_bias("value_bias", values)
         self.output_bias = self._add_bias("output_bias", d_model)
 
-    def _add_kernel(self, name, shape):
+    def _add(self, name, shape, gain=1.0):
         # A shared initialiser instance would fill equal shapes with equal numbers.
         initializer = self.kernel_initializer.clone()
-        return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+        def scaled(shape, dtype):
+            return gain * initializer(shape, dtype=dtype)
+
+        self.add_kernel(name, shape, scaled)
 
     def _add_bias(self, name, size):
         """Makes a bias of zeros [size]; None without `use_bias`."""
@@ -113,24 +144,40 @@ class MultiHeadAttention(keras.layers.Layer):
             return None
         return self.add_weight(name=name, shape=(size,), initializer="zeros")
 
-    def call(self, query, value=None, query_mask=None, value_mask=None, attention_mask=None):
+    query_kernel = property(lambda self: self.kernel("query_kernel"))
+    key_kernel = property(lambda self: self.kernel("key_kernel"))
+    value_kernel = property(lambda self: self.kernel("value_kernel"))
+    output_kernel = property(lambda self: self.kernel("output_kernel"))
+
+    def call(
+        self, query, value=None, key=None, query_mask=None, value_mask=None, key_mask=None,
+        attention_mask=None, return_attention_scores=False, training=None,
+        use_causal_mask=False,
+    ):  # fmt: skip
         if value is None:
+            if key is not None:
+                raise ValueError("`key` needs a `value`. Received: value=None.")
             # Keras fills in `query_mask` only beside a second tensor.
-            key_mask = mask_of(query) if query_mask is None else query_mask
+            keys = mask_of(query) if query_mask is None else query_mask
             heads = self.project_self(query)
         else:
-            key_mask = value_mask
-            heads = (self.project_query(query), *self.project_memory(value))
-        outputs, _ = self.attend(*heads, mask=combine_masks(key_mask, attention_mask))
-        return outputs
+            keys = join_masks(value_mask, key_mask)
+            heads = (self.project_query(query), *self.project_memory(value, key))
+        masks = [attention_mask]
+        if use_causal_mask:
+            masks.append(causal_mask(*(ops.shape(each)[2] for each in heads[:2])))
+        mask = combine_masks(keys, *masks)
+        outputs, weights = self.attend(*heads, mask=mask, training=training)
+        return (outputs, weights) if return_attention_scores else outputs
 
     def project_query(self, query):
         """[B, T, D] -> queries [B, H, T, K]."""
         return project_to_heads(query, self.query_kernel, self.query_bias, self.num_heads)
 
-    def project_memory(self, value):
+    def project_memory(self, value, key=None):
         """[B, S, D] -> keys [B, H, S, K] and values [B, H, S, value_dim]."""
-        keys = project_to_heads(value, self.key_kernel, self.key_bias, self.num_heads)
+        key = value if key is None else key
+        keys = project_to_heads(key, self.key_kernel, self.key_bias, self.num_heads)
         return keys, project_to_heads(value, self.value_kernel, self.value_bias, self.num_heads)
 
     def project_self(self, query, fused=None):
@@ -148,16 +195,32 @@ class MultiHeadAttention(keras.layers.Layer):
         biases = self.query_bias, self.key_bias, self.value_bias
         return side_by_side(kernels, biases, self.compute_dtype)
 
-    def attend(self, query, key, value, mask=None):
+    def attend(self, query, key, value, mask=None, training=None):
         """Attention of projected heads, then the output projection.
 
         Args: query [B, H, T, K], key [B, H, S, K], value [B, H, S, value_dim], mask
             broadcastable to [B, H, T, S]. Returns: [B, T, D], and the weights [B, H, T, S].
         """
-        heads, weights = scaled_dot_product_attention(query, key, value, mask)
+        dropout = None
+        if training and self._dropped:
+            dropout = partial(drop, levels=self._dropped, seed=self.seed_generator)
+        heads, weights = scaled_dot_product_attention(query, key, value, mask, dropout)
         return project_from_heads(heads, self.output_kernel, self.output_bias), weights
 
-    def compute_output_shape(self, query_shape, value_shape=None):
+    def compute_output_spec(
+        self, query, value=None, *args, return_attention_scores=False, **kwargs
+    ):
+        outputs = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        return outputs, self.scores_spec(query, query if value is None else value)
+
+    def scores_spec(self, query, value):
+        """Returns the symbolic weights [B, H, T, S] of symbolic inputs."""
+        shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return query_shape
 
     def get_config(self):
@@ -167,4 +230,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "value_dim": self.value_dim,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "use_bias": self.use_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
+            "dropout": self.dropout,
         }

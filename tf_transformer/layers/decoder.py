@@ -5,77 +5,116 @@ pass whose "target positions" are the W beams of a sentence, with a mask that re
 beam to its history among the cached keys.
 """
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.fast.tensors import mask_of
 from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import Stack, TransformerLayer
+from tf_transformer.layers.stack import LayerOptions, Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DecoderLayer(TransformerLayer):
     """Causal self-attention, attention to the encoder and feed-forward, each in Add & Norm.
 
-    Arguments are those of `TransformerLayer`.
+    Args:
+        {arguments}
+        cross_attention: attends to an encoder; False leaves that sublayer out, as a language
+            model needs it.
+        **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
         target: [B, T, D].
-        encoder_output: [B, S, D].
-        target_mask, encoder_output_mask: boolean [B, T] and [B, S], True at real positions.
+        encoder_output: [B, S, D], or None without `cross_attention`.
+        target_mask: boolean [B, T], True at real positions; that of `target` if None.
+        encoder_output_mask: boolean [B, S], likewise.
+        attention_mask: boolean [B or 1, T, T], True where self-attention may look.
+        use_causal_mask: hides later positions of the target.
+        return_attention_scores: returns the weights too.
 
     Returns:
-        [B, T, D].
+        [B, T, D]; with `return_attention_scores` a pair of this and the tuple of the weights of
+        self-attention [B, H, T, T] and, if there is one, of cross-attention [B, H, T, S].
+
+    Raises:
+        ValueError: if `encoder_output` is missing, or given without `cross_attention`.
     """
 
-    def add_sublayers(self):
-        """Creates the sublayers of Figure 1, right."""
-        self.self_attention = self.attention("self_attention")
-        self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
-        self.cross_attention = self.attention("cross_attention")
-        self.cross_attention_norm = self.make(AddAndNorm, "cross_attention_norm")
-        self.feed_forward = self.make(FeedForward, "feed_forward")
-        self.feed_forward_norm = self.make(AddAndNorm, "feed_forward_norm")
+    def __init__(
+        self, num_heads: int, d_ff: int, *, key_dim: int | None = None,
+        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0, activation: str | Callable = "relu",
+        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
+        query_key_gain: float = 1.0, value_gain: float = 1.0, cross_attention: bool = True,
+        **kwargs,
+    ):  # fmt: skip
+        options = LayerOptions(
+            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
+            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
+        )  # fmt: skip
+        super().__init__(options, **kwargs)
+        self.self_attention = self.make_attention("self_attention")
+        self.self_attention_norm = self.make_norm("self_attention_norm")
+        self.cross_attention = None
+        if cross_attention:
+            self.cross_attention = self.make_attention("cross_attention")
+            self.cross_attention_norm = self.make_norm("cross_attention_norm")
+        self.feed_forward = self.make_feed_forward("feed_forward")
+        self.feed_forward_norm = self.make_norm("feed_forward_norm")
 
-    def build(self, target_shape, encoder_output_shape):
+    def build(self, target_shape, encoder_output_shape=None):
+        self._require_memory(encoder_output_shape)
         self.self_attention.build(target_shape)
         self.self_attention_norm.build(target_shape)
-        self.cross_attention.build(target_shape, encoder_output_shape)
-        self.cross_attention_norm.build(target_shape)
+        if self.cross_attention:
+            self.cross_attention.build(target_shape, encoder_output_shape)
+            self.cross_attention_norm.build(target_shape)
         self.feed_forward.build(target_shape)
         self.feed_forward_norm.build(target_shape)
 
+    def _require_memory(self, encoder_output):
+        if (encoder_output is None) == bool(self.cross_attention):
+            raise ValueError(
+                "`encoder_output` must be given with `cross_attention`, and left out without. "
+                f"Received: cross_attention={bool(self.cross_attention)}, "
+                f"encoder_output={getattr(encoder_output, 'shape', encoder_output)}."
+            )
+
     def call(
-        self, target, encoder_output, target_mask=None, encoder_output_mask=None, training=None
-    ):
-        masks = target_mask, encoder_output_mask
-        return self.forward(target, encoder_output, *masks, training=training)[0]
-
-    def forward(
-        self, target, encoder_output, target_mask=None, encoder_output_mask=None, training=None
-    ):
-        """Returns the outputs [B, T, D], and the attention weights of the same pass.
-
-        The weights are a pair: self-attention's [B, H, T, T], cross-attention's [B, H, T, S].
-        """
+        self, target, encoder_output=None, target_mask=None, encoder_output_mask=None,
+        attention_mask=None, training=None, use_causal_mask=True,
+        return_attention_scores=False,
+    ):  # fmt: skip
+        self._require_memory(encoder_output)
+        # Keras fills in `target_mask` only beside a second tensor.
+        masks = [mask_of(target) if target_mask is None else target_mask, attention_mask]
+        if use_causal_mask:
+            masks.append(causal_mask(ops.shape(target)[1]))
         outputs, _, weights = self._forward(
             target,
-            memory=self.cross_attention.project_memory(encoder_output),
-            self_mask=combine_masks(target_mask, causal_mask(ops.shape(target)[1])),
+            memory=self.project_memory(encoder_output),
+            self_mask=combine_masks(*masks),
             memory_mask=combine_masks(encoder_output_mask),
             training=training,
         )
-        return outputs, weights
+        return (outputs, weights) if return_attention_scores else outputs
+
+    def project_memory(self, encoder_output):
+        """Returns keys and values of the encoder's output; None without cross-attention."""
+        return self.cross_attention and self.cross_attention.project_memory(encoder_output)
 
     def step(self, beams, past, memory, self_mask, memory_mask, fused=None):
         """Computes one position of every beam from the cached keys and values of earlier ones.
 
         Args:
             beams: [B, W, D], the inputs of this position.
-            past: keys and values of earlier positions, [B, H, t * W, K] each.
-            memory: `cross_attention.project_memory(encoder_output)`.
+            past: keys and values of earlier positions, [B, H, t * W, K] each; None if there are
+                none.
+            memory: `project_memory(encoder_output)`.
             self_mask: boolean [B, 1, W, (t + 1) * W], True at a beam's own history.
-            memory_mask: boolean [B, 1, 1, S].
+            memory_mask: boolean [B, 1, 1, S]; not read without cross-attention.
             fused: `self_attention.fused_projection()`, if computed before.
 
         Returns:
@@ -92,52 +131,90 @@ class DecoderLayer(TransformerLayer):
         if past is not None:
             key = ops.concatenate([past[0], key], axis=2)
             value = ops.concatenate([past[1], value], axis=2)
-        attended, self_weights = self.self_attention.attend(query, key, value, self_mask)
+        attended, self_weights = self.self_attention.attend(
+            query, key, value, self_mask, training
+        )
         x = add_norm(x, attended, training=training)
+        scores = (self_weights,)
 
-        add_norm = self.cross_attention_norm
-        query = self.cross_attention.project_query(add_norm.before(x))
-        attended, weights = self.cross_attention.attend(query, *memory, mask=memory_mask)
-        x = add_norm(x, attended, training=training)
+        if self.cross_attention:
+            add_norm = self.cross_attention_norm
+            query = self.cross_attention.project_query(add_norm.before(x))
+            attended, weights = self.cross_attention.attend(
+                query, *memory, memory_mask, training
+            )
+            x = add_norm(x, attended, training=training)
+            scores += (weights,)
 
         add_norm = self.feed_forward_norm
-        x = add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
-        return x, (key, value), (self_weights, weights)
+        transformed = self.feed_forward(add_norm.before(x), training=training)
+        x = add_norm(x, transformed, training=training)
+        return x, (key, value), scores
 
-    def compute_output_shape(self, target_shape, encoder_output_shape):
+    def compute_output_spec(
+        self, target, encoder_output=None, *args, return_attention_scores=False, **kwargs
+    ):
+        self._require_memory(encoder_output)
+        outputs = keras.KerasTensor(target.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        keys = (target, encoder_output) if self.cross_attention else (target,)
+        return outputs, tuple(self.self_attention.scores_spec(target, each) for each in keys)
+
+    def compute_output_shape(self, target_shape, encoder_output_shape=None):
         return target_shape
+
+    def get_config(self):
+        return super().get_config() | {"cross_attention": bool(self.cross_attention)}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Decoder(Stack):
-    """N decoder layers. Arguments are those of `Stack`, call arguments of `DecoderLayer`."""
+    """N decoder layers; with `norm_first` a layer norm follows.
 
-    layer_class = DecoderLayer
+    Args:
+        num_layers: number of layers N.
+        {arguments}
+        cross_attention: attends to an encoder; False for a decoder alone.
+        **kwargs: name, dtype and other arguments of any Keras layer.
 
-    def build(self, target_shape, encoder_output_shape):
+    Call arguments are those of `DecoderLayer`; the scores are a list with those of each layer.
+    """
+
+    def __init__(
+        self, num_layers: int, num_heads: int, d_ff: int, *, key_dim: int | None = None,
+        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0, activation: str | Callable = "relu",
+        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
+        query_key_gain: float = 1.0, value_gain: float = 1.0, cross_attention: bool = True,
+        **kwargs,
+    ):  # fmt: skip
+        options = LayerOptions(
+            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
+            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
+        )  # fmt: skip
+        more = {"cross_attention": cross_attention}
+        super().__init__(num_layers, DecoderLayer, options, more, **kwargs)
+        self.cross_attention = cross_attention
+
+    def build(self, target_shape, encoder_output_shape=None):
         self.build_layers(target_shape, encoder_output_shape)
 
     def call(
-        self, target, encoder_output, target_mask=None, encoder_output_mask=None, training=None
-    ):
-        x = self.dropout(target, training=training)
-        masks = {"target_mask": target_mask, "encoder_output_mask": encoder_output_mask}
-        for layer in self.layers:
-            x = layer(x, encoder_output, **masks, training=training)
-        return self.last_norm(x)
-
-    def attention_weights(
-        self, target, encoder_output, target_mask=None, encoder_output_mask=None
-    ):
-        """Yields `DecoderLayer.forward`'s pair of weights layer by layer, without dropout.
-
-        A caller that needs an early layer's weights stops before the last are computed.
-        """
-        masks = target_mask, encoder_output_mask
-        x = target
-        for layer in self.layers:
-            x, weights = layer.forward(x, encoder_output, *masks, training=False)
-            yield weights
+        self, target, encoder_output=None, target_mask=None, encoder_output_mask=None,
+        attention_mask=None, training=None, use_causal_mask=True,
+        return_attention_scores=False,
+    ):  # fmt: skip
+        return self.call_layers(
+            target,
+            encoder_output,
+            target_mask=mask_of(target) if target_mask is None else target_mask,
+            encoder_output_mask=encoder_output_mask,
+            attention_mask=attention_mask,
+            training=training,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+        )
 
     def fused_projections(self):
         """Returns every layer's `MultiHeadAttention.fused_projection`, for many steps."""
@@ -154,5 +231,21 @@ class Decoder(Stack):
             extended.append(layer_past)
         return self.last_norm(beams), extended
 
-    def compute_output_shape(self, target_shape, encoder_output_shape):
+    def compute_output_spec(
+        self, target, encoder_output=None, *args, return_attention_scores=False, **kwargs
+    ):
+        outputs = keras.KerasTensor(target.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        options = {"return_attention_scores": True}
+        specs = [
+            layer.compute_output_spec(target, encoder_output, **options)
+            for layer in self.layers
+        ]
+        return outputs, [scores for _, scores in specs]
+
+    def compute_output_shape(self, target_shape, encoder_output_shape=None):
         return target_shape
+
+    def get_config(self):
+        return super().get_config() | {"cross_attention": self.cross_attention}

@@ -1,30 +1,12 @@
-"""Embeddings and positions (paper 3.4 and 3.5)."""
+"""Embeddings with positions, and the output projection (paper 3.4 and 3.5)."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from tf_transformer.fast.tensors import project
+from tf_transformer.layers.kernels import refuse_quantization
 from tf_transformer.layers.masking import padding_mask
-
-
-def sinusoidal_positions(positions, d_model: int):
-    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(...) (paper 3.5).
-
-    Sine and cosine are interleaved as the paper prints them. Computed in float32 whatever the
-    policy: in bfloat16 the angles would be wrong from position 256 on.
-
-    Args:
-        positions: integer tensor [T].
-        d_model: even width D.
-
-    Returns:
-        float32 [T, D].
-    """
-    rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    angles = ops.cast(positions, "float32")[:, None] * rates.astype("float32")  # [T, D / 2]
-    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [T, D / 2, 2]
-    return ops.reshape(pairs, (-1, d_model))
+from tf_transformer.layers.positions import PositionalEncoding
 
 
 def project_to_logits(hidden, kernel, bias=None):
@@ -34,7 +16,7 @@ def project_to_logits(hidden, kernel, bias=None):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PositionalEmbedding(keras.layers.Layer):
+class PositionalEmbedding(PositionalEncoding):
     """Token embeddings times sqrt(d_model), plus positions; reversed, the output projection.
 
     Args:
@@ -55,7 +37,7 @@ class PositionalEmbedding(keras.layers.Layer):
 
     Raises:
         ValueError: if `d_model` is odd, `positions` unknown or learned without `max_length`,
-            or `inputs` longer than the learned positions.
+            or `inputs` longer than the learned positions; or of no integer type.
     """
 
     def __init__(
@@ -67,23 +49,13 @@ class PositionalEmbedding(keras.layers.Layer):
         output_bias: bool = False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(positions, max_length, **kwargs)
         if d_model % 2:
             raise ValueError(f"`d_model` must be even. Received: d_model={d_model}.")
-        if positions not in ("sinusoidal", "learned"):
-            raise ValueError(
-                "`positions` must be 'sinusoidal' or 'learned'. "
-                f"Received: positions={positions!r}."
-            )
-        if positions == "learned" and max_length is None:
-            raise ValueError("Learned positions need `max_length`. Received: max_length=None.")
         self.vocab_size = vocab_size
         self.d_model = d_model
-        self.positions = positions
-        self.max_length = max_length
         self.use_bias = output_bias
         self.output_bias = None
-        self.supports_masking = True
 
     def build(self, inputs_shape):
         # Keras's default would drown the words in the positions: variance 1 after the scaling.
@@ -91,35 +63,17 @@ class PositionalEmbedding(keras.layers.Layer):
         self.embeddings = self.add_weight(
             name="embeddings", shape=(self.vocab_size, self.d_model), initializer=normal
         )
-        if self.positions == "learned":
-            self.position_embeddings = self.add_weight(
-                name="position_embeddings",
-                shape=(self.max_length, self.d_model),
-                initializer=keras.initializers.RandomNormal(stddev=0.02),
-            )
+        self.build_positions(self.d_model)
         if self.use_bias:
             self.output_bias = _add_output_bias(self)
 
     def call(self, inputs, reverse=False, offset=0):
         if reverse:
             return project_to_logits(inputs, self.output_kernel(), self.output_bias)
-        self._check_length(inputs)
+        _require_ids(inputs)
         embedded = ops.take(self.embeddings, inputs, axis=0) * self.d_model**0.5
-        positions = offset + ops.arange(ops.shape(inputs)[1], dtype="int32")
-        if self.positions == "learned":
-            encoded = ops.take(self.position_embeddings, positions, axis=0)
-        else:
-            encoded = sinusoidal_positions(positions, self.d_model)
-        return ops.cast(embedded, self.compute_dtype) + ops.cast(encoded, self.compute_dtype)
-
-    def _check_length(self, inputs):
-        # A GPU would return zeros for positions beyond the table.
-        length = inputs.shape[1]
-        if self.positions == "learned" and length is not None and length > self.max_length:
-            raise ValueError(
-                "`inputs` must have at most `max_length` positions where these are learned. "
-                f"Received: {length} positions, max_length={self.max_length}."
-            )
+        encoded = self.encoded(inputs, self.d_model, offset)
+        return ops.cast(embedded, self.compute_dtype) + encoded
 
     def output_kernel(self, candidates=None):
         """Returns the embeddings as a kernel [D, V], or [D, C] for candidates, int [C]."""
@@ -136,14 +90,16 @@ class PositionalEmbedding(keras.layers.Layer):
     def compute_output_spec(self, inputs, reverse=False, offset=0):
         if reverse:
             return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
+        _require_ids(inputs)
         return keras.KerasTensor((*inputs.shape, self.d_model), self.compute_dtype)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        refuse_quantization(self, mode)
 
     def get_config(self):
         return super().get_config() | {
             "vocab_size": self.vocab_size,
             "d_model": self.d_model,
-            "positions": self.positions,
-            "max_length": self.max_length,
             "output_bias": self.use_bias,
         }
 
@@ -188,9 +144,22 @@ class OutputProjection(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        refuse_quantization(self, mode)
+
     def get_config(self):
         config = {"vocab_size": self.vocab_size, "output_bias": self.use_bias}
         return super().get_config() | config
+
+
+def _require_ids(inputs):
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            "`inputs` must be integer ids [B, T], from an Input with dtype='int32'; for "
+            "vectors [B, T, D] use PositionalEncoding. "
+            f"Received: {dtype}, shape={tuple(inputs.shape)}."
+        )
 
 
 def _add_output_bias(layer):

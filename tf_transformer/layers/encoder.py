@@ -1,25 +1,50 @@
 """The encoder (paper 3.1, left half of Figure 1)."""
 
-import keras
+from collections.abc import Callable
 
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
-from tf_transformer.layers.masking import combine_masks
-from tf_transformer.layers.stack import Stack, TransformerLayer
+import keras
+from keras import ops
+
+from tf_transformer.fast.tensors import mask_of
+from tf_transformer.layers.masking import causal_mask, combine_masks
+from tf_transformer.layers.stack import LayerOptions, Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class EncoderLayer(TransformerLayer):
     """Self-attention and feed-forward, each inside Add & Norm: [B, S, D] -> [B, S, D].
 
-    Arguments are those of `TransformerLayer`.
+    Args:
+        {arguments}
+        **kwargs: name, dtype and other arguments of any Keras layer.
+
+    Call arguments:
+        inputs: [B, S, D].
+        mask: boolean [B, S], True at real positions; that of `inputs` if None.
+        attention_mask: boolean [B or 1, S, S], True where a position may look.
+        use_causal_mask: hides later positions.
+        return_attention_scores: returns the weights too.
+
+    Returns:
+        [B, S, D]; with `return_attention_scores` a pair of this and the weights [B, H, S, S].
     """
 
-    def add_sublayers(self):
-        """Creates the sublayers of Figure 1, left."""
-        self.self_attention = self.attention("self_attention")
-        self.self_attention_norm = self.make(AddAndNorm, "self_attention_norm")
-        self.feed_forward = self.make(FeedForward, "feed_forward")
-        self.feed_forward_norm = self.make(AddAndNorm, "feed_forward_norm")
+    def __init__(
+        self, num_heads: int, d_ff: int, *, key_dim: int | None = None,
+        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0, activation: str | Callable = "relu",
+        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
+        query_key_gain: float = 1.0, value_gain: float = 1.0, **kwargs,
+    ):  # fmt: skip
+        options = LayerOptions(
+            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
+            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
+        )  # fmt: skip
+        super().__init__(options, **kwargs)
+        self.self_attention = self.make_attention("self_attention")
+        self.self_attention_norm = self.make_norm("self_attention_norm")
+        self.feed_forward = self.make_feed_forward("feed_forward")
+        self.feed_forward_norm = self.make_norm("feed_forward_norm")
 
     def build(self, inputs_shape):
         self.self_attention.build(inputs_shape)
@@ -27,18 +52,28 @@ class EncoderLayer(TransformerLayer):
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm.build(inputs_shape)
 
-    def call(self, inputs, mask=None, training=None):
-        return self.forward(inputs, mask, training)[0]
-
-    def forward(self, inputs, mask=None, training=None):
-        """Returns the outputs [B, S, D], and the attention weights [B, H, S, S]."""
+    def call(
+        self, inputs, mask=None, attention_mask=None, training=None, use_causal_mask=False,
+        return_attention_scores=False,
+    ):  # fmt: skip
+        # Keras fills in `mask` only if there is no second tensor.
+        masks = [mask_of(inputs) if mask is None else mask, attention_mask]
+        if use_causal_mask:
+            masks.append(causal_mask(ops.shape(inputs)[1]))
         attention, add_norm = self.self_attention, self.self_attention_norm
         heads = attention.project_self(add_norm.before(inputs))
-        attended, weights = attention.attend(*heads, mask=combine_masks(mask))
+        attended, weights = attention.attend(*heads, combine_masks(*masks), training)
         x = add_norm(inputs, attended, training=training)
         add_norm = self.feed_forward_norm
-        x = add_norm(x, self.feed_forward(add_norm.before(x)), training=training)
-        return x, weights
+        transformed = self.feed_forward(add_norm.before(x), training=training)
+        x = add_norm(x, transformed, training=training)
+        return (x, weights) if return_attention_scores else x
+
+    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        return outputs, self.self_attention.scores_spec(inputs, inputs)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -46,26 +81,51 @@ class EncoderLayer(TransformerLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(Stack):
-    """N encoder layers: [B, S, D] -> [B, S, D]. Arguments are those of `Stack`."""
+    """N encoder layers: [B, S, D] -> [B, S, D]; with `norm_first` a layer norm follows.
 
-    layer_class = EncoderLayer
+    Args:
+        num_layers: number of layers N.
+        {arguments}
+        **kwargs: name, dtype and other arguments of any Keras layer.
+
+    Call arguments are those of `EncoderLayer`; the scores are a list with those of each layer.
+    """
+
+    def __init__(
+        self, num_layers: int, num_heads: int, d_ff: int, *, key_dim: int | None = None,
+        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0, activation: str | Callable = "relu",
+        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
+        query_key_gain: float = 1.0, value_gain: float = 1.0, **kwargs,
+    ):  # fmt: skip
+        options = LayerOptions(
+            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
+            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
+        )  # fmt: skip
+        super().__init__(num_layers, EncoderLayer, options, **kwargs)
 
     def build(self, inputs_shape):
         self.build_layers(inputs_shape)
 
-    def call(self, inputs, mask=None, training=None):
-        x = self.dropout(inputs, training=training)
-        for layer in self.layers:
-            x = layer(x, mask=mask, training=training)
-        return self.last_norm(x)
+    def call(
+        self, inputs, mask=None, attention_mask=None, training=None, use_causal_mask=False,
+        return_attention_scores=False,
+    ):  # fmt: skip
+        return self.call_layers(
+            inputs,
+            mask=mask_of(inputs) if mask is None else mask,
+            attention_mask=attention_mask,
+            training=training,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+        )
 
-    def attention_weights(self, inputs, mask=None):
-        """Returns the weights [B, H, S, S] of every layer in a pass without dropout."""
-        x, weights = inputs, []
-        for layer in self.layers:
-            x, layer_weights = layer.forward(x, mask, training=False)
-            weights.append(layer_weights)
-        return weights
+    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        layers = [layer.self_attention for layer in self.layers]
+        return outputs, [attention.scores_spec(inputs, inputs) for attention in layers]
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

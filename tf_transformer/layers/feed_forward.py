@@ -1,12 +1,13 @@
 """The position-wise feed-forward network (paper 3.3) and Add & Norm (Figure 1)."""
 
+from collections.abc import Callable
+
 import keras
 
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.tensors import project
-
-ACTIVATIONS = ("relu", "swish")
+from tf_transformer.layers.kernels import refuse_quantization
 
 
 class Dense(keras.layers.Dense):
@@ -15,6 +16,16 @@ class Dense(keras.layers.Dense):
     def call(self, inputs, training=None):
         return self.activation(project(inputs, self.kernel, self.bias))
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        refuse_quantization(self, mode)
+
+
+def activation_config(activation: str | dict | Callable) -> str | dict:
+    """Returns an activation as a configuration holds it; names stay as they were given."""
+    if isinstance(activation, (str, dict)):
+        return activation
+    return keras.activations.serialize(activation)
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FeedForward(keras.layers.Layer):
@@ -22,21 +33,22 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         d_ff: inner width F.
-        activation: "relu", the paper's max(0, x), or "swish", x / (1 + exp(-x)).
+        activation: one of Keras's by name, or a function; the paper's is "relu".
+        dropout: rate on the inner values, after the activation; the paper has none there.
 
     Raises:
         ValueError: if `activation` is unknown.
     """
 
-    def __init__(self, d_ff: int, activation: str = "relu", **kwargs):
+    def __init__(
+        self, d_ff: int, activation: str | Callable = "relu", dropout: float = 0.0, **kwargs
+    ):
         super().__init__(**kwargs)
-        if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"`activation` must be one of {ACTIVATIONS}. "
-                f"Received: activation={activation!r}."
-            )
+        keras.activations.get(activation)  # raises
         self.d_ff = d_ff
         self.activation = activation
+        self.rate = dropout
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, inputs_shape):
@@ -46,14 +58,24 @@ class FeedForward(keras.layers.Layer):
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
 
-    def call(self, inputs):
-        return self.outer(self.inner(inputs))
+    def call(self, inputs, training=None):
+        inner = self.inner(inputs)
+        return self.outer(self.dropout(inner, training=training) if self.rate else inner)
+
+    def enable_lora(self, rank: int, **options) -> None:
+        """Adapts both kernels; arguments are those of `MultiHeadAttention.enable_lora`."""
+        self.inner.enable_lora(rank, **options)
+        self.outer.enable_lora(rank, **options)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
     def get_config(self):
-        return super().get_config() | {"d_ff": self.d_ff, "activation": self.activation}
+        return super().get_config() | {
+            "d_ff": self.d_ff,
+            "activation": activation_config(self.activation),
+            "dropout": self.rate,
+        }
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

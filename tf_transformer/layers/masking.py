@@ -1,5 +1,7 @@
 """Boolean attention masks, True at visible positions (paper 3.2.3)."""
 
+from functools import reduce
+
 from keras import ops
 
 
@@ -8,18 +10,30 @@ def padding_mask(ids, pad_id: int = 0):
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(length):
-    """True if the key is not later than the query: [1, T, T]."""
-    positions = ops.arange(length, dtype="int32")
-    return positions[None, :, None] >= positions[None, None, :]
+def causal_mask(length, key_length=None):
+    """True if the key is not later than the query: [1, T, S]; S is T if None."""
+    queries = ops.arange(length, dtype="int32")
+    keys = queries if key_length is None else ops.arange(key_length, dtype="int32")
+    return queries[None, :, None] >= keys[None, None, :]
 
 
-def combine_masks(key_mask=None, attention_mask=None):
-    """Joins [B, S] and [B or 1, T, S] into a mask for [B, H, T, S] scores, or None."""
+def join_masks(*masks):
+    """Returns the conjunction of masks that broadcast; None if all of them are."""
+    present = [ops.cast(mask, "bool") for mask in masks if mask is not None]
+    return reduce(ops.logical_and, present) if present else None
+
+
+def combine_masks(key_mask=None, *attention_masks):
+    """Joins masks into one for scores [B, H, T, S], or None.
+
+    Args:
+        key_mask: [B, S].
+        *attention_masks: [T, S], [B or 1, T, S], or [B, H, T, S].
+    """
+    spread = [
+        mask if mask is None or len(mask.shape) == 4 else ops.expand_dims(mask, -3)
+        for mask in attention_masks
+    ]
     if key_mask is not None:
-        key_mask = ops.expand_dims(ops.cast(key_mask, "bool"), (1, 2))
-    if attention_mask is not None:
-        attention_mask = ops.cast(attention_mask, "bool")[:, None, :, :]
-    if key_mask is None or attention_mask is None:
-        return attention_mask if key_mask is None else key_mask
-    return ops.logical_and(key_mask, attention_mask)  # [B, 1, T, S]
+        key_mask = ops.expand_dims(key_mask, (1, 2))
+    return join_masks(key_mask, *spread)

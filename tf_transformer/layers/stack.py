@@ -1,6 +1,8 @@
 """The base of encoder and decoder layers, with their sublayers' arguments; N layers."""
 
-from inspect import Parameter, Signature, signature
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -8,102 +10,142 @@ import keras
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_config
 
 
-def accepted(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns those of the arguments that the constructor of a layer takes."""
-    names = signature(cls).parameters
-    return {name: value for name, value in arguments.items() if name in names}
+@dataclass(frozen=True)
+class LayerOptions:
+    """Arguments of an encoder or decoder layer; the layers have the defaults.
 
+    num_heads: number of heads H.
+    d_ff: inner width F of the feed-forward network.
+    key_dim: size per head of queries and keys; D / H if None.
+    value_dim: size per head of values; D / H if None.
+    dropout: rate on the output of each sublayer.
+    attention_dropout: rate on the attention weights; the paper has none there.
+    activation_dropout: rate inside the feed-forward network; the paper has none there.
+    activation: of the feed-forward network: one of Keras's by name, or a function.
+    norm_first: pre-LN; False is post-LN, as in the paper.
+    norm_epsilon: added to the variance under the root of each layer norm.
+    attention_bias: adds biases to the projections of attention; the paper has none.
+    query_key_gain: factor of the initial kernels of queries and keys.
+    value_gain: factor of the initial kernels of values.
+    """
 
-# The optional arguments of the sublayers, with their defaults.
-_OPTIONS = {
-    name: parameter.default
-    for cls in (MultiHeadAttention, FeedForward, AddAndNorm)
-    for name, parameter in signature(cls).parameters.items()
-    if parameter.default is not Parameter.empty
-    and name not in ("kernel_initializer", "use_bias")
-}
+    num_heads: int
+    d_ff: int
+    key_dim: int | None
+    value_dim: int | None
+    dropout: float
+    attention_dropout: float
+    activation_dropout: float
+    activation: str | Callable
+    norm_first: bool
+    norm_epsilon: float
+    attention_bias: bool
+    query_key_gain: float
+    value_gain: float
 
-
-def _signature(*required: str) -> Signature:
-    options = {"attention_bias": False} | _OPTIONS
-    positional, keyword = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    return Signature(
-        [
-            *(Parameter(name, positional, annotation=int) for name in required),
-            *(Parameter(name, keyword, default=value) for name, value in options.items()),
-            Parameter("kwargs", Parameter.VAR_KEYWORD),
-        ]
-    )
+    @classmethod
+    def lines(cls, indent: str) -> str:
+        """Returns the lines of the arguments, for the docstring of a layer."""
+        *_, text = (cls.__doc__ or "").strip().split("\n\n")
+        return "\n".join(indent + line.strip() for line in text.splitlines())
 
 
 class TransformerLayer(keras.layers.Layer):
-    """An encoder or decoder layer: passes its arguments on to the sublayers that take them.
+    """An encoder or decoder layer, or several of them.
 
-    Args:
-        num_heads: H.
-        d_ff: F.
-        attention_bias: `use_bias` of `MultiHeadAttention`.
-        **options: other arguments of `MultiHeadAttention` (key_dim, value_dim), `FeedForward`
-            (activation) and `AddAndNorm` (dropout, norm_first, norm_epsilon); name and dtype.
+    In the docstring of a subclass {arguments} stands for those of `LayerOptions`.
     """
 
-    __signature__ = _signature("num_heads", "d_ff")
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        marker = " " * 8 + "{arguments}"
+        cls.__doc__ = (cls.__doc__ or "").replace(marker, LayerOptions.lines(" " * 8))
 
-    def __init__(self, num_heads: int, d_ff: int, *, attention_bias: bool = False, **options):
-        arguments = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
-        super().__init__(**options)
-        sizes = {"num_heads": num_heads, "d_ff": d_ff, "attention_bias": attention_bias}
-        self.arguments = sizes | arguments
+    def __init__(self, options: LayerOptions, **kwargs):
+        super().__init__(**kwargs)
+        self.options = options
         self.supports_masking = True
-        self.add_sublayers()
 
-    def add_sublayers(self):
-        """Creates the sublayers, by the methods below."""
-        raise NotImplementedError
-
-    def attention(self, name: str) -> MultiHeadAttention:
+    def make_attention(self, name: str) -> MultiHeadAttention:
         """Creates an attention sublayer."""
-        return self.make(MultiHeadAttention, name, use_bias=self.arguments["attention_bias"])
+        options = self.options
+        return MultiHeadAttention(
+            options.num_heads,
+            options.key_dim,
+            options.value_dim,
+            use_bias=options.attention_bias,
+            query_key_gain=options.query_key_gain,
+            value_gain=options.value_gain,
+            dropout=options.attention_dropout,
+            name=name,
+            dtype=self.dtype_policy,
+        )
 
-    def make(self, cls: type, name: str, **options) -> keras.layers.Layer:
-        """Creates a sublayer with those of this layer's arguments that it takes."""
-        options |= accepted(cls, self.arguments)
-        return cls(**options, name=name, dtype=self.dtype_policy)
+    def make_feed_forward(self, name: str) -> FeedForward:
+        """Creates the feed-forward sublayer."""
+        options, policy = self.options, self.dtype_policy
+        dropout = options.activation_dropout
+        return FeedForward(options.d_ff, options.activation, dropout, name=name, dtype=policy)
+
+    def make_norm(self, name: str) -> AddAndNorm:
+        """Creates the Add & Norm around a sublayer."""
+        options, policy = self.options, self.dtype_policy
+        order = options.norm_first, options.norm_epsilon
+        return AddAndNorm(options.dropout, *order, name=name, dtype=policy)
+
+    def enable_lora(self, rank: int, **options) -> None:
+        """Adapts the kernels of attention and feed-forward networks; freezes the norms.
+
+        Arguments are those of `MultiHeadAttention.enable_lora`.
+        """
+        for layer in self._parts():
+            if hasattr(layer, "enable_lora"):
+                layer.enable_lora(rank, **options)
+            else:
+                layer.trainable = False
+
+    def _parts(self) -> list[keras.layers.Layer]:
+        return [part for part in vars(self).values() if isinstance(part, keras.layers.Layer)]
 
     def get_config(self):
-        return super().get_config() | self.arguments
+        config = dataclasses.asdict(self.options)
+        activation = activation_config(self.options.activation)
+        return super().get_config() | config | {"activation": activation}
 
 
 class Stack(TransformerLayer):
-    """Dropout on the embedded input (paper 5.4), then N layers of `layer_class`.
+    """Dropout on the embedded input (paper 5.4), then N layers.
+
+    With `norm_first` a last LayerNorm follows, since the residual path has none.
 
     Args:
         num_layers: N.
-        **arguments: those of `TransformerLayer`. With `norm_first` a last LayerNorm follows,
-            since the residual path has none.
+        layer_class: of the layers.
+        options: arguments of each.
+        more: arguments that `LayerOptions` lacks.
     """
 
-    __signature__ = _signature("num_layers", "num_heads", "d_ff")
-    layer_class: type[TransformerLayer]
-
-    def __init__(self, num_layers: int, *args, **arguments):
+    def __init__(
+        self,
+        num_layers: int,
+        layer_class: type[TransformerLayer],
+        options: LayerOptions,
+        more: dict[str, Any] | None = None,
+        **kwargs,
+    ):
+        super().__init__(options, **kwargs)
         self.num_layers = num_layers
-        super().__init__(*args, **arguments)
-
-    def add_sublayers(self):
-        """Creates dropout, layers and the last norm."""
-        policy, arguments = self.dtype_policy, self.arguments
-        self.dropout = Dropout(arguments["dropout"], name="dropout", dtype=policy)
+        policy, arguments = self.dtype_policy, dataclasses.asdict(options) | (more or {})
+        self.dropout = Dropout(options.dropout, name="dropout", dtype=policy)
         self.layers = [
-            self.layer_class(**arguments, name=f"layer_{i}", dtype=policy)
-            for i in range(self.num_layers)
+            layer_class(**arguments, name=f"layer_{i}", dtype=policy) for i in range(num_layers)
         ]
         self.norm = None
-        if arguments["norm_first"]:
-            epsilon = arguments["norm_epsilon"]
+        if options.norm_first:
+            epsilon = options.norm_epsilon
             self.norm = LayerNormalization(epsilon=epsilon, name="norm", dtype=policy)
 
     def build_layers(self, *shapes):
@@ -112,6 +154,21 @@ class Stack(TransformerLayer):
             layer.build(*shapes)
         if self.norm:
             self.norm.build(shapes[0])
+
+    def call_layers(self, x, *inputs, training, return_attention_scores, **options):
+        """Returns the outputs for x and other inputs of the layers, and the scores if asked."""
+        x, scores = self.dropout(x, training=training), []
+        options |= {"training": training, "return_attention_scores": return_attention_scores}
+        for layer in self.layers:
+            x = layer(x, *inputs, **options)
+            if return_attention_scores:
+                x, weights = x
+                scores.append(weights)
+        x = self.last_norm(x)
+        return (x, scores) if return_attention_scores else x
+
+    def _parts(self):
+        return [*super()._parts(), *self.layers]
 
     def last_norm(self, x):
         """Normalizes the output of the last layer with `norm_first`."""

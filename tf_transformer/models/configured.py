@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Self
 import keras
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import PositionalEmbedding
-from tf_transformer.layers.stack import Stack, accepted
+from tf_transformer.layers.stack import LayerOptions, Stack
 from tf_transformer.models.token_model import TokenModel
 
 _NAMES = tuple(field.name for field in dataclasses.fields(ModelConfig))
@@ -75,6 +76,23 @@ class ConfiguredModel(TokenModel):
         """Returns the settings that this model has layers for."""
         return {name: getattr(config, name) for name in _NAMES if name not in cls.unused}
 
+    def enable_lora(self, rank: int, **options) -> None:
+        """Adapts the kernels of encoder and decoder and freezes embeddings and norms.
+
+        A classifier's output layer stays trainable. Compile afterwards. The model is saved
+        with merged kernels, and loaded without LoRA.
+
+        Args:
+            rank: of the adapters.
+            **options: as of `MultiHeadAttention.enable_lora`: lora_alpha, a_initializer and
+                b_initializer.
+        """
+        for layer in self.layers:
+            if isinstance(layer, Stack):
+                layer.enable_lora(rank, **options)
+            elif not isinstance(layer, keras.layers.Dense):
+                layer.trainable = False
+
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         general = {"name": self.name, "trainable": self.trainable, "dtype": policy}
@@ -85,7 +103,7 @@ class ConfiguredModel(TokenModel):
         # Earlier versions wrote None where positions are sinusoidal.
         if config.get("max_length") is None:
             config = {name: config[name] for name in config if name != "max_length"}
-        return cls(**config)
+        return cls(**EARLIER_GAINS | config)
 
 
 def _signature(cls: type[ConfiguredModel]) -> Signature:
@@ -123,13 +141,16 @@ def _documented(cls: type[ConfiguredModel]) -> str:
 
 def make_embedding(config: ModelConfig, policy, name: str, **changes) -> PositionalEmbedding:
     """Creates the embedding of a model; `changes` replace settings."""
-    arguments = accepted(PositionalEmbedding, dataclasses.asdict(config)) | changes
+    names = ("vocab_size", "d_model", "positions", "max_length", "output_bias")
+    arguments = {name: getattr(config, name) for name in names} | changes
     return PositionalEmbedding(**arguments, name=name, dtype=policy)
 
 
 def make_stack(cls: type[Stack], config: ModelConfig, policy, name: str) -> Stack:
     """Creates the encoder or the decoder of a model."""
-    return cls(**accepted(cls, dataclasses.asdict(config)), name=name, dtype=policy)
+    names = [field.name for field in dataclasses.fields(LayerOptions)]
+    arguments = {name: getattr(config, name) for name in names}
+    return cls(config.num_layers, **arguments, name=name, dtype=policy)
 
 
 def config_of(embedding: PositionalEmbedding, stack: Stack, **settings) -> ModelConfig:

@@ -120,7 +120,9 @@ class Transformer(ConfiguredModel):
             [N, B, H, S, S], "decoder" [N, B, H, T, T] and "cross" [N, B, H, T, S].
         """
         embedded = self.source_embedding(source)
-        encoder = self.encoder.attention_weights(embedded, padding_mask(source))
+        mask = padding_mask(source)
+        options = {"mask": mask, "training": False, "return_attention_scores": True}
+        _, encoder = self.encoder(embedded, **options)
         decoder = list(self._decoder_weights(source, target))
         return {
             "encoder": ops.stack(encoder),
@@ -137,9 +139,16 @@ class Transformer(ConfiguredModel):
         return next(islice(self._decoder_weights(source, target), layer, None))[1]
 
     def _decoder_weights(self, source, target):
-        embedded = self.target_embedding(target)
-        masks = padding_mask(target), padding_mask(source)
-        return self.decoder.attention_weights(embedded, self.encode(source), *masks)
+        """Yields the scores of each decoder layer in turn, so that a caller may stop early."""
+        masks = {
+            "target_mask": padding_mask(target), "encoder_output_mask": padding_mask(source)
+        }  # fmt: skip
+        x, encoder_output = self.target_embedding(target), self.encode(source)
+        for layer in self.decoder.layers:
+            x, scores = layer(
+                x, encoder_output, **masks, training=False, return_attention_scores=True
+            )
+            yield scores
 
     # --- Cached decoding -----------------------------------------------------------------
 

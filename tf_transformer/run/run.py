@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tf_transformer.config import Config
+from tf_transformer.config.model import DEFAULT_GAIN, EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.run.changes import forbidden_changes
@@ -84,6 +85,7 @@ class Run:
         if (path / "config.json").exists():
             before = cls.open(path)
             before.checkpoints.require_state_beside_best()
+            config = before._with_recorded_gains(config)
             allowed = dict(may_change or {})
             given = before._with_recorded_tokenizer(config)
             changes = forbidden_changes(before.config, given, allowed)
@@ -134,6 +136,17 @@ class Run:
         except OSError:
             return config
         return config.replace({"data.tokenizer": before}) if same else config
+
+    def _with_recorded_gains(self, config: Config) -> Config:
+        """Replaces default gains by those that this run began with, once training has begun.
+
+        The same command then resumes a run from before there were gains.
+        """
+        if not self.checkpoints.state_steps():
+            return config
+        model, begun = config.model, self.config.model
+        defaults = {name for name in EARLIER_GAINS if getattr(model, name) == DEFAULT_GAIN}
+        return config.replace({f"model.{name}": getattr(begun, name) for name in defaults})
 
     def discard_tokenizer(self) -> None:
         """Deletes the tokenizer, for another one to be trained."""

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.config import Config
+from tf_transformer.config import Config, ModelConfig
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.errors import UserError, quoted
@@ -110,12 +110,20 @@ def _model(run: Run) -> list[str]:
         f"Preset {config.preset or 'none'}: {kind}, of {model.num_layers} layers, "
         f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
         f"{model.vocab_size:,} word pieces, {parameter_count(model, outputs):,} "
-        f"parameters; {model.positions} positions, norms {norm}, dropout {model.dropout:g}.",
+        f"parameters; {model.positions} positions, norms {norm}, dropout {_rates(model)}.",
         "",
         f"Trained for {training.steps:,} updates of {training.batch_tokens:,} positions with "
         f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
         f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.{begun}",
     ]
+
+
+def _rates(model: ModelConfig) -> str:
+    """Writes the rates of dropout; those that the paper lacks only if used."""
+    attention, inner = model.attention_dropout, model.activation_dropout
+    rates = {"attention weights": attention, "activations": inner}
+    beside = [f", {rate:g} on {name}" for name, rate in rates.items() if rate]
+    return f"{model.dropout:g}{''.join(beside)}"
 
 
 def _data(run: Run) -> list[str]:

@@ -3,22 +3,25 @@
 import dataclasses
 
 from tf_transformer.config import Config
+from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
 
+_RATES = ("dropout", "attention_dropout", "activation_dropout")
 # Settings of `model` that shape no weight of the encoder: they may differ from its run's.
-_FREE = ("dropout", "tie_embeddings", "output_bias")
+_FREE = (*_RATES, "tie_embeddings", "output_bias", *EARLIER_GAINS)
 
 
 def take_over(config: Config, path: str) -> Config:
-    """Returns the configuration with model and tokenizer of a run, except for the dropout.
+    """Returns the configuration with model and tokenizer of a run, except for dropout.
 
     Raises:
         UserError: if `path` is not a run.
     """
     run = Run.open(path)
-    model = dataclasses.replace(run.config.model, dropout=config.model.dropout)
+    rates = {name: getattr(config.model, name) for name in _RATES}
+    model = dataclasses.replace(run.config.model, **rates)
     config = dataclasses.replace(config, model=model)
     return config.replace({"training.encoder_from": path, "data.tokenizer": str(run.tokenizer)})
 

@@ -1,0 +1,89 @@
+"""LoRA on the kernels of attention and feed-forward networks: W + alpha / r A B."""
+
+import keras
+import numpy as np
+import pytest
+from contract import hidden_states
+
+from tf_transformer.layers import EncoderLayer, FeedForward, MultiHeadAttention
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.transformer import Transformer
+
+X = hidden_states(2, 5, 8)
+IDS = np.array([[5, 6, 3, 0], [7, 3, 0, 0]], "int32")
+KINDS = ("query", "key", "value", "output")
+
+
+def encoder_layer(rank: int | None = 3, **options) -> EncoderLayer:
+    keras.utils.set_random_seed(1)
+    layer = EncoderLayer(2, 16, attention_bias=True)
+    layer.build(X.shape)
+    if rank:
+        layer.enable_lora(rank, **options)
+    return layer
+
+
+def test_zeros_leave_the_layer_as_it_is_and_the_kernels_are_merged():
+    before, after = encoder_layer(None), encoder_layer(3)
+    np.testing.assert_array_equal(before(X), after(X))
+    scaled = encoder_layer(3, lora_alpha=6, b_initializer="ones")
+    attention = scaled.self_attention
+    weights = {weight.name: weight.numpy() for weight in attention.weights}
+    for kind in KINDS:
+        a, b = (weights[f"{kind}_kernel_lora_{side}"] for side in "ab")
+        merged = weights[f"{kind}_kernel"] + 2 * a @ b
+        np.testing.assert_allclose(getattr(attention, f"{kind}_kernel"), merged, atol=1e-6)
+    inner = scaled.feed_forward.inner
+    merged = inner._kernel + 2 * inner.lora_kernel_a @ inner.lora_kernel_b
+    np.testing.assert_allclose(inner.kernel, merged, atol=1e-6)
+    assert len({weights[f"{kind}_kernel_lora_a"].tobytes() for kind in KINDS}) == 4
+
+
+def test_adapters_and_biases_are_trained_alone():
+    layer = encoder_layer()
+    frozen = [weight.numpy() for weight in layer.non_trainable_weights]
+    assert {weight.name for weight in layer.trainable_weights} == {
+        *(f"{kind}_kernel_lora_{side}" for kind in KINDS for side in "ab"),
+        *(f"{kind}_bias" for kind in KINDS),
+        *("lora_kernel_a", "lora_kernel_b", "bias"),
+    }
+    model = keras.Sequential([keras.Input(X.shape[1:]), layer])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    before = model.predict(X, verbose=0)
+    model.fit(X, -X, epochs=2, verbose=0)
+    assert np.abs(model.predict(X, verbose=0) - before).max() > 1e-3
+    for weight, old in zip(layer.non_trainable_weights, frozen, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
+def test_a_model_is_saved_with_merged_kernels(tmp_path):
+    model = Transformer(20, num_layers=1, d_model=8, d_ff=16, num_heads=2, attention_bias=True)
+    model.enable_lora(2, b_initializer="ones")
+    inputs = {"source": IDS, "target": IDS}
+    expected = model(inputs)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again(inputs), expected, atol=1e-5)
+    assert len(again.trainable_weights) == len(again.weights) < len(model.weights)
+    again.save_weights(tmp_path / "merged.weights.h5")
+    model.load_weights(tmp_path / "merged.weights.h5")  # its adapters begin anew
+    np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
+    assert not keras.ops.any(model.encoder.layers[0].feed_forward.inner.lora_kernel_b)
+
+
+def test_embeddings_are_frozen_and_a_classifiers_output_is_not():
+    model = Classifier(20, 3, num_layers=1, d_model=8, d_ff=16, num_heads=2)
+    model.enable_lora(2)
+    trained = {weight.path.split("/")[0] for weight in model.trainable_weights}
+    assert trained == {"encoder", "classes"}
+
+
+@pytest.mark.parametrize("layer", [MultiHeadAttention(2), FeedForward(8)])
+def test_an_unbuilt_layer_and_a_second_time_are_refused(layer):
+    if isinstance(layer, MultiHeadAttention):
+        with pytest.raises(ValueError, match="needs a built layer"):
+            layer.enable_lora(2)
+    layer.build(X.shape)
+    layer.enable_lora(2)
+    with pytest.raises(ValueError, match="once"):
+        layer.enable_lora(2)
