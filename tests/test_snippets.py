@@ -1,4 +1,4 @@
-"""The Python of the pages does what they say. Those of README, decoding and export have other tests."""
+"""The Python of the pages does what they say; other tests have README, decoding, export."""
 
 import re
 
