@@ -12,7 +12,13 @@ _QUOTES.maxstring = _QUOTES.maxlong = _QUOTES.maxother = 80
 
 
 class UserError(Exception):
-    """A user's mistake: what was wrong, expected and received, and what to do, in one line."""
+    """A user's mistake: what was wrong, expected and received, and what to do, in one line.
+
+    Attributes:
+        status: exit status of a command that it ends.
+    """
+
+    status = 1
 
 
 def missing_extra(user: str, package: str | None, extra: str) -> UserError:

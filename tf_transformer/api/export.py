@@ -10,6 +10,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
+from tf_transformer.serving.gate import Gate
 
 
 def export_run(
@@ -23,6 +24,7 @@ def export_run(
     shortlist: bool = False,
     text: bool = True,
     version: int | None = None,
+    gate: Gate | None = None,
 ) -> Path:
     """Exports a run to BASE/VERSION/, after testing it; returns that folder.
 
@@ -36,8 +38,10 @@ def export_run(
         shortlist: whether to search with the run's shortlist.
         text: whether the model takes text, else token ids.
         version: its number; None for the next free one.
+        gate: the published model that it must not be worse than.
 
     Raises:
+        NotPublishedError: if it does not pass the gate.
         UserError: if the run lacks the checkpoints, or the export cannot be written.
     """
     checkpoint = checkpoint or run.config.decoding.checkpoint
@@ -45,7 +49,7 @@ def export_run(
         translator = translator_of(
             run, file, decoding, name=name, precision=precision, shortlist=shortlist
         )
-        return translator.export(base, version=version, text=text)
+        return translator.export(base, version=version, text=text, gate=gate)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.serving import publish
+from tf_transformer.serving.gate import Gate
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 
 Card = Callable[[DecodingConfig], dict[str, Any]]
@@ -249,6 +250,7 @@ class Translator:
         *,
         version: int | None = None,
         text: bool = True,
+        gate: Gate | None = None,
         **options: Unpack[SearchOptions],
     ) -> Path:
         """Writes a SavedModel for TF Serving, after testing it; returns OUTPUT/VERSION.
@@ -257,6 +259,7 @@ class Translator:
             output: the model's folder.
             version: its number; None for the next free one.
             text: whether the model takes text, else token ids.
+            gate: the published model that it must not be worse than; see `serving.gate`.
             **options: of the search, where they differ from `decoding`.
 
         Raises:
@@ -265,4 +268,4 @@ class Translator:
         decoding, _ = search_options(dict(options), self.decoding)
         card = self._card(decoding) if self._card else None
         batches = self._make_batches(decoding, 1)
-        return publish.export(batches, Path(output), version, card, text=text)
+        return publish.export(batches, Path(output), version, card, text=text, gate=gate)

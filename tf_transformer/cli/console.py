@@ -46,7 +46,7 @@ def _fast_import() -> Iterator[None]:
 
 
 def run_command(module: ModuleType, options: argparse.Namespace) -> int:
-    """Runs a command module; returns its exit status, or 0. A UserError is a line and 1."""
+    """Runs a command module; returns its exit status, or 0. A UserError is one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's streams take any text
             # UTF-8 as in files, whatever the locale; names of files may hold other bytes.
@@ -56,7 +56,7 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         return flush_output(module.command(options) or 0) or int(log.lost)
     except UserError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return 1
+        return error.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

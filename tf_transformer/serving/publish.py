@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.module import ServedModel, Signatures
 from tf_transformer.serving.selftest import self_test
 from tf_transformer.serving.session import SavedModelSession
@@ -27,6 +28,7 @@ def export(
     card: dict[str, Any] | None = None,
     *,
     text: bool = True,
+    gate: Gate | None = None,
 ) -> Path:
     """Writes BASE/VERSION/ after a self-test of the loaded model; returns that folder.
 
@@ -37,8 +39,10 @@ def export(
         card: content of assets.extra/model_card.json.
         text: whether the model takes text. Otherwise it takes ids alone, needs no operations
             but TensorFlow's, and has its tokenizer beside it.
+        gate: the published model that it must not be worse than.
 
     Raises:
+        NotPublishedError: if it does not pass the gate.
         UserError: if TensorFlow could not read the folder, the version exists or cannot be
             written, a warm-up request fails, or the loaded model translates differently from
             the Python translator. Nothing is published then.
@@ -53,10 +57,12 @@ def export(
         write_requests(folder, base.name, warm_up)
         write_text(folder / "batching_params.pbtxt", batching_parameters())
         card = (card or {}) | ({} if text else _tokens_beside(translator, folder))
-        write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
         with SavedModelSession(folder) as session:
             replay(session, warm_up)
             self_test(session, translator, text)
+            if gate:
+                card["compared"] = gate.compare(session, card)
+        write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
     return final
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_translator_options, decoding_config, open_run
-from tf_transformer.cli.parser import int_from
+from tf_transformer.cli.parser import float_from, int_from
+from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.serving.versions import check_readable
+from tf_transformer.serving.versions import check_readable, find_export
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", required=True, metavar="DIR", help="the model's folder")
     version = int_from(1, 2**63 - 1)  # as TF Serving reads it
     add("--version", type=version, metavar="N", help="default: the next free one")
+    gate = parser.add_argument_group("a gate: nothing is published, and the status is 3, if")
+    text = "it translates significantly worse than this export"
+    gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
+    gate.add_argument("--source", metavar="FILE", help="on this dev text")
+    gate.add_argument("--reference", metavar="FILE", help="with these translations")
+    points = float_from(0.0, 100.0)
+    text = "and loses more points of BLEU (default: 0)"
+    gate.add_argument("--margin", type=points, default=0.0, metavar="BLEU", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -50,12 +59,15 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run)
     decoding = decoding_config(options, run)
     average = _average(options)
+    compared = _compared(options)
     if average is None:
         run.weights(options.checkpoint)  # before TensorFlow is imported
     import_tensorflow_quietly()
 
     from tf_transformer.api.export import export_run
+    from tf_transformer.serving.gate import Gate
 
+    gate = Gate(*compared, margin=options.margin) if compared else None
     path = export_run(
         run,
         output,
@@ -66,9 +78,34 @@ def command(options: argparse.Namespace) -> None:
         shortlist=options.shortlist,
         text=not options.no_text,
         version=options.version,
+        gate=gate,
     )
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
+
+
+def _compared(options: argparse.Namespace) -> tuple[Path, list[str], list[str]] | None:
+    """Returns the published model to compare with, the text for it, and its translations."""
+    files = [name for name in (options.source, options.reference) if name]
+    if options.better_than is None and not files and not options.margin:
+        return None
+    if options.better_than is None or len(files) < 2 or options.no_text:
+        raise UserError(
+            "--better-than, --source and --reference belong together, and are for a model that "
+            f"takes text. Received: {options.better_than}, {options.source}, "
+            f"{options.reference}{', --no-text' if options.no_text else ''}."
+        )
+    published = find_export(Path(options.better_than))
+    if published is None:
+        raise UserError(f"--better-than must be an export. Received: {options.better_than}.")
+    sources, references = (list(read_lines(Path(name))) for name in files)
+    if not len(sources) == len(references) > 0:
+        raise UserError(
+            "Both files must have the same number of lines, at least one. Received: "
+            f"{options.source} with {len(sources):,}, {options.reference} with "
+            f"{len(references):,}."
+        )
+    return published, sources, references
 
 
 def _average(options: argparse.Namespace) -> int | None:

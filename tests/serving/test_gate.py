@@ -1,0 +1,76 @@
+"""A new export is compared with the published one before it appears."""
+
+import json
+
+import numpy as np
+import pytest
+from command_line import status_of
+
+from tf_transformer.serving.gate import Gate, NotPublishedError
+from tf_transformer.serving.versions import CARD
+
+
+class Silent:
+    """A session whose model says hardly anything."""
+
+    def __init__(self, session) -> None:
+        self.signatures = session.signatures
+
+    def run(self, signature, inputs, outputs):
+        return {"translation": np.array([b"Ja."] * len(inputs["text"]), object)}
+
+
+@pytest.fixture
+def gate(exported, trained_run):
+    def make(margin: float = 0.0) -> Gate:
+        return Gate(
+            exported, trained_run.lines("train.en")[:50], trained_run.lines("train.de")[:50],
+            margin,
+        )  # fmt: skip
+
+    return make
+
+
+def test_an_equal_model_passes_and_its_card_says_so(gate, session, exported):
+    card = json.loads((exported / CARD).read_text("utf-8"))
+    changed = card | {"decoding": {"alpha": 1.25}, "config": {"model": {"d_model": 64}}}
+    found = gate().compare(session, changed)
+    assert found["bleu"] == found["bleu_of_published"] > 10
+    assert (found["p_value"], found["same_translations"], found["sentences"]) == (1.0, 50, 50)
+    assert found["seconds"] > 0 < found["seconds_of_published"]
+    assert found["changed_settings"]["decoding.alpha"] == [None, 1.25]
+    assert found["changed_settings"]["config.model.d_model"] == [None, 64]
+
+
+def test_a_worse_model_does_not_pass_unless_the_margin_is_wide(gate, session):
+    with pytest.raises(NotPublishedError, match=r"BLEU 0.\d\d, before \d\d.* p = 0\.00"):
+        gate().compare(Silent(session), {})
+    assert gate(margin=100).compare(Silent(session), {})["p_value"] < 0.05
+
+
+def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path, capsys):
+    folder = trained_run.path.parent
+    base = tmp_path / "models"
+    status = status_of([
+        "export", str(trained_run.path), "--output", str(base), "--beam", "1",
+        "--max-length", "1", "--better-than", str(exported),
+        "--source", str(folder / "train.en"), "--reference", str(folder / "train.de"),
+    ])  # fmt: skip
+    assert status == 3
+    assert capsys.readouterr().err.startswith("error: Not published: it translates worse than")
+    assert list(base.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--better-than {}", "--better-than, --source and --reference belong together"),
+        ("--margin 1", "--better-than, --source and --reference belong together"),
+        ("--better-than nowhere --source {0} --reference {0}", "must be an export"),
+    ],
+)
+def test_a_gate_needs_all_its_options(trained_run, exported, arguments, message, capsys):
+    text = trained_run.path.parent / "train.en"
+    filled = arguments.format(text).split()
+    assert status_of(["export", str(trained_run.path), "--output", "x", *filled]) == 1
+    assert message in capsys.readouterr().err
