@@ -49,7 +49,7 @@ def test_a_worse_model_does_not_pass_unless_the_margin_is_wide(gate, session):
 
 
 def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path, capsys):
-    folder = trained_run.path.parent
+    folder = trained_run.corpus
     base = tmp_path / "models"
     status = status_of([
         "export", str(trained_run.path), "--output", str(base), "--beam", "1",
@@ -70,7 +70,7 @@ def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path,
     ],
 )
 def test_a_gate_needs_all_its_options(trained_run, exported, arguments, message, capsys):
-    text = trained_run.path.parent / "train.en"
+    text = trained_run.corpus / "train.en"
     filled = arguments.format(text).split()
     assert status_of(["export", str(trained_run.path), "--output", "x", *filled]) == 1
     assert message in capsys.readouterr().err
