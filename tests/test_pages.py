@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tf_transformer
 from tf_transformer.cli.main import GROUP_OF, build_parser
 
 ROOT = Path(__file__).parent.parent
@@ -76,6 +77,12 @@ def test_navigation_names_every_page():
     files = [*docs.glob("*/*.md"), *ROOT.glob("notebooks/*.ipynb")]
     pages = [f"{file.parent.name}/{file.stem}" for file in files]
     assert sorted(named) == sorted(pages)
+
+
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
+    documented = re.findall(r"(?m)^\.\. autoapi\w+:: tf_transformer\.[\w.]*\b(\w+)$", page)
+    assert set(tf_transformer.__all__) <= set(documented)
 
 
 @EACH
