@@ -42,6 +42,7 @@ from tf_transformer import (
     Transformer,
     TransformerSchedule,
     Translator,
+    load,
 )
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import TABLE3
@@ -587,7 +588,7 @@ assert same(transformer(inputs), model(inputs))
 # %%
 translator = Translator(transformer, tokenizer, DecodingConfig(beam_size=4, alpha=0.6))
 sources, references = zip(*unseen, strict=True)
-translations = [best.text for [best] in translator.translate(sources)]
+translations = [best.text for best in translator.translate(sources)]
 
 right = np.array(translations) == np.array(references)
 for source, translation, is_right in list(zip(sources, translations, right, strict=True))[:8]:
@@ -606,8 +607,7 @@ assert right.mean() > 0.7
 
 # %%
 english = "The young daughter found the old key on Friday."
-[[german]] = translator.translate([english])
-[weights] = translator.attention([english], [german.text])
+weights = translator.attention(english)
 cross = weights.cross[-1].mean(axis=0)  # [T, S]
 
 
@@ -655,36 +655,22 @@ assert parameter_count(ModelConfig(vocab_size=VOCAB_SIZE, **sizes)) == model.cou
 #
 # ## A SavedModel: text in, text out
 #
-# Tokenizer, model and beam search are TensorFlow operations, so one graph holds all three.
+# Tokenizer, model and beam search are TensorFlow operations, so one graph holds all three. The
+# written files are tested against the translator before they appear.
 
 # %%
-exported = tf.Module()
-exported.tokenizer = tokenizer  # a SavedModel contains only what the saved object refers to
-exported.weights = [variable.value for variable in transformer.trainable_variables]
-
-
-@tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
-def translate(text):
-    ids, _ = translator.codec.encode(text)
-    hypotheses = translator.searcher.search(ids.to_tensor())  # int32 [B, S], padded with 0
-    return {"translation": tokenizer.detokenize(hypotheses.tokens[:, 0])}
-
-
-tf.saved_model.save(exported, str(folder / "1"), signatures={"serving_default": translate})
-
-# %%
-served = tf.saved_model.load(str(folder / "1")).signatures["serving_default"]
-answer = served(text=tf.constant(sources[:20]))["translation"].numpy()
-for source, text in list(zip(sources, answer, strict=False))[:3]:
-    print(f"{source:50} {text.decode()}")
-assert [text.decode() for text in answer] == translations[:20]
+path = translator.export(folder / "exported")
+served = load(path)
+answer = served.translate(sources[:20])
+for source, translation in list(zip(sources, answer, strict=False))[:3]:
+    print(f"{source:50} {translation}")
+assert [translation.text for translation in answer] == translations[:20]
 
 # %% [markdown]
 # The loaded model gives the same translations as the Python translator.
 #
-# The command `python export.py RUN` writes such a model for TF Serving, with more signatures
-# (n-best lists, options, scores, attention), warm-up requests and a self-test before it is
-# published: see [exporting](../docs/guides/exporting.md).
+# The command `tf-transformer export RUN` writes such a model of a run for TF Serving: see
+# [exporting](../docs/guides/exporting.md).
 #
 # Next: [attention and heads](2-attention-and-heads.ipynb) of a trained model, and [your own
 # data](3-your-own-data.ipynb).

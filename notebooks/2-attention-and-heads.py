@@ -28,11 +28,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import Image
 
+from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.data import builtin
-from tf_transformer.run import Run
 from tf_transformer.studies.heads.masks import HeadMasks
-from tf_transformer.tasks.models import load_translator
 
 os.chdir(tempfile.mkdtemp())  # leaves no files in your working directory
 plt.rcParams["figure.dpi"] = 80
@@ -76,11 +75,10 @@ tf_transformer(
 # and a column for each that is attended to.
 
 # %%
-run = Run.open("run")
-translator = load_translator(run, "best", run.config.decoding)
+translator = load("run")
 
 english, german = "The film began on Tuesday.", "Der Film hat am Dienstag begonnen."
-[weights] = translator.attention([english], [german])
+weights = translator.attention(english, german)
 for kind in ("encoder", "decoder", "cross"):
     print(f"{kind:8} {getattr(weights, kind).shape}")
 
@@ -118,7 +116,7 @@ tf_transformer(f"attention run {sentence} --output alignment.png")
 Image("alignment.png")
 
 # %%
-[links] = translator.align([english], [german])
+links = translator.align(english, german).pairs
 for source, target in links:
     print(f"{english.split()[source]:8} - {german.split()[target]}")
 assert (4, 4) in links  # Tuesday, Dienstag

@@ -149,7 +149,7 @@ def test_methods_without_a_docstring_override_documented_ones(module):
 
 
 def test_settings_runs_and_the_registry_load_without_a_framework():
-    modules = ("config", "run", "tasks.registry", "cli.main", "cli.options")
+    modules = ("config", "run", "tasks.registry", "cli.main", "cli.options", "api.train")
     code = "import sys\n" + "".join(f"import {PACKAGE}.{name}\n" for name in modules)
     code += f"print(*{{*sys.modules}} & {FRAMEWORKS})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

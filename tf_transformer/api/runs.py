@@ -1,4 +1,4 @@
-"""What a trained run, or a .keras file, is loaded as."""
+"""Loaders of runs and of .keras files."""
 
 from collections.abc import Sequence
 from pathlib import Path
