@@ -37,6 +37,14 @@ def test_a_saved_model_trains_on_as_the_one_in_memory(tmp_path):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 
+def test_a_callback_that_would_change_the_schedule_is_refused_at_once():
+    model, callback = compiled_model(), keras.callbacks.ReduceLROnPlateau(monitor="loss")
+    with pytest.raises(ValueError, match="compile with a number as the learning rate"):
+        model.fit(INPUTS, LABELS, callbacks=[callback], verbose=0)
+    model.compile(keras.optimizers.Adam(1e-3), LabelSmoothedCrossEntropy())
+    model.fit(INPUTS, LABELS, callbacks=[callback], verbose=0)
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 @VARIANTS
 def test_a_reloaded_model_keeps_its_policy_and_its_answers(variant, policy, tmp_path):

@@ -77,6 +77,12 @@ def learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
     return float(optimizer.learning_rate)
 
 
+def follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Tells if the learning rate is a schedule."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return isinstance(inner.get_config()["learning_rate"], dict)
+
+
 @contextmanager
 def averaged_weights(model: keras.Model) -> Iterator[None]:
     """Replaces the weights by their moving average in this context, if there is one."""

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.fast.keras_model import KerasModel
-from tf_transformer.fast.optimizers import LossScaleOptimizer
+from tf_transformer.fast.optimizers import LossScaleOptimizer, follows_schedule
 from tf_transformer.models.accumulation import sum_over_parts
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, token_weights
 from tf_transformer.models.metrics import TokenMean, full_precision
@@ -65,7 +65,16 @@ class TokenModel(KerasModel):
             max_tokens_per_device: a larger share of a batch (rows x length) is computed in
                 parts, whose gradients are added before the one update.
             **kwargs: other arguments of Keras's `compile`.
+
+        Raises:
+            RuntimeError: on another backend of Keras than TensorFlow.
         """
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "Exact training needs the TensorFlow backend: set KERAS_BACKEND=tensorflow, or "
+                "compile keras.Model(model.inputs, model.outputs), whose step is Keras's own. "
+                f"Received: backend {keras.backend.backend()!r}."
+            )
         optimizer = keras.optimizers.get(optimizer)
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self.dtype_policy.name == "mixed_float16" and not scaled:
@@ -107,6 +116,8 @@ class TokenModel(KerasModel):
     # --- Training ------------------------------------------------------------------------
 
     def fit(self, *args, **kwargs):
+        if follows_schedule(self.optimizer):
+            _refuse_plateau(kwargs.get("callbacks"))
         self._replica_seeds = self._replica_seeds or ReplicaSeeds(self)
         self._replica_seeds.spread()
         return super().fit(*args, **kwargs)
@@ -161,6 +172,17 @@ class TokenModel(KerasModel):
             # There, Keras takes the mean over axis 0.
             return {name: tf.reshape(value, [1]) for name, value in results.items()}
         return results
+
+
+def _refuse_plateau(callbacks) -> None:
+    """Raises at once the error that Keras would raise at the first plateau."""
+    plateau = keras.callbacks.ReduceLROnPlateau
+    if any(isinstance(each, plateau) for each in keras.tree.flatten(callbacks or [])):
+        raise ValueError(
+            "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
+            "(TransformerSchedule decays by itself; EarlyStopping ends at a plateau), or "
+            "compile with a number as the learning rate."
+        )
 
 
 def _unpack(data):
