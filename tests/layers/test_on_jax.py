@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from command_line import environment
 
 
+# No dependency: TensorFlow imports an installed JAX, which costs every process half a second.
+@pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
 def test_layers_compute_train_and_are_saved_on_jax(tmp_path):
-    pytest.importorskip("jax")
     program = Path(__file__).with_name("on_jax.py")
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path)],
