@@ -13,7 +13,7 @@ MODEL = {
     "vocab_size": 1000, "num_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 4,
     "dropout": 0.0, "attention_bias": True, "norm_epsilon": 1e-5,
 }  # fmt: skip
-# At rates that make a model of this size jump, rounding grows beyond any bound.
+# At rates that make so small a model jump, rounding grows to 2e-3 within 25 steps.
 TRAINING = {"warmup_steps": 400, "learning_rate_scale": 1.0, "label_smoothing": 0.1}
 STEPS = 25
 
