@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # they import TensorFlow
     from tf_transformer.tasks.classification.predictor import SentenceClassifier
     from tf_transformer.tasks.parsing.parser import Parser
 
-_PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16")
 # Arguments of `load` for a run, by its task.
 _OPTIONS = {
     "translation": {"checkpoint", "ensemble", "shortlist", "precision"},
@@ -80,14 +80,15 @@ def load(
         kind, takes = f"a run of task {run.config.task}", _OPTIONS[run.config.task]
     if task not in (None, run.config.task if run else "translation"):
         raise UserError(f"{path} must be of task {quoted(task)}. Received: {kind}.")
-    _require_unset(
-        {"checkpoint", "ensemble", "shortlist", "precision", "tokenizer"} - takes, kind,
-        checkpoint=checkpoint is not None, ensemble=bool(others), shortlist=shortlist,
-        precision=precision != _PRECISIONS[0], tokenizer=tokenizer is not None,
-    )  # fmt: skip
-    if precision not in _PRECISIONS:
+    given = {
+        "checkpoint": checkpoint is not None, "ensemble": others, "shortlist": shortlist,
+        "precision": precision != PRECISIONS[0], "tokenizer": tokenizer is not None,
+    }  # fmt: skip
+    if wrong := [name for name in given if given[name] and name not in takes]:
+        raise UserError(f"`{wrong[0]}` is not for {kind}. Received: {path}.")
+    if precision not in PRECISIONS:
         raise UserError(
-            f"`precision` must be one of {_PRECISIONS}. Received: {quoted(precision)}."
+            f"`precision` must be one of {PRECISIONS}. Received: {quoted(precision)}."
         )
     if run:
         run.weights(checkpoint)  # before TensorFlow is imported
@@ -101,11 +102,6 @@ def load(
     if not run:
         return runs.load_keras_file(path, tokenizer)
     return runs.load_run(run, checkpoint, members, shortlist=shortlist, precision=precision)
-
-
-def _require_unset(names: set[str], kind: str, **is_given: bool) -> None:
-    if wrong := [name for name in is_given if is_given[name] and name in names]:
-        raise UserError(f"`{wrong[0]}` is not for {kind}. Received: {wrong[0]} as well.")
 
 
 def _open(path: Path) -> Run:

@@ -33,19 +33,10 @@ def train(model: str = "tiny", *, task: Literal["translation"] | None = None,
           stop_after: str | None = None, accept_new_data: bool = False,
           settings: Mapping[str, Any] | None = None, **fields: Any) -> "Translator": ...
 @overload
-def train(model: str = "tiny", *, task: Literal["parsing"],
-          train: str | Path | Strings = (), valid: str | Path | Strings = (),
-          recipe: str | None = None, output: str | Path | None = None,
-          devices: int | None = None, stop_after: str | None = None,
-          accept_new_data: bool = False, settings: Mapping[str, Any] | None = None,
-          **fields: Any) -> "Parser": ...
+def train(model: str = "tiny", *, task: Literal["parsing"], **options: Any) -> "Parser": ...
 @overload
 def train(model: str = "tiny", *, task: Literal["classification"],
-          train: str | Path | Strings = (), valid: str | Path | Strings = (),
-          recipe: str | None = None, output: str | Path | None = None,
-          devices: int | None = None, stop_after: str | None = None,
-          accept_new_data: bool = False, settings: Mapping[str, Any] | None = None,
-          **fields: Any) -> "SentenceClassifier": ...
+          **options: Any) -> "SentenceClassifier": ...
 # fmt: on
 def train(
     model: str = "tiny",

@@ -42,7 +42,7 @@ class Alignment:
         for source, target in self.pairs:
             aligned[target, source] = 1
         axes = "words of the translation", "words of the sentence"
-        return as_png(Heatmaps("alignment", {"": aligned}, rows, columns, *axes))
+        return as_png(Heatmaps("alignment", {"": aligned}, rows, columns, *axes, scale=""))
 
 
 @dataclass(frozen=True, eq=False)

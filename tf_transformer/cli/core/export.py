@@ -5,6 +5,7 @@ import logging
 import re
 from pathlib import Path
 
+from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_translator_options, decoding_config, open_run
 from tf_transformer.cli.parser import float_from, int_from
@@ -13,8 +14,6 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.serving.versions import check_readable, find_export
 
 logger = logging.getLogger(__name__)
-
-PRECISIONS = ("float32", "bfloat16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
