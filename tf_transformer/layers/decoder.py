@@ -161,9 +161,6 @@ class DecoderLayer(TransformerLayer):
         keys = (target, encoder_output) if self.cross_attention else (target,)
         return outputs, tuple(self.self_attention.scores_spec(target, each) for each in keys)
 
-    def compute_output_shape(self, target_shape, encoder_output_shape=None):
-        return target_shape
-
     def get_config(self):
         return super().get_config() | {"cross_attention": bool(self.cross_attention)}
 
@@ -230,22 +227,6 @@ class Decoder(Stack):
             )
             extended.append(layer_past)
         return self.last_norm(beams), extended
-
-    def compute_output_spec(
-        self, target, encoder_output=None, *args, return_attention_scores=False, **kwargs
-    ):
-        outputs = keras.KerasTensor(target.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        options = {"return_attention_scores": True}
-        specs = [
-            layer.compute_output_spec(target, encoder_output, **options)
-            for layer in self.layers
-        ]
-        return outputs, [scores for _, scores in specs]
-
-    def compute_output_shape(self, target_shape, encoder_output_shape=None):
-        return target_shape
 
     def get_config(self):
         return super().get_config() | {"cross_attention": self.cross_attention}

@@ -75,9 +75,6 @@ class EncoderLayer(TransformerLayer):
             return outputs
         return outputs, self.self_attention.scores_spec(inputs, inputs)
 
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(Stack):
@@ -119,13 +116,3 @@ class Encoder(Stack):
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
         )
-
-    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
-        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        layers = [layer.self_attention for layer in self.layers]
-        return outputs, [attention.scores_spec(inputs, inputs) for attention in layers]
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape

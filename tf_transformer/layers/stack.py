@@ -107,6 +107,9 @@ class TransformerLayer(keras.layers.Layer):
             else:
                 layer.trainable = False
 
+    def compute_output_shape(self, inputs_shape, *others):
+        return inputs_shape
+
     def _parts(self) -> list[keras.layers.Layer]:
         return [part for part in vars(self).values() if isinstance(part, keras.layers.Layer)]
 
@@ -166,6 +169,12 @@ class Stack(TransformerLayer):
                 scores.append(weights)
         x = self.last_norm(x)
         return (x, scores) if return_attention_scores else x
+
+    def compute_output_spec(self, *args, **kwargs):
+        specs = [layer.compute_output_spec(*args, **kwargs) for layer in self.layers]
+        if not kwargs.get("return_attention_scores"):
+            return specs[-1]
+        return specs[-1][0], [scores for _, scores in specs]
 
     def _parts(self):
         return [*super()._parts(), *self.layers]
