@@ -19,7 +19,7 @@ def test_an_example_learns_what_it_asserts(path, capsys):
 
 
 def test_the_snippets_about_layers_run():
-    text = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "layers.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
     for snippet in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(snippet, names)

@@ -7,7 +7,9 @@ from snippets import ROOT, snippets
 
 EXACT_TRAINING = "docs/explanation/exact-training.md"
 TREES = "docs/explanation/trees.md"
-ELSEWHERE = {"README.md", "docs/guides/decoding.md", "docs/guides/exporting.md"}
+ELSEWHERE = {
+    "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md", "docs/guides/layers.md",
+}  # fmt: skip
 
 
 def test_training_on_several_devices():
