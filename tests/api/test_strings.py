@@ -16,6 +16,8 @@ from tf_transformer.tasks.classification.metrics import score_classes
 from tf_transformer.tasks.models import load_translator
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import score_lines
+from tf_transformer.tasks.parsing.linearisation import delinearise
+from tf_transformer.tasks.parsing.trees import read_trees
 
 
 @pytest.mark.parametrize("wrong", ["ab", b"ab", None, 1, {"a": 1}, {"a"}, [1], ["a", b"b"]])
@@ -43,6 +45,8 @@ CALLS = {
     "classes": lambda run: score_classes("ab", ["a", "b"], ["a", "b"]),
     "labels": lambda run: score_classes(["a"], ["a"], "ab"),
     "brackets": lambda run: score_lines("ab", ["a", "b"], COLLINS),
+    "trees": lambda run: next(read_trees("(S (NN a))")),
+    "tokens": lambda run: delinearise("XX", ["a"]),
     "client": lambda run: translate(None, "ab"),
     "tokenizer": lambda run: train_tokenizer("ab", run.path / "x", vocab_size=300, kind="bpe"),
     "overrides": lambda run: configure("tiny", overrides="model.dropout=0"),

@@ -41,6 +41,8 @@ def test_a_card_tells_everything(trained_run):
         f"{trained_run.corpus}/train.en | 300 | {digest}",
         f"{best['valid_bleu']:.2f} at step {best['step']}",
         "|tok:13a|",
+        "- best.npz: the ",
+        "- average.npz: the average of the last 2 checkpoints: ",
         "Table 2, English-German, so counted: base 3.3e+18",
         "tensorflow 2.",
         "tf-transformer train --model tiny",

@@ -9,6 +9,7 @@ from tf_transformer.config.settings import nearest
 from tf_transformer.errors import UserError, quoted
 
 _DECODING = {name.partition(".")[2]: SETTINGS[name] for name in SETTINGS if "decoding." in name}
+del _DECODING["checkpoint"]  # chosen when a run is loaded
 
 
 def search_options(

@@ -55,8 +55,6 @@ class Translator:
     def _make_batches(self, decoding: DecodingConfig, number: int) -> BatchTranslator:
         return BatchTranslator(self.model, self.tokenizer, decoding, number, self._shortlist)
 
-    # --- Translations --------------------------------------------------------------------
-
     # fmt: off
     @overload
     def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
@@ -129,8 +127,6 @@ class Translator:
         )
         # Fewer than asked for are filled up with hypotheses of no token, as a blank text is.
         return [[each for each in ranked if each.num_tokens] or ranked[:1] for ranked in found]
-
-    # --- Given translations --------------------------------------------------------------
 
     # fmt: off
     @overload
@@ -211,8 +207,6 @@ class Translator:
         one, sources = one_or_more("source", source)
         return one, sources, [best.text for best in self.translate(sources)]
 
-    # --- Sets of sentences and files -----------------------------------------------------
-
     def evaluate(
         self,
         source: Strings,
@@ -234,8 +228,8 @@ class Translator:
         """
         sources = strings("source", source)
         sets = [strings("references", each) for each in references]
-        if not sources or not sets or {len(each) for each in sets} != {len(sources)}:
-            counts = [len(each) for each in (sources, *sets)]
+        counts = [len(each) for each in (sources, *sets)]
+        if not (sources and sets) or len({*counts}) > 1:
             raise ValueError(
                 "`source` and each of `references` must have equally many sentences, at least "
                 f"one. Received: {counts}."

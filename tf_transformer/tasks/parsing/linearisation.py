@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tf_transformer.strings import refuse_string
 from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree
 
 # What treebanks and parsers call the root; it is not in the sequence.
@@ -130,6 +131,8 @@ def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
     Raises:
         ValueError: if there are no words.
     """
+    refuse_string("tokens", tokens)
+    refuse_string("words", words)
     if not words:
         raise ValueError("`words` must have at least one word. Received: none.")
     builder = _Builder(words)

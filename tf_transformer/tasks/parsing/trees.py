@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tf_transformer.errors import UserError, shortened
+from tf_transformer.strings import refuse_string
 
 # Deeper nesting is damage, not grammar: the deepest tree of GUM and CRAFT has 34 levels. The
 # limit lets everything that walks a tree recurse.
@@ -61,6 +62,7 @@ def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:
     Raises:
         UserError: at the line and column where the brackets go wrong.
     """
+    refuse_string("lines", lines)
     reader = _Reader(name)
     for number, line in enumerate(lines, start=1):
         yield from reader.read(line, number)
