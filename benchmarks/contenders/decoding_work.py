@@ -30,7 +30,7 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.files import replacing_folder
-from tf_transformer.layers.embedding import sinusoidal_positions
+from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_weights

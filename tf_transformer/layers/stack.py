@@ -1,6 +1,5 @@
 """The base of encoder and decoder layers, with their sublayers' arguments; N layers."""
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +113,7 @@ class TransformerLayer(keras.layers.Layer):
         return [part for part in vars(self).values() if isinstance(part, keras.layers.Layer)]
 
     def get_config(self):
-        config = dataclasses.asdict(self.options)
+        config = vars(self.options)
         activation = activation_config(self.options.activation)
         return super().get_config() | config | {"activation": activation}
 
@@ -141,7 +140,7 @@ class Stack(TransformerLayer):
     ):
         super().__init__(options, **kwargs)
         self.num_layers = num_layers
-        policy, arguments = self.dtype_policy, dataclasses.asdict(options) | (more or {})
+        policy, arguments = self.dtype_policy, vars(options) | (more or {})
         self.dropout = Dropout(options.dropout, name="dropout", dtype=policy)
         self.layers = [
             layer_class(**arguments, name=f"layer_{i}", dtype=policy) for i in range(num_layers)
