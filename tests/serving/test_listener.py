@@ -44,6 +44,15 @@ def ask(port: int, *texts: str, signature: str = "serving_default") -> int:
     return predict(port, *texts, signature=signature)[0]
 
 
+def test_serving_ends_with_its_sockets(listener):
+    """A thread that goes on would turn in circles, and slow down all others."""
+    serving = begin(listener)
+    assert ask(listener.effective_port, "A dog.") == 200
+    listener.close()
+    serving.join(10)
+    assert not serving.is_alive()
+
+
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/models/small:pre"], ids=["nothing", "a part"])
 def test_held_connections_give_way_to_new_ones(listener, sent):
     begin(listener)

@@ -65,6 +65,11 @@ class Listener(TcpWSGIServer):
         self._told_to_stop = True
         self.pull_trigger()
 
+    def close(self) -> None:
+        """Closes all sockets and ends `serve`, which would find nothing to wait for."""
+        self._told_to_stop = True
+        super().close()
+
     @property
     def unanswered(self) -> int:
         """The number of requests that arrived in full and are not yet answered."""
