@@ -51,7 +51,8 @@ def command(options: argparse.Namespace) -> None:
     exported = find_export(Path(options.model))
     if exported and options.shortlist:
         raise UserError(
-            f"--shortlist is for a run. Received: {exported}, a SavedModel. Give it to export."
+            f"--shortlist is for a run. Received: {options.model}, a SavedModel. Give it to "
+            "export."
         )
     if exported is None:
         run = open_run(options.model)
