@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.data.corpus import read_lines
+from tf_transformer.plots.figure import STYLES, new_figure, save
 from tf_transformer.serving.client import RestClient, ServerError, translate
 
 
@@ -67,25 +68,27 @@ def measure(client: RestClient, texts: list[str], clients: int, size: int, secon
 
 def draw(points: list[Point], path: Path) -> None:
     """Draws latency and throughput against the number of clients."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = new_figure(9, 3.6)
     latency, throughput = figure.subplots(1, 2)
-    for size in sorted({point.sentences_a_request for point in points}):
+    sizes = sorted({point.sentences_a_request for point in points})
+    for number, size in enumerate(sizes):
+        style = STYLES[number % len(STYLES)] | {"markersize": 4}
+        faint = {"color": style["color"], "linestyle": ":", "linewidth": 1}
         own = [point for point in points if point.sentences_a_request == size]
         clients = [point.clients for point in own]
         label = f"{size} a request"
-        (line,) = latency.plot(clients, [point.p50 for point in own], "o-", label=label)
-        latency.plot(clients, [point.p99 for point in own], ":", color=line.get_color())
-        throughput.plot(clients, [p.sentences_a_second for p in own], "o-", label=label)
+        latency.plot(clients, [point.p50 for point in own], label=label, **style)
+        latency.plot(clients, [point.p99 for point in own], **faint)
+        throughput.plot(clients, [p.sentences_a_second for p in own], label=label, **style)
     latency.set(ylabel="milliseconds a request: p50, p99 dotted", yscale="log")
     throughput.set(ylabel="sentences a second", ylim=(0, None))
     for axes in (latency, throughput):
         axes.set(xlabel="clients at a time", xscale="log")
         axes.set_xticks(clients, clients)
         axes.minorticks_off()
-        axes.legend()
-    figure.savefig(path, dpi=120)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    save(figure, path)
 
 
 def main() -> None:

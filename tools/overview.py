@@ -69,7 +69,7 @@ def main() -> None:
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.axis("off")
     draw(axes)
-    save(figure, OUTPUT, dpi=200)
+    save(figure, OUTPUT)
 
 
 if __name__ == "__main__":

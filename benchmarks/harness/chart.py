@@ -129,5 +129,5 @@ def _save(figure, stem: Path) -> list[Path]:
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
         with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+            figure.savefig(temporary, dpi=200, format=path.suffix[1:])
     return paths

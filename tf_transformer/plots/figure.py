@@ -29,7 +29,7 @@ def new_figure(
     return Figure(figsize=(width, height), layout=layout)
 
 
-def save(figure, path: Path, dpi: int = 120, **options) -> None:
+def save(figure, path: Path, dpi: int = 200, **options) -> None:
     """Writes a figure in the format of the suffix of `path`, .png or .svg."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=dpi, format=path.suffix[1:], **options)
