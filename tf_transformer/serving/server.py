@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Answer:
-    """How an error is answered: its status, its text, and the reason that metrics name."""
+    """The answer to an error: its status, its text, and the reason that metrics name."""
 
     status: int
     text: str

@@ -1,4 +1,4 @@
-"""What an operator sees of a server: metrics for Prometheus, and an access log in JSON."""
+"""Metrics for Prometheus, and an access log in JSON: a server as its operator sees it."""
 
 import functools
 import json
