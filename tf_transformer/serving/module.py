@@ -1,8 +1,8 @@
 """The functions that a SavedModel serves: plain variables and operations, no Keras.
 
-B batch, S source length, T target length, H heads, W beam width. Every output has one row for each row
-of the request, so that a server may batch requests. No row changes the values of another;
-padded outputs are as wide as the longest row.
+B batch, S source length, T target length, H heads, W beam width. Every output has one row for
+each row of the request, so that a server may batch requests. No row changes the values of
+another; padded outputs are as wide as the longest row.
 """
 
 from collections.abc import Callable
