@@ -279,7 +279,11 @@ def test_attention_is_that_of_the_translation(translator, session, trained_run):
         s, t = len(seen.source), len(seen.target)
         assert [piece.decode() for piece in answer["source_pieces"][row][:s]] == seen.source
         assert not any(answer["source_pieces"][row][s:])
-        expected = seen.cross[0].mean(axis=0)  # the one layer that this model has
+        heads = seen.cross[0]  # the one layer that this model has
+        np.testing.assert_allclose(answer["heads"][row, :, :t, :s], heads, atol=1e-5)
+        assert not answer["heads"][row, :, t:].any()
+        assert not answer["heads"][row, ..., s:].any()
+        expected = heads.mean(axis=0)
         np.testing.assert_allclose(answer["attention"][row, :t, :s], expected, atol=1e-5)
         assert not answer["attention"][row, t:].any()
         assert not answer["attention"][row, :, s:].any()
@@ -294,6 +298,7 @@ def test_blank_text_attends_to_nothing(session):
     assert answer["translation"][0] == b""
     assert not any(answer["target_pieces"][0])
     assert not answer["attention"][0].any()
+    assert not answer["heads"][0].any()
     assert set(answer["alignment"][0]) == {-1}
 
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: a translation, its hypotheses, the alignment drawn."""
+"""The page in a real browser: a translation, its hypotheses, the attention of each head."""
 
 import shutil
 import subprocess
@@ -38,10 +38,12 @@ def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_
     html = page(port, text, tmp_path)
     ((found,),) = translator.translate([text])
     assert f'aria-live="polite">{found.text}</div>' in html
-    assert html.count("<tr>") == 4
+    hypotheses = html[html.index('id="nbest"') : html.index("<script>")]
+    assert hypotheses.count("<tr>") == 4
     pieces = translator.tokenizer.tokenize([text, found.text]).row_lengths().numpy()
     assert html.count('class="aligned"') == pieces[1]
-    assert html.count("fill-opacity") >= (pieces[0] + 1) * (pieces[1] + 1)
+    assert html.count('style="--weight: ') >= (pieces[0] + 1) * (pieces[1] + 1)
+    assert html.count('type="radio"') == 1 + translator.model.config.num_heads
 
 
 def test_text_is_never_markup(port, tmp_path):

@@ -1,8 +1,8 @@
 """The functions that a SavedModel serves: plain variables and operations, no Keras.
 
-B batch, S source length, T target length, W beam width. Every output has one row for each row
-of the request, so that a server may batch requests. No row changes the values of another;
-padded outputs are as wide as the longest row.
+B batch, S source length, T target length, H heads, W beam width. Every output has one row for
+each row of the request, so that a server may batch requests. No row changes the values of
+another; padded outputs are as wide as the longest row.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ class Signatures:
             positions,
         )
         self._log_probs = in_groups(self._scorer.log_probs, [IDS, IDS], positions)
-        self._attend = in_groups(self._weights_and_nearest, [IDS, IDS], positions)
+        self._attend = in_groups(self._heads_and_nearest, [IDS, IDS], positions)
 
     def functions(self) -> dict[str, Function]:
         """Returns a function for each signature name."""
@@ -137,31 +137,33 @@ class Signatures:
     def attention(self, text: tf.Tensor) -> Outputs:
         """Returns the best translation of each text, strings [B], with its attention.
 
-        The weights are the mean over the heads of the cross-attention in the layer that
-        alignments are read from; see `decoding.alignment`.
+        The weights are those of the cross-attention in the layer that alignments are read
+        from (see `decoding.alignment`): of each head, and their mean.
         """
         source, cut = self._codec.encode(text)
         ids = source.to_tensor(PAD_ID)  # [B, S]
         hypotheses = self._search(ids)
         target = hypotheses.tokens[:, 0, : longest(hypotheses.lengths[:, 0])]  # [B, T]
-        weights, nearest = self._attend(ids, target)
+        heads, nearest = self._attend(ids, target)
         blank = _is_blank(source)
         real = (target != PAD_ID) & ~blank[:, tf.newaxis]
+        heads = tf.where(real[:, tf.newaxis, :, tf.newaxis], heads, 0.0)
         return {
             "translation": tf.where(blank, "", self._tokenizer.detokenize(target)),
             "source_pieces": self._pieces(ids),
             "target_pieces": tf.where(real, self._pieces(target), ""),
-            "attention": tf.where(real[..., tf.newaxis], weights, 0.0),
+            "attention": tf.reduce_mean(heads, axis=1),
+            "heads": heads,
             "alignment": tf.where(real & (target != EOS_ID), nearest, -1),
             "source_cut": cut,
         }
 
-    def _weights_and_nearest(
+    def _heads_and_nearest(
         self, source: tf.Tensor, target: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the weights [B, T, S] and alignments [B, T] of `attention`, from ids."""
-        cross = self._scorer.cross_weights(source, target)  # [B, H, T, S]
-        return tf.reduce_mean(cross, axis=1), nearest_pieces(cross, source)
+        """Returns the weights [B, H, T, S] and alignments [B, T] of `attention`, from ids."""
+        cross = self._scorer.cross_weights(source, target)
+        return cross, nearest_pieces(cross, source)
 
     def _pieces(self, ids: tf.Tensor) -> tf.Tensor:
         return tf.where(ids == PAD_ID, "", self._tokenizer.pieces(ids))

@@ -85,8 +85,10 @@ def agree(expected: Value, received: Any, tolerance: Tolerance = FLOAT32) -> boo
         missing = np.subtract(received.shape, expected.shape)
         if (missing < 0).any():
             return False
+        # A mean of H heads within the tolerance has each head within H times as much.
+        heads = expected.shape[0] if expected.ndim == 3 else 1
         expected = np.pad(expected, [(0, number) for number in missing])
-        return np.allclose(received, expected, rtol=0, atol=tolerance.attention)
+        return np.allclose(received, expected, rtol=0, atol=heads * tolerance.attention)
     if isinstance(expected, list):
         return expected == received[: len(expected)].tolist()
     if isinstance(expected, float):
@@ -142,7 +144,7 @@ class _Signatures:
         weights = self._translator.scorer.cross_weights
         cross = _compiled(weights, best.source, best.target)  # [B, H, T, S]
         nearest = nearest_pieces(cross, best.source).numpy()
-        mean = tf.reduce_mean(cross, axis=1).numpy()  # [B, T, S]
+        heads = cross.numpy()
         tokenizer = self._translator.tokenizer
         texts = tokenizer.detokenize(tf.constant(best.target)).numpy()
         rows = list(enumerate(best.sizes))
@@ -153,7 +155,8 @@ class _Signatures:
                 tokenizer.pieces(ids[ids != PAD_ID]).numpy().tolist() for ids in best.source
             ],
             "target_pieces": [tokenizer.pieces(ids).numpy().tolist() for ids in targets],
-            "attention": [mean[row, :size] for row, size in rows],
+            "attention": [heads[row, :, :size].mean(axis=0) for row, size in rows],
+            "heads": [heads[row, :, :size] for row, size in rows],
             "alignment": [nearest[row, : max(size - 1, 0)].tolist() for row, size in rows],
             "source_cut": self._uncut,
         }
