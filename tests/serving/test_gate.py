@@ -48,6 +48,23 @@ def test_a_worse_model_does_not_pass_unless_the_margin_is_wide(gate, session):
     assert gate(margin=100).compare(Silent(session), {})["p_value"] < 0.05
 
 
+def test_a_difference_by_chance_is_no_reason(exported, session, trained_run):
+    """Of many equal translations one becomes worse."""
+    sources = trained_run.lines("train.en")[:40]
+    best = [text.decode() for text in session.run(
+        "serving_default", {"text": np.array(sources, object)}, ["translation"]
+    )["translation"]]  # fmt: skip
+
+    class OnceSilent(Silent):
+        def run(self, signature, inputs, outputs):
+            answer = session.run(signature, inputs, outputs)
+            answer["translation"][answer["translation"] == best[0].encode()] = b"Ja."
+            return answer
+
+    found = Gate(exported, sources, best).compare(OnceSilent(session), {})
+    assert found["bleu"] < found["bleu_of_published"] and found["p_value"] >= 0.05
+
+
 def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path, capsys):
     folder = trained_run.corpus
     base = tmp_path / "models"

@@ -133,6 +133,28 @@ def test_the_first_version_must_load(loaded, folders, tmp_path):
     assert not loaded.alive and str(loaded.failure) == "nothing in it"
 
 
+def test_folders_that_cannot_be_listed_for_a_moment_change_nothing(loaded, folders, tmp_path):
+    folders(1)
+    loaded.update()
+    away = tmp_path.with_name("away")
+    tmp_path.rename(away)
+    loaded.update()
+    away.rename(tmp_path)
+    assert newest(loaded) == 1
+    folders(1, 2)
+    loaded.update()
+    assert newest(loaded) == 2
+
+
+def test_an_error_at_the_start_ends_the_server():
+    def fails() -> dict[int, Path]:
+        raise PermissionError("not for you")
+
+    loaded = LoadedVersions(fails, None)
+    loaded.follow(print).join(10)
+    assert not loaded.alive and isinstance(loaded.failure, PermissionError)
+
+
 def test_a_version_in_use_is_freed_afterwards(loaded, folders):
     folders(1)
     loaded.update()

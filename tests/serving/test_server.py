@@ -72,6 +72,7 @@ def test_many_at_once_get_their_own_answers(port, session, trained_run):
         ("GET", "/v1/models/small/versions/2", 404),
         ("GET", "/v1/models/other", 404),
         ("POST", "/v1/models/other:predict", 404),
+        ("POST", "/v1/models/small/versions/2:predict", 404),
         ("GET", PREDICT, 405),
         ("POST", "/v1/models/small", 405),
         ("GET", "/../../etc/passwd", 404),
@@ -223,6 +224,15 @@ def test_metrics_count_what_was_asked(start):
     assert (bad["status"], bad["request_id"]) == (400, "mine-7")
     assert bad["error"].startswith("The body must be JSON")
     assert re.fullmatch("[0-9a-f]{32}", lost["request_id"])
+
+
+@pytest.mark.parametrize(("level", "logged"), [("off", []), ("errors", [400])])
+def test_the_access_log_has_levels(level, logged):
+    stream = io.StringIO()
+    log = AccessLog(level, stream)
+    log.write(200, {"path": "/"})
+    log.write(400, {"path": "/", "error": None})
+    assert [json.loads(line)["status"] for line in stream.getvalue().splitlines()] == logged
 
 
 # --- The page ----------------------------------------------------------------------------

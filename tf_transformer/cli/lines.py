@@ -5,13 +5,26 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from tf_transformer.data.corpus import arriving_lines, read_lines
+from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 
 # Sentences sorted by length together: few at first, so that output begins soon. The last size
 # holds for all further chunks, which bounds the memory.
 SIZES = (100, 1_000, 10_000)
+
+
+def require_equal_lengths(
+    name: str | Path, lines: Sequence[str], other: str | Path, other_lines: Sequence[str]
+) -> None:
+    """Refuses two files with different numbers of lines, or without any."""
+    if len(lines) != len(other_lines) or not lines:
+        raise UserError(
+            "Both files must have the same number of lines, at least one. Received: "
+            f"{name} with {len(lines):,}, {other} with {len(other_lines):,}."
+        )
 
 
 def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:

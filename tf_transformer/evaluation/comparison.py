@@ -7,6 +7,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 SAMPLES = 1_000
+SIGNIFICANT = 0.05  # a p-value below it is taken for a difference
 
 
 @dataclass(frozen=True)

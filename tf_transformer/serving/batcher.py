@@ -126,7 +126,7 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise ClosedError
-            if sum(other.rows for other in self._wanted()) + rows > self.limits.waiting:
+            if self.waiting + rows > self.limits.waiting:
                 raise QueueFullError
             self._queue.append(request)
             self._changed.notify()

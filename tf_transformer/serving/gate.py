@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import Comparison
-from tf_transformer.files import parse_json
+from tf_transformer.evaluation.comparison import SIGNIFICANT, Comparison
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.versions import CARD
+from tf_transformer.serving.versions import read_card
 
-SIGNIFICANT = 0.05  # a p-value below it
 _ROWS = 32
 
 
@@ -80,7 +78,7 @@ class Gate:
             "same_translations": sum(one == other for one, other in pairs),
             "seconds": new_seconds,
             "seconds_of_published": old_seconds,
-            "changed_settings": _changes(_settings(_card(self.published)), _settings(card)),
+            "changed_settings": _changes(_settings(read_card(self.published)), _settings(card)),
         }
 
     def _translate(self, *sessions: SavedModelSession) -> list[tuple[list[str], float]]:
@@ -102,15 +100,6 @@ class Gate:
             ([texts[row] for row in sentences], spent)
             for texts, spent in zip(results, seconds, strict=True)
         ]
-
-
-def _card(path: Path) -> dict[str, Any]:
-    """Returns the model card of an export; empty if it has none that can be read."""
-    try:
-        card = parse_json((path / CARD).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return card if isinstance(card, dict) else {}
 
 
 def _settings(card: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,10 +13,9 @@ import sentencepiece
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.files import parse_json
 from tf_transformer.serving.batcher import Batcher, BatchLimits, Observer, row_count
 from tf_transformer.serving.session import BadRequestError, SavedModelSession
-from tf_transformer.serving.versions import CARD
+from tf_transformer.serving.versions import read_card
 
 SHORT = 128  # tokens; few sentences have more
 _TRANSLATIONS = ("translation", "translations")  # outputs
@@ -49,13 +48,13 @@ def token_limits(path: Path) -> TokenLimits:
 
     Limits that the card does not state are those of a default export.
     """
+    card = read_card(path)
     try:
-        card = parse_json((path / CARD).read_text("utf-8"))
         names = {field.name for field in dataclasses.fields(DecodingConfig)}
         known = {name: value for name, value in card["decoding"].items() if name in names}
         decoding, model = DecodingConfig(**known), card["config"]["model"]
         positions = model["max_length"] if model["positions"] == "learned" else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, UserError):
+    except (ValueError, LookupError, TypeError, AttributeError, UserError):
         decoding, positions = DecodingConfig(), None
     target = decoding.max_source_length + decoding.max_extra_length
     group = decoding.batch_tokens // decoding.beam_size

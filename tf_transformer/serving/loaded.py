@@ -107,7 +107,7 @@ class LoadedVersions:
         self._failed: dict[int, tuple[object, str]] = {}  # files' stamp, and the reason
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self.failure: UserError | None = None
+        self.failure: Exception | None = None
 
     @property
     def ready(self) -> bool:
@@ -175,7 +175,7 @@ class LoadedVersions:
                 while not self._stopped.is_set():
                     self.update(announce)
                     self._stopped.wait(POLL_SECONDS)
-            except UserError as error:
+            except Exception as error:
                 self.failure = error
 
         thread = threading.Thread(target=watch, name="versions", daemon=True)
@@ -190,23 +190,28 @@ class LoadedVersions:
 
         Raises:
             UserError: if it cannot be loaded and nothing else is.
+            OSError: if the folders cannot be listed and nothing is loaded.
         """
-        folders = self._find()
-        stamps = {number: _stamp(path) for number, path in folders.items()}
+        try:
+            folders = self._find()
+        except OSError:  # such as a network's, or a folder that disappears at this moment
+            if not self._loaded:
+                raise
+            return
         self._failed = {
             number: (stamp, reason)
             for number, (stamp, reason) in self._failed.items()
-            if stamps.get(number) == stamp
+            if number in folders and _stamp(folders[number]) == stamp
         }
         newest = max(folders.keys() - self._failed.keys(), default=None)
         if newest is not None and newest not in self._loaded:
-            self._add(newest, folders[newest], stamps[newest], announce)
+            self._add(newest, folders[newest], announce)
         present = sorted(self._loaded.keys() & folders.keys())
         for number in self._loaded.keys() - set(present[-KEPT:]) if present else ():
             self._free(number)
 
-    def _add(self, number, path, stamp, announce) -> None:
-        self._loading = number
+    def _add(self, number: int, path: Path, announce: Callable[[int], None]) -> None:
+        self._loading, stamp = number, _stamp(path)  # files may change while it is loaded
         try:
             version = self._load(number, path)
         except UserError as error:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.errors import UserError
+from tf_transformer.files import parse_json
 
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
 
@@ -42,6 +44,15 @@ def find_export(path: Path) -> Path | None:
             f"{example}."
         )
     return None
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """Returns the model card of an export; empty if it has none that can be read."""
+    try:
+        card = parse_json((path / CARD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return card if isinstance(card, dict) else {}
 
 
 def check_readable(path: Path) -> None:

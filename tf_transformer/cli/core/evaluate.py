@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.cli.lines import one_line
+from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import (
     add_translator_options,
     decoding_config,
@@ -68,7 +68,8 @@ def command(options: argparse.Namespace) -> None:
     references = [list(read_lines(Path(path))) for path in options.reference]
     file = Path(options.hypothesis or options.source)
     lines = list(read_lines(file))
-    _check_lengths(file, lines, options.reference, references)
+    for name, reference in zip(options.reference, references, strict=True):
+        require_equal_lengths(file, lines, name, reference)
     if options.brackets:
         gold, name = references[0], options.reference[0]
         print_brackets(gold, lines, rules_of(options.rules), name)
@@ -108,17 +109,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--rules are for trees: add --brackets.")
     if options.report and (options.lowercase or options.tokenize != "13a"):
         raise UserError("--report has every kind: leave out --lowercase and --tokenize.")
-
-
-def _check_lengths(
-    file: Path, lines: Sequence[str], names: Sequence[str], references: Sequence[Sequence[str]]
-) -> None:
-    for name, reference in zip(names, references, strict=True):
-        if len(lines) != len(reference) or not lines:
-            raise UserError(
-                "Both files must have the same number of lines, at least one. Received: "
-                f"{file} with {len(lines):,}, {name} with {len(reference):,}."
-            )
 
 
 def _record(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.lines import require_equal_lengths
 from tf_transformer.cli.options import add_translator_options, decoding_config, open_run
 from tf_transformer.cli.parser import float_from, int_from
 from tf_transformer.data.corpus import read_lines
@@ -98,12 +99,7 @@ def _compared(options: argparse.Namespace) -> tuple[Path, list[str], list[str]] 
     if published is None:
         raise UserError(f"--better-than must be an export. Received: {options.better_than}.")
     sources, references = (list(read_lines(Path(name))) for name in files)
-    if not len(sources) == len(references) > 0:
-        raise UserError(
-            "Both files must have the same number of lines, at least one. Received: "
-            f"{options.source} with {len(sources):,}, {options.reference} with "
-            f"{len(references):,}."
-        )
+    require_equal_lengths(options.source, sources, options.reference, references)
     return published, sources, references
 
 

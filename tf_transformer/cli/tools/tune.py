@@ -46,7 +46,7 @@ def command(options: argparse.Namespace) -> None:
     """Chooses alpha, beam size and weights by BLEU on dev text, and writes them into the run.
 
     From then on they are the defaults of translate, evaluate, export and so on. The run keeps
-    its settings unless others are significantly better. See docs/decoding.md.
+    its settings unless others are significantly better. See docs/guides/decoding.md.
     """
     output = picture(options.output) if options.output else None
     if output:

@@ -8,12 +8,11 @@ from typing import Any
 
 from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.evaluation.comparison import BleuAndLength, Comparison
+from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
 from tf_transformer.tasks.record import Progress
 
-SIGNIFICANT = 0.05  # the largest p-value at which the present choice gives way
 _TOLERANCE = 1e-4  # between scores of the same tokens, searched for and forced
 
 
