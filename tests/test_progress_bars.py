@@ -22,11 +22,12 @@ def shown(monkeypatch, stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def test_each_text_has_a_line_with_its_final_count(monkeypatch):
+def test_each_text_has_a_bar_that_vanishes_at_its_end(monkeypatch):
     output = shown(monkeypatch, Terminal())
-    lines = [line.rpartition("\r")[2] for line in output.removesuffix("\n").split("\n")]
-    assert [line.split(":")[0] for line in lines] == ["reading", "writing"]
-    assert all("40/40" in line for line in lines)
+    assert "\n" not in output
+    shows = [show for show in output.split("\r") if show.strip()]
+    assert shows[0].startswith("reading: 0/40 |") and shows[-1].startswith("writing: ")
+    assert output.split("\r")[-1].strip() == ""
 
 
 def test_nothing_is_shown_elsewhere(monkeypatch):

@@ -1,6 +1,7 @@
 """Progress bars on stderr, where somebody watches."""
 
 import sys
+from collections.abc import Iterable, Sized
 from typing import Self
 
 from tqdm import tqdm
@@ -10,6 +11,15 @@ def is_watched(*, notebook: bool = False) -> bool:
     """Tells whether stderr is a terminal or, if asked for, the output of a notebook."""
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
     return sys.stderr.isatty() or (notebook and in_notebook)
+
+
+def bar(text: str, items: Iterable | None = None, **keywords) -> tqdm:
+    """Returns a bar of tqdm that fits the terminal and vanishes when it is closed."""
+    total = keywords.get("total") or (len(items) if isinstance(items, Sized) else None)
+    form = "{n_fmt}/{total_fmt} |{bar}| {remaining} left" if total else "{n:,}, {elapsed}"
+    form = "{desc}: " + form
+    keywords = {"disable": None, "leave": False, "dynamic_ncols": True} | keywords
+    return tqdm(items, text, bar_format=form, **keywords)
 
 
 class ProgressBars:
@@ -31,9 +41,7 @@ class ProgressBars:
         if self._bar is None or text != self._text:
             self.close()
             self._text = text
-            self._bar = tqdm(
-                desc=text, total=self._total, dynamic_ncols=True, disable=self._disable
-            )
+            self._bar = bar(text, total=self._total, disable=self._disable)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

@@ -1,6 +1,11 @@
 """What is shown while `fit` runs, and what saves and ends it."""
 
+import fcntl
+import os
 import re
+import struct
+import sys
+import termios
 
 import keras
 import numpy as np
@@ -62,11 +67,25 @@ def test_the_bar_shows_what_matters(capsys, monkeypatch):
     fit(model, [ProgressBar(done=3, verbose=1)], steps=2)
     bar = capsys.readouterr().err
     # Steps of milliseconds: the bar draws the first of them at least.
-    for name in ("4/5", "loss", "perplexity"):
+    for name in ("4/5 |", "left, loss", "perplexity"):
         assert name in bar
-    rates = re.findall(r"learning rate (\d\S+e-\d\d)", bar)
-    schedule = model.optimizer._learning_rate
-    assert float(rates[0]) == pytest.approx(float(schedule(1)), rel=1e-2)
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_bar_is_no_wider_than_the_terminal(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    reader, writer = os.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        fit(compiled(), [ProgressBar(done=99_990, verbose=1)], steps=3)
+        text = os.read(reader, 65_536).decode()
+    os.close(reader)
+    shown = [line.strip() for line in text.split("\r") if "loss" in line]
+    assert shown
+    for line in shown:
+        assert re.fullmatch(r"[\d/]+ \|.+\| .* left, loss [\d.]+(, .*\d(/s)?)?", line)
+        assert len(line) <= columns
 
 
 def test_the_bars_rate_is_that_of_tokens_after_the_first_step(monkeypatch):
@@ -74,9 +93,9 @@ def test_the_bars_rate_is_that_of_tokens_after_the_first_step(monkeypatch):
     monkeypatch.setattr("time.perf_counter", lambda: next(times))
     bar.set_model(compiled())
     bar.bar = type("Bar", (), {"n": 0})
-    assert bar._rate({"tokens": 1_000.0}) == ""
+    assert bar._rate({"tokens": 1_000.0}) == []
     bar.bar.n = 1
-    assert bar._rate({"tokens": 5_000.0}) == ", 2,000 tokens/s"
+    assert bar._rate({"tokens": 5_000.0}) == ["2,000 tokens/s"]
 
 
 def test_a_bar_that_is_off_prints_nothing(capsys):

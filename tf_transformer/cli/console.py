@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 
 from tf_transformer.cli.process import abandon_output, flush_output
+from tf_transformer.cli.terminal import MessageFormatter, print_error, without_bars
 from tf_transformer.errors import UserError, one_line
 from tf_transformer.quiet import import_tensorflow
 
@@ -55,7 +56,7 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     try:
         return flush_output(module.command(options) or 0) or int(log.lost)
     except UserError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
+        print_error(one_line(error))
         return error.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -65,17 +66,16 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     except OSError as error:
         # Such as a full disk under stdout: code that writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
+        print_error(one_line(f"{where}{error.strerror or error}"))
         abandon_output(sys.stdout)
         return 1
     except Exception as error:
         exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's
         if not (exhausted or isinstance(error, MemoryError)):
             raise
-        print(
-            "error: out of memory. In training, a lower --max-tokens-per-device takes less and "
-            "does not change the result; in decoding, a lower decoding.batch_tokens.",
-            file=sys.stderr,
+        print_error(
+            "out of memory. In training, a lower --max-tokens-per-device takes less and does "
+            "not change the result; in decoding, a lower decoding.batch_tokens."
         )
         return 1
     return 0
@@ -90,6 +90,10 @@ class _Handler(logging.StreamHandler):
 
     lost = False
 
+    def emit(self, record: logging.LogRecord) -> None:
+        with without_bars(self.stream):
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exception()
         if isinstance(error, BrokenPipeError):
@@ -100,12 +104,12 @@ class _Handler(logging.StreamHandler):
         self.lost = True
         abandon_output(self.stream)  # or each line would fail again, with those before
         with suppress(OSError):
-            print(f"error: cannot write the log: {error.strerror or error}", file=sys.stderr)
+            print_error(f"cannot write the log: {error.strerror or error}")
 
 
 def _log_to(stream) -> _Handler:
     handler = _Handler(stream)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(MessageFormatter(stream))
     logger = logging.getLogger("tf_transformer")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)

@@ -3,7 +3,6 @@
 A module has `add_arguments(parser)` and `command(options)`, whose docstring is its help.
 """
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import NoReturn
 from tf_transformer.cli.console import run_command
 from tf_transformer.cli.parser import Parser
 from tf_transformer.cli.process import run_process
+from tf_transformer.cli.terminal import width, wrapped
 
 # By the subpackage that holds the commands' modules, in the order of `--help`.
 GROUPS = {
@@ -59,9 +59,11 @@ def build_parser(name: str | None = None) -> Parser:
         prog="tf-transformer",
         description="The Transformer in TensorFlow and Keras.",
         epilog=_list_of_commands(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        raw_epilog=True,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="one of these")
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", prog=parser.prog, help="one of these"
+    )
     commands.type = str  # the command's own parser checks the rest of the line
     for command, group in GROUP_OF.items():
         subparser = commands.add_parser(command)
@@ -74,11 +76,11 @@ def build_parser(name: str | None = None) -> Parser:
 
 
 def _list_of_commands() -> str:
-    """Formats the commands of each group, one line per command."""
+    """Formats the commands of each group, one line per command where it fits."""
     lines = []
     for group, commands in GROUPS.items():
         lines += [f"{group}:", *(f"    {name:<12}{line}" for name, line in commands.items())]
-    return "\n".join(lines)
+    return wrapped("\n".join(lines), width(), hanging=12 * " ")
 
 
 def run() -> NoReturn:

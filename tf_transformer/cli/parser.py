@@ -16,14 +16,29 @@ Reader = Callable[[str], Any]
 DEADLINES = (0.001, 86_400.0)
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Help whose usage names the arguments that are required: the list below has the others."""
+
+    def add_usage(self, usage, actions, groups, prefix=None) -> None:
+        """Adds the usage."""
+        options = argparse.Action(["OPTIONS"], dest="options", nargs=0)
+        required = [each for each in actions if each.required or not each.option_strings]
+        super().add_usage(usage, [options, *required], [], prefix)
+
+
+class _RawHelpFormatter(_HelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """The same, with description and epilog as they are."""
+
+
 class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` whose arguments are UTF-8, as all text of a run is, and not empty.
 
     An empty path would be the current folder. Errors are one line.
     """
 
-    def __init__(self, *args, **keywords) -> None:
-        super().__init__(*args, **keywords)
+    def __init__(self, *, raw_epilog: bool = False, **keywords) -> None:
+        formatter = _RawHelpFormatter if raw_epilog else _HelpFormatter
+        super().__init__(formatter_class=formatter, **keywords)
         self.register("type", None, _text)
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -20,7 +20,8 @@ _SETTINGS = {
 def add_run_settings(parser: argparse.ArgumentParser) -> None:
     """The options of `train`; `model` is None without --model."""
     add = parser.add_argument
-    add("--task", choices=TASKS, help="what to learn (default: the model's)")
+    tasks = " or ".join(TASKS)
+    add("--task", choices=TASKS, metavar="TASK", help=f"{tasks} (default: the model's)")
     add("--model", metavar="NAME", help=f"{', '.join(PRESETS)} (default: tiny)")
     add(
         "--recipe",

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ from tqdm import tqdm
 
 from tf_transformer.config import TrainingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.fast.optimizers import learning_rate, step_of
+from tf_transformer.fast.optimizers import step_of
 from tf_transformer.training.interruption import Stopper
 from tf_transformer.training.progress import Progress
 
@@ -21,6 +22,9 @@ logger = logging.getLogger(__name__)
 MOST_SKIPPED = 200
 # The remaining time is announced after so many steps, or seconds without the first step.
 STEPS_BEFORE_ESTIMATE, SECONDS_BEFORE_ESTIMATE = 50, 120
+
+# With its counts and the time left, before the figures: `250/250 |####| 12:34 left, `.
+COLUMNS_OF_BAR = 27
 
 
 class ProgressBar(keras.callbacks.Callback):
@@ -43,33 +47,34 @@ class ProgressBar(keras.callbacks.Callback):
         self.bar = tqdm(
             initial=self.done,
             total=self.done + self.params["steps"],
-            unit="step",
+            bar_format="{n_fmt}/{total_fmt} |{bar}| {remaining} left{postfix}",
             disable=not self.verbose,
             leave=False,
             dynamic_ncols=True,
         )
 
     def on_train_batch_end(self, batch, logs=None):
-        """Shows the running means, the rate and the learning rate."""
+        """Shows the running means and the rate, as many as the terminal has room for."""
         if not self.verbose:
             return
-        self.bar.set_postfix_str(
-            f"loss {logs['loss']:.3f}, perplexity {logs['perplexity']:.2f}{self._rate(logs)}, "
-            f"learning rate {learning_rate(self.model.optimizer):.2e}",
-            refresh=False,
-        )
+        figures = [f"loss {logs['loss']:.3f}", f"perplexity {logs['perplexity']:.2f}"]
+        figures += self._rate(logs)
+        room = shutil.get_terminal_size().columns - COLUMNS_OF_BAR
+        while figures and len(", ".join(figures)) > room:
+            figures.pop()
+        self.bar.set_postfix_str(", ".join(figures), refresh=False)
         self.bar.update()
 
-    def _rate(self, logs) -> str:
+    def _rate(self, logs) -> list[str]:
         """Tokens (or labels) per second since the end of the first step, which compiles."""
         # Keras logs the mean over replicas.
         tokens = logs["tokens"] * self.model.distribute_strategy.num_replicas_in_sync
         now = time.perf_counter()
         if self.bar.n == self.done:
             self.first = now, tokens
-            return ""
+            return []
         rate = (tokens - self.first[1]) / (now - self.first[0])
-        return f", {rate:,.0f} {self.model.unit}/s"
+        return [f"{rate:,.0f} {self.model.unit}/s"]
 
     def on_epoch_end(self, epoch, logs=None):
         """Closes the bar."""

@@ -38,13 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", required=True, metavar="DIR", help="the model's folder")
     version = int_from(1, 2**63 - 1)  # as TF Serving reads it
     add("--version", type=version, metavar="N", help="default: the next free one")
-    gate = parser.add_argument_group("a gate: nothing is published, and the status is 3, if")
-    text = "it translates significantly worse than this export"
+    gate = parser.add_argument_group(
+        "gate", "Nothing is published, and the status is 3, if the model fails."
+    )
+    text = "fails if it translates significantly worse than this export"
     gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
-    gate.add_argument("--source", metavar="FILE", help="on this dev text")
-    gate.add_argument("--reference", metavar="FILE", help="with these translations")
+    gate.add_argument("--source", metavar="FILE", help="dev text to translate")
+    gate.add_argument("--reference", metavar="FILE", help="its correct translations")
     points = float_from(0.0, 100.0)
-    text = "and loses more points of BLEU (default: 0)"
+    text = "points of BLEU that may be lost (default: 0)"
     gate.add_argument("--margin", type=points, default=0.0, metavar="BLEU", help=text)
 
 

@@ -65,15 +65,14 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _print_next(run: Run, result: "Result") -> None:
-    """Logs the commands that use the run."""
+    """Logs where the run is, and prints the commands that use it, unwrapped for pasting."""
     task = task_named(run.config.task)
     logger.info("\nThe run is in %s. Next:", run.path)
     program = _program()
     example = shlex.quote(result.example)
-    logger.info("  echo %s | %s %s %s", example, program, task.command, run.path)
+    print(f"  echo {example} | {program} {task.command} {run.path}")
     if task.record().exports:
-        exported = f"--output exported/{run.path.name}"
-        logger.info("  %s export %s %s", program, run.path, exported)
+        print(f"  {program} export {run.path} --output exported/{run.path.name}")
 
 
 def _program() -> str:

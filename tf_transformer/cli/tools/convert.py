@@ -16,8 +16,8 @@ _QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.usage = (
-        "%(prog)s [-h] RUN --to ctranslate2 DIR [--checkpoint WHICH] [--quantization TYPE]\n"
-        "       %(prog)s [-h] CHECKPOINT --from marian RUN"
+        "%(prog)s [OPTIONS] RUN --to ctranslate2 DIR\n"
+        "       %(prog)s CHECKPOINT --from marian RUN"
     )
     add_run_options(
         parser,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import RUN_HELP, open_run
+from tf_transformer.cli.terminal import print_line
 from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -44,7 +45,7 @@ def command(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         findings = examine(run or Run(Path(folder), config), options.test, options.devices)
     for finding in findings:
-        print(finding)
+        print_line(str(finding), hanging=9 * " ", warning=finding.warning)
     warnings = sum(finding.warning for finding in findings)
     print(f"{warnings} {'warning' if warnings == 1 else 'warnings'}")
 

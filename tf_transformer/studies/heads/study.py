@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tabulate import tabulate
-from tqdm import tqdm
 
 from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.translator import BatchTranslator
@@ -20,6 +19,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import write_text
 from tf_transformer.plots.figure import save
+from tf_transformer.progress import bar
 from tf_transformer.run.facts import sha256
 from tf_transformer.studies.heads import MEASUREMENTS
 from tf_transformer.studies.heads.masks import KINDS, Head, HeadMasks
@@ -128,8 +128,8 @@ def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> di
     }
 
 
-def _bar(items: Sequence, text: str) -> tqdm:
-    return tqdm(items, text, leave=False, dynamic_ncols=True, disable=None)
+def _bar(items: Sequence, text: str) -> Iterable:
+    return bar(text, items)
 
 
 def _draw(study: Study, output: Path) -> None:

@@ -1,0 +1,70 @@
+"""Messages on a terminal: wrapped at words, coloured, and clear of progress bars."""
+
+import logging
+import os
+import shutil
+import sys
+import textwrap
+from contextlib import AbstractContextManager, nullcontext
+from typing import TextIO
+
+_RED, _YELLOW = 31, 33
+_HANGING = "  "  # before the second and later lines of a message
+
+
+def width() -> int:
+    """Columns of the terminal, or 80."""
+    return shutil.get_terminal_size().columns
+
+
+def wrapped(text: str, columns: int, hanging: str) -> str:
+    """Wraps each line at words; what is longer than a line, such as a path, stays whole."""
+    return "\n".join(_wrapped(line, columns, hanging) for line in text.split("\n"))
+
+
+def _wrapped(line: str, columns: int, hanging: str) -> str:
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    return textwrap.fill(
+        line, columns, subsequent_indent=indent + hanging, replace_whitespace=False,
+        expand_tabs=False, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def print_error(message: str) -> None:
+    """Prints an error to stderr: one line in a file, red and wrapped on a terminal."""
+    print(_shown(f"error: {message}", sys.stderr, _RED), file=sys.stderr)
+
+
+def print_line(line: str, *, hanging: str = _HANGING, warning: bool = False) -> None:
+    """Prints a line of a report to stdout; on a terminal wrapped, and yellow if it warns."""
+    print(_shown(line, sys.stdout, _YELLOW if warning else None, hanging))
+
+
+class MessageFormatter(logging.Formatter):
+    """Formats messages: a line in a file; on a terminal wrapped, and warnings yellow."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__("%(message)s")
+        self._stream = stream
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the message as it is shown."""
+        colour = _YELLOW if record.levelno >= logging.WARNING else None
+        return _shown(super().format(record), self._stream, colour)
+
+
+def without_bars(stream: TextIO) -> AbstractContextManager:
+    """Removes progress bars while something else is written to a terminal."""
+    if "tqdm" not in sys.modules or not stream.isatty():
+        return nullcontext()
+    from tqdm import tqdm
+
+    return tqdm.external_write_mode(file=stream)
+
+
+def _shown(text: str, stream: TextIO, colour: int | None, hanging: str = _HANGING) -> str:
+    if not stream.isatty():
+        return text
+    text = wrapped(text, width(), hanging)
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain or colour is None else f"\033[{colour}m{text}\033[0m"
