@@ -134,7 +134,7 @@ def test_each_file_is_told_in_a_line(trained_run, capsys):
         ("--kind cross --head 1", "--head needs --layer. Received: --head 1 alone", 1),
         ("--layer 1 --head 1", "--head needs --kind encoder, decoder or cross", 1),
         ("--ensemble other", "a single model. Received: --ensemble", 1),
-        ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf", 1),
+        ("--output a.gif", "--output must end in .png, .svg or .pdf. Received: a.gif", 1),
         ("--target=", "--target must not be empty", 2),
         ("--sentence=", "--sentence must not be empty", 2),
     ],

@@ -161,7 +161,7 @@ COMMANDS = {
     "no curves yet": ("curves begun --output curves.png", "begun has no evaluations yet"),
     "picture of no kind": (
         "curves run --output curves.txt",
-        "must end in .png or .svg. Received: curves.txt",
+        "must end in .png, .svg or .pdf. Received: curves.txt",
     ),
     "picture in a file": ("curves run --output train.en/curves.png", "Cannot write"),
     "tokenizer exists": (

@@ -110,8 +110,8 @@ def test_a_bag_of_words_is_scored_alike(classifier, capsys):
         (["classify", "run", "--checkpoint", "7"], "no checkpoint '7'", 1),
         (["classify", "run", "--output", "c.png"], "--output draws .* --labelled", 1),
         (
-            ["classify", "run", "--labelled", "dev.tsv", "--output", "c.pdf"],
-            "in .png or .svg",
+            ["classify", "run", "--labelled", "dev.tsv", "--output", "c.gif"],
+            "in .png, .svg or .pdf",
             1,
         ),
         (["classify", "run", "--labelled", "dev.tsv", "--n-best", "1"], "leave out one", 1),

@@ -30,7 +30,7 @@ def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--output tree.txt", "must end in .png or .svg. Received: tree.txt"),
+        ("--output tree.txt", "must end in .png, .svg or .pdf. Received: tree.txt"),
         ("--output tree.svg --line 4", "--line must be between 1 and 3 for gold. Received: 4"),
         ("--output tree.svg --line 0", "--line must be between 1 and 3 for gold. Received: 0"),
         ("--output tree.svg --line 3", "gold:3: expected one tree. Received: 0"),

@@ -82,7 +82,7 @@ def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, ca
     [
         ("--width 0", "--width must be an int from 1 to 1000000000. Received: 0", 2),
         ("--least 0", "--least must be an int from 1 to 1000000000. Received: 0", 2),
-        ("--output a.pdf", "--output must end in .png or .svg. Received: a.pdf", 1),
+        ("--output a.gif", "--output must end in .png, .svg or .pdf. Received: a.gif", 1),
         ("--checkpoint 5", "no checkpoint '5'", 1),
         ("--reference uneven.de", "same number of lines. Received: test.en with 18", 1),
         ("--source empty.en --reference empty.de", "must have a sentence. Received: none", 1),

@@ -1,8 +1,11 @@
 """Learning curves: each kind of score on axes of its own."""
 
+from pathlib import Path
+
 import pytest
 
 from tf_transformer.plots.curves import LearningCurve, draw_curves
+from tf_transformer.plots.figure import short_names
 
 pytest.importorskip("matplotlib")
 
@@ -17,3 +20,9 @@ def test_scores_of_different_kinds_have_different_axes(tmp_path):
     text = (tmp_path / "curves.svg").read_text("utf-8")
     assert text.count("<!-- dev BLEU -->") == text.count("<!-- dev accuracy -->") == 1
     assert all(f"<!-- {each.label}, highest 0.5 -->" in text for each in curves)
+
+
+def test_runs_are_named_by_their_last_part_where_that_tells_them_apart():
+    paths = [Path("runs/a"), Path("runs/b")]
+    assert short_names(paths) == ["a", "b"]
+    assert short_names([*paths, Path("older/a")]) == ["runs/a", "runs/b", "older/a"]

@@ -10,6 +10,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import value_of
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.plots.figure import SUFFIXES
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
 
@@ -114,10 +115,10 @@ def open_run(path: str, task: str | None = "translation") -> Run:
 
 
 def picture(output: str) -> Path:
-    """The path of a picture to write, a .png or .svg."""
+    """The path of a picture to write, a .png, .svg or .pdf."""
     path = Path(output)
-    if path.suffix not in (".png", ".svg"):
-        raise UserError(f"--output must end in .png or .svg. Received: {output}.")
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"--output must end in .png, .svg or .pdf. Received: {output}.")
     return path
 
 

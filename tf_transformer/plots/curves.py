@@ -35,7 +35,7 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
 
     Args:
         curves: one per run, at least one.
-        path: a .png or .svg.
+        path: a .png, .svg or .pdf.
 
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
@@ -46,16 +46,21 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     scores = dict(zip(names, others, strict=True))
     for index, curve in enumerate(curves):
         every = max(1, len(curve.steps) // _MARKERS)
-        style = {**STYLES[index % len(STYLES)], "markevery": every, "markersize": 4}
+        style = {
+            **STYLES[index % len(STYLES)],
+            "markevery": every,
+            "markersize": 4,
+            "clip_on": False,
+        }
         faint = {"color": style["color"], "linestyle": ":", "linewidth": 1}
         label = f"{curve.label}, train, with dropout"
         perplexity.plot(curve.steps, curve.train, label=label, **faint)
         perplexity.plot(curve.steps, curve.dev, label=f"{curve.label}, dev", **style)
         label = f"{curve.label}, highest {max(curve.scores):.4g}"
         scores[curve.score_name].plot(curve.steps, curve.scores, label=label, **style)
-    perplexity.set(xlabel="step", ylabel="perplexity", yscale="log")
+    perplexity.set(xlabel="step", title="perplexity", yscale="log")
     for name, axes in scores.items():
-        axes.set(xlabel="step", ylabel=f"dev {name}")
+        axes.set(xlabel="step", title=f"dev {name}")
     _number_plainly(perplexity.yaxis)
     for axes in (perplexity, *others):
         axes.grid(alpha=0.3)

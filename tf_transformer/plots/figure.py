@@ -1,10 +1,13 @@
-"""Figures of matplotlib, without its global state, as PNG and SVG."""
+"""Figures of matplotlib, without its global state, as PNG, SVG or PDF."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from tf_transformer.errors import missing_extra
 from tf_transformer.files import replacing
+
+SUFFIXES = (".png", ".svg", ".pdf")
 
 # Of several runs in turn, distinct by marker, line and grey, and by Okabe and Ito's colours.
 STYLES = [
@@ -30,6 +33,12 @@ def new_figure(
 
 
 def save(figure, path: Path, dpi: int = 200, **options) -> None:
-    """Writes a figure in the format of the suffix of `path`, .png or .svg."""
+    """Writes a figure in the format of the suffix of `path`, one of `SUFFIXES`."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=dpi, format=path.suffix[1:], **options)
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Returns the last part of each path, or whole paths if two of those parts are equal."""
+    names = [path.resolve().name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]

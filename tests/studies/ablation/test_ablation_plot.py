@@ -32,3 +32,11 @@ def test_a_chart_shows_our_figures_and_their_spread(tmp_path):
 def test_a_chart_can_be_a_vector_drawing(tmp_path):
     text = draw(tmp_path / "chart.svg").read_text("utf-8")
     assert text.count("<svg ") == 1
+
+
+def test_a_chart_says_which_rows_do_not_agree_with_the_paper(tmp_path):
+    note = "not in the paper's direction"
+    assert note in draw(tmp_path / "opposite.svg", ours=1.0).read_text("utf-8")
+    both = [Difference("A-h1", -1.0, -0.5), Difference("big", 2.0, 0.6)]
+    draw_differences({"BLEU": both}, tmp_path / "agree.svg")
+    assert note not in (tmp_path / "agree.svg").read_text("utf-8")

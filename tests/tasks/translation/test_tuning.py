@@ -119,7 +119,7 @@ def test_the_p_value_is_small_for_a_clear_difference_alone():
     [
         (["--source", "dev.en"], "--source and --reference go together"),
         (["--checkpoint", "last"], "no checkpoint 'last'. There are: best, average"),
-        (["--output", "curve.pdf"], "--output must end in .png or .svg"),
+        (["--output", "curve.gif"], "--output must end in .png, .svg or .pdf"),
         (["--source", "empty", "--reference", "empty"], "empty must have a sentence"),
     ],
 )

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "default: layer 5 of 6, or the same relative depth in other models"
     add("--layer", type=integer, metavar="N", help=text)
     add("--head", type=integer, metavar="N", help="needs --layer (default: all heads)")
-    text = "a .png or .svg (default: attention.png, or no picture with --data)"
+    text = "a .png, .svg or .pdf (default: attention.png, or no picture with --data)"
     add("--output", metavar="FILE", help=text)
     add("--data", metavar="FILE", help="write pieces and weights as JSON")
     # Hidden: users who know it from `translate` are told why it is refused.

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--test", required=True, metavar="FILE", help="lines to score, likewise")
     penalty = "strength of the penalty X / 2 times the sum of squared weights (default: 1)"
     add("--l2", type=float_from(1e-12, 1e12), default=1.0, metavar="X", help=penalty)
-    add("--output", metavar="PICTURE", help="draw the confusions, as .png or .svg")
+    add("--output", metavar="PICTURE", help="draw the confusions, as .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--n-best", type=integer, metavar="N", help=text)
     text = "score the lines of FILE, a label, a TAB and a sentence each, instead of stdin"
     add("--labelled", metavar="FILE", help=text)
-    text = "with --labelled: draw the confusions, as .png or .svg"
+    text = "with --labelled: draw the confusions, as .png, .svg or .pdf"
     add("--output", metavar="PICTURE", help=text)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tf_transformer.cli.options import open_run, picture
 from tf_transformer.errors import UserError
 from tf_transformer.plots.curves import LearningCurve, draw_curves
+from tf_transformer.plots.figure import short_names
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
 
@@ -18,7 +19,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--output", metavar="FILE", help="draw a .png or .svg")
+    parser.add_argument("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:
@@ -31,7 +32,8 @@ def command(options: argparse.Namespace) -> None:
     for run in runs:
         if not run.history():
             raise UserError(f"The run {run.path} has no evaluations yet.")
-    curves = [_curve(run) for run in runs]
+    labels = short_names([run.path for run in runs])
+    curves = [_curve(run, label) for run, label in zip(runs, labels, strict=True)]
     if output:
         draw_curves(curves, output)
     for curve in curves:
@@ -49,11 +51,11 @@ def _line(curve: LearningCurve) -> str:
     )
 
 
-def _curve(run: Run) -> LearningCurve:
+def _curve(run: Run, label: str) -> LearningCurve:
     task = task_named(run.config.task)
     records = run.history("perplexity", f"valid_{task.main_score}")
     return LearningCurve(
-        label=str(run.path),
+        label=label,
         steps=[record["step"] for record in records],
         train=[record["perplexity"] for record in records],
         dev=[record["valid_perplexity"] for record in records],

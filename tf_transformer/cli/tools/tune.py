@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = "weights to try: best, average or last (default: best, and average if it is there)"
     known = (*CHECKPOINTS, "last")
     add("--checkpoint", nargs="+", choices=known, metavar="WHICH", help=which)
-    add("--output", metavar="FILE", help="draw BLEU over alpha: a .png or .svg")
+    add("--output", metavar="FILE", help="draw BLEU over alpha: a .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:

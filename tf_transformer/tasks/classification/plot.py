@@ -21,7 +21,7 @@ def draw_confusion(scores: ClassScores, path: Path) -> None:
 
     Args:
         scores: of labelled sentences.
-        path: the picture's file, a .png or .svg.
+        path: the picture's file, a .png, .svg or .pdf.
 
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.

@@ -46,7 +46,7 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
     Args:
         gold: the right tree; its traces are left out.
         output: the tree to compare with it.
-        path: the picture's file, a .png or .svg.
+        path: the picture's file, a .png, .svg or .pdf.
         rules: which brackets count, and which are the same.
 
     Raises:

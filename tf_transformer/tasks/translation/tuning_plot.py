@@ -29,7 +29,7 @@ def draw_tuning(tuning: Tuning, path: Path) -> None:
             markeredgecolor="black", markersize=13, label=f"{name}: {candidate.bleu.value:.2f}",
         )  # fmt: skip
     below.axhline(1, color="0.5", linewidth=0.8)
-    above.set(ylabel="dev BLEU")
+    above.set(ylabel="dev BLEU", title="Dev BLEU by length penalty")
     below.set(ylabel="tokens of output\n/ of reference")
     below.set_xlabel(f"alpha, exponent of the length penalty\n{tuning.signature}")
     for axes in (above, below):
