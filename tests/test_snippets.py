@@ -1,4 +1,4 @@
-"""The Python of the pages does what they say; other tests have README, decoding, export."""
+"""The Python of the pages does what they say; other tests have those of `ELSEWHERE`."""
 
 import re
 
@@ -8,7 +8,8 @@ from snippets import ROOT, snippets
 EXACT_TRAINING = "docs/explanation/exact-training.md"
 TREES = "docs/explanation/trees.md"
 ELSEWHERE = {
-    "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md", "docs/guides/layers.md",
+    "README.md", "docs/guides/decoding.md", "docs/guides/evaluation.md",
+    "docs/guides/exporting.md", "docs/guides/layers.md",
 }  # fmt: skip
 
 

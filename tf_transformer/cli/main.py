@@ -26,6 +26,7 @@ GROUPS = {
     "tools": {
         "doctor": "check text, vocabulary and memory before training",
         "tokenizer": "train a vocabulary for several runs to share",
+        "compare": "say which system translates a test set better, with significance",
         "curves": "print or draw the learning curves of runs",
         "card": "write and print a run's settings, scores and cost",
         "average": "average the weights of checkpoints",

@@ -1,12 +1,14 @@
-"""BLEU of several translations of one text, and the significance of their difference."""
+"""Scores of several translations of one text, and the significance of their difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import PairedTest, Result
 
-SAMPLES = 1_000
+SAMPLES = 1_000  # of the bootstrap
+TRIALS = 10_000  # of the randomisation
 SIGNIFICANT = 0.05  # a p-value below it is taken for a difference
 
 
@@ -47,13 +49,59 @@ class Comparison:
         """
         if list(baseline) == list(hypotheses):
             return 1.0  # sacreBLEU counts only larger differences than that of none
-        systems: list[tuple[str, Sequence[str]]]
-        systems = [("baseline", list(baseline)), ("other", list(hypotheses))]
-        test = PairedTest(systems, {"BLEU": self._metric}, None, "bs", SAMPLES)
-        _, results = test()
-        return results["BLEU"][1].p_value  # type: ignore[union-attr, return-value]
+        _, tested = _paired(self._metric, [baseline, hypotheses], "bs", SAMPLES)
+        return tested.p_value or 0.0
 
     @property
     def signature(self) -> str:
         """Signature, by sacreBLEU, of the scores."""
         return str(self._metric.get_signature())
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A score with its interval, and the p-values of its difference from the first system's.
+
+    Attributes:
+        value: the score of the test set.
+        low, high: its 95 % confidence interval, by bootstrap resampling of sentences.
+        bootstrap: p-value by paired bootstrap resampling (Koehn 2004); None for the first.
+        randomisation: p-value by approximate randomisation (Riezler and Maxwell 2005).
+    """
+
+    value: float
+    low: float
+    high: float
+    bootstrap: float | None = None
+    randomisation: float | None = None
+
+
+def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Tested]:
+    """Tests the difference of each system from the first, by sacreBLEU and with its seed.
+
+    Args:
+        metric: of sacreBLEU's kind, with its references.
+        systems: the translations of each, one a sentence.
+    """
+    sampled = _paired(metric, systems, "bs", SAMPLES)
+    shuffled = _paired(metric, systems, "ar", TRIALS)
+    tested: list[Tested] = []
+    for system, by_samples, by_trials in zip(systems, sampled, shuffled, strict=True):
+        values = by_samples.p_value, by_trials.p_value
+        if tested and list(system) == list(systems[0]):
+            values = 1.0, 1.0  # see `Comparison.p_value`
+        middle, half = by_samples.mean or 0.0, by_samples.ci or 0.0
+        tested.append(Tested(by_samples.score, middle - half, middle + half, *values))
+    return tested
+
+
+def _paired(
+    metric: Metric, systems: Sequence[Sequence[str]], test: str, samples: int
+) -> list[Result]:
+    """Returns sacreBLEU's result of a test for each system, the first without a p-value."""
+    named: list[tuple[str, Sequence[str]]]
+    named = [(str(number), list(system)) for number, system in enumerate(systems)]
+    _, results = PairedTest(named, {"": metric}, None, test, samples)()
+    del results["System"]
+    [found] = results.values()
+    return found  # type: ignore[return-value]

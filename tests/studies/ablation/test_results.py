@@ -12,7 +12,6 @@ from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.studies.ablation.results import (
     RESULT_FILE,
     Result,
-    Spread,
     read_results,
     run_folder,
     write_result,
@@ -66,11 +65,3 @@ def test_a_damaged_result_is_named(tmp_path):
     (tmp_path / "base-seed1" / RESULT_FILE).write_text("{")
     with pytest.raises(UserError, match="base-seed1/result.json is no result of ablate"):
         read_results(tmp_path)
-
-
-def test_a_spread_is_the_standard_deviation_of_a_sample():
-    values = [3.0, 4.5, 4.0]
-    spread = Spread.of(values)
-    assert spread.mean == pytest.approx(np.mean(values))
-    assert spread.deviation == pytest.approx(np.std(values, ddof=1))
-    assert Spread.of([3.0]) == Spread(3.0, None)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,20 +46,6 @@ class Result:
     parameters: int
     target_tokens: int
     train_seconds: float
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The mean of a figure over seeds and its standard deviation (None for one seed)."""
-
-    mean: float
-    deviation: float | None = None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """The spread of at least one value."""
-        several = len(values) > 1
-        return cls(statistics.mean(values), statistics.stdev(values) if several else None)
 
 
 def check_folder(output: Path, base: Config) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from tf_transformer.config import Config
-from tf_transformer.studies.ablation.results import Result, Spread
+from tf_transformer.evaluation.spread import Spread
+from tf_transformer.studies.ablation.results import Result
 from tf_transformer.studies.ablation.rows import BASE, ROWS, change
 from tf_transformer.studies.paper import TABLE3_PRINTED, Printed
 from tf_transformer.training.memory import parameter_count
@@ -133,8 +134,7 @@ def _base_of(rows: Sequence[Compared]) -> Compared | None:
 def _figures(row: Compared, base: Compared | None, name: str) -> list[str]:
     """Ours, its difference to base, the paper's and its difference."""
     ours, printed = getattr(row, name), getattr(row.printed, name)
-    spread = "" if ours.deviation is None else f" ± {ours.deviation:.2f}"
-    cells = [f"{ours.mean:.2f}{spread}", "", f"{printed:.{_DECIMALS[name]}f}", ""]
+    cells = [str(ours), "", f"{printed:.{_DECIMALS[name]}f}", ""]
     if row.row != BASE:
         if base is not None:
             cells[1] = f"{ours.mean - getattr(base, name).mean:+.2f}"

@@ -1,0 +1,57 @@
+"""`compare` of a run, its export, a folder of seeds and files, on one test set."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, translated
+
+from tf_transformer.cli.main import main
+
+
+@pytest.fixture
+def texts(trained_run, tmp_path, monkeypatch) -> Path:
+    """The current folder: test.en, test.de and "short", a file with a line too few."""
+    monkeypatch.chdir(tmp_path)
+    for language in ("en", "de"):
+        lines = trained_run.lines(f"dev.{language}")[:20]
+        Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    Path("short").write_text("Hallo.\n" * 19)
+    return tmp_path
+
+
+def test_a_run_equals_its_export_its_own_translations_and_its_copies(
+    trained_run, exported, texts, capsys
+):
+    for name in ("seed-1", "seed-2"):
+        shutil.copytree(trained_run.path, texts / "both" / name)
+    lines = translated(capsys, trained_run.path, Path("test.en"))
+    Path("hyp").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    words = ["compare", str(trained_run.path), str(exported), "both", "hyp"]
+    words += ["--source", "test.en", "--reference", "test.de", "--metric", "bleu"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    rows = [row for row in printed.out.splitlines() if "1.0000" in row]
+    assert len(rows) == 3  # p-values of no difference
+    assert sum(" ± 0.00" in row for row in printed.out.splitlines()) == 1
+    assert "updates" in printed.out
+    assert "has seen these lines" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("test.de short", "Received: test.de with 20, short with 19"),
+        ("test.de test.de", "two different systems or more"),
+        ("test.de", "two different systems or more"),
+        ("test.de nowhere", "need --source"),
+        ("test.de nowhere --source test.en", "must be a run, an export.* Received: nowhere"),
+        ("test.de short --metric blue", "Did you mean 'bleu'"),
+        ("test.de short --output a.pdf", "must end in .png or .svg"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_any_translation(
+    texts, capsys, line, expected
+):
+    words = ["compare", *line.split(), "--reference", "test.de"]
+    assert_refused(capsys, words, expected, status=1)

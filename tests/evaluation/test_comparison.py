@@ -1,0 +1,54 @@
+"""Paired tests against all possible exchanges, and against resampling in NumPy."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tf_transformer.evaluation.comparison import paired_tests
+from tf_transformer.evaluation.metrics import SentenceMean, make_metric
+
+ROWS = 10
+RNG = np.random.default_rng(5)
+BASELINE = RNG.integers(0, 60, ROWS)
+# Hardly two exchanges have equal sums, which sacreBLEU does not count.
+OTHER = BASELINE + (3.1, -2.07, 5.013, 8.2, -4.5, 1.01, 6.3, -1.17, 2.9, 4.4)
+SYSTEMS = [[str(number) for number in numbers] for numbers in (BASELINE, OTHER, BASELINE)]
+
+
+@pytest.fixture(scope="module")
+def tested():
+    metric = SentenceMean(
+        "value", "1", lambda _, lines, __: [float(line) for line in lines], [""] * ROWS, [[]]
+    )
+    return paired_tests(metric, SYSTEMS)
+
+
+def test_randomisation_agrees_with_all_possible_exchanges(tested):
+    gains = OTHER - BASELINE
+    signs = np.array(list(itertools.product((-1, 1), repeat=ROWS)))
+    exact = np.mean(np.abs(signs @ gains) >= abs(gains.sum()))
+    assert 0.005 < exact < 0.5  # a case that could fail
+    assert tested[1].randomisation == pytest.approx(exact, abs=0.015)
+
+
+def test_intervals_are_those_of_resampled_sentences(tested):
+    rows = RNG.integers(0, ROWS, (20_000, ROWS))
+    for each, values in zip(tested, (BASELINE, OTHER), strict=False):
+        low, high = np.percentile(values[rows].mean(axis=1), (2.5, 97.5))
+        assert each.value == pytest.approx(values.mean())
+        assert (each.low, each.high) == pytest.approx((low, high), abs=1.5)
+
+
+def test_the_first_has_no_p_value_and_an_equal_system_one_of_1(tested):
+    assert (tested[0].bootstrap, tested[0].randomisation) == (None, None)
+    assert (tested[2].bootstrap, tested[2].randomisation) == (1.0, 1.0)
+
+
+def test_bleu_and_chrf_are_tested_too():
+    lines = ["the cat sat on the mat .", "a dog ran through the park", "it is raining today"]
+    worse = [" ".join(line.split()[::-1]) for line in lines]
+    for name in ("bleu", "chrf"):
+        first, second = paired_tests(make_metric(name, [], [lines]), [lines, worse])
+        assert first.value == pytest.approx(100) and second.value < 70
+        assert 0 < second.bootstrap <= 1 and 0 < second.randomisation <= 1

@@ -1,0 +1,68 @@
+"""Metrics of other packages, found as an installed package declares them."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from snippets import snippets
+
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.metrics import SentenceMean, find_metric, make_metric
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> None:
+    """An installed package "exactness 1.5" with the metric "exact", and one that is broken."""
+    (tmp_path / "exactness.py").write_text(
+        "def scores(sources, hypotheses, references):\n"
+        "    assert len(sources) == len(hypotheses)\n"
+        "    return [100 * any(line == each[row] for each in references)\n"
+        "            for row, line in enumerate(hypotheses)]\n"
+    )
+    folder = tmp_path / "exactness-1.5.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: exactness\nVersion: 1.5\n")
+    (folder / "entry_points.txt").write_text(
+        "[tf_transformer.metrics]\nexact = exactness:scores\nbroken = no_such_module:scores\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_package_adds_a_metric_by_its_entry_point(package):
+    metric = make_metric("exact", ["a", "b", "c"], [["1", "2", "3"], ["0", "5", "0"]])
+    assert metric.corpus_score(["1", "5", "9"], None).score == pytest.approx(200 / 3)
+    assert str(metric.get_signature()) == "nrefs:2|version:exactness 1.5"
+
+
+def test_what_is_no_metric_is_refused_with_the_nearest(package):
+    assert find_metric("bleu") is None
+    with pytest.raises(UserError, match="no metric 'exakt'. Did you mean 'exact'"):
+        find_metric("exakt")
+    with pytest.raises(
+        UserError, match="broken, no_such_module:scores, cannot be used: No mod"
+    ):
+        make_metric("broken", [], [[]])
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, float("nan")]])
+def test_a_metric_without_a_number_for_each_sentence_is_refused(values):
+    metric = SentenceMean("odd", "1", lambda *_: values, ["a", "b"], [["a", "b"]])
+    with pytest.raises(UserError, match="odd must return a finite number for each of 2"):
+        metric.corpus_score(["a", "b"], None)
+
+
+def test_the_metric_of_the_page_passes_comet_what_it_takes(monkeypatch):
+    """COMET itself, of which its documentation tells, would download a model."""
+
+    def predict(data, batch_size, gpus):
+        assert all(set(each) == {"src", "mt", "ref"} for each in data)
+        return SimpleNamespace(scores=[len(each["mt"]) / len(each["ref"]) for each in data])
+
+    comet = SimpleNamespace(
+        download_model=str, load_from_checkpoint=lambda path: SimpleNamespace(predict=predict)
+    )
+    monkeypatch.setitem(sys.modules, "comet", comet)
+    (snippet,), names = snippets("docs/guides/evaluation.md"), {}
+    exec(snippet, names)
+    metric = SentenceMean("comet", "1", names["comet"], ["a", "b"], [["xx", "xx"]])
+    assert metric.corpus_score(["y", "yy"], None).score == pytest.approx(75)

@@ -1,0 +1,92 @@
+"""A comparison of three systems, one of them with three seeds, and its three formats."""
+
+import pytest
+
+from tf_transformer.evaluation.metrics import make_metric
+from tf_transformer.studies.comparison.plot import draw_comparison
+from tf_transformer.studies.comparison.report import render, sections
+from tf_transformer.studies.comparison.results import compare
+from tf_transformer.studies.comparison.systems import System, members
+
+REFERENCE = ["the cat sat on the mat", "a dog runs in the park", "it rains | today", "yes"]
+FLAWED = ["the cat sat on the", "a dog runs in park", "it rains | today", "no"]
+WRONG = ["x", "y", "z", "yes"]
+SYSTEMS = [
+    System("flawed", [FLAWED], {"model.d_ff": 8, "training.seed": 1}, {"updates": "10"}),
+    System(
+        "seeds_3",
+        [WRONG, REFERENCE, FLAWED],
+        {"model.d_ff": 8, "training.seed": [1, 2, 3]},
+        {"updates": "30"},
+    ),
+    System("file", [REFERENCE]),
+]
+
+
+@pytest.fixture(scope="module")
+def compared():
+    metrics = {"chrf": make_metric("chrf", REFERENCE, [REFERENCE])}
+    return compare(SYSTEMS, metrics, [], [REFERENCE], most=1)
+
+
+def test_of_several_seeds_the_one_nearest_to_the_mean_is_tested(compared):
+    assert compared.typical == [0, 2, 0]
+    assert compared.scores["chrf"].tested[1].bootstrap == 1.0  # the same output as the first's
+    mean = sum(
+        make_metric("chrf", [], [REFERENCE]).corpus_score(output, None).score
+        for output in SYSTEMS[1].outputs
+    )
+    assert compared.scores["chrf"].spreads[1].mean == pytest.approx(mean / 3)
+    assert compared.scores["chrf"].spreads[1].deviation > 0
+
+
+def test_sentences_are_counted_and_the_largest_difference_is_shown(compared):
+    [same, better] = compared.wins
+    assert same.counts == (0, 0, 4) and not same.largest
+    assert better.counts == (3, 0, 1)
+    [shown] = better.largest
+    assert shown.number == 4 and shown.gain == pytest.approx(100)
+    assert shown.texts == {"reference": "yes", "flawed": "no", "file": "yes"}
+
+
+def test_lengths_are_tokens_beside_those_of_the_reference(compared):
+    tokens = 6 + 6 + 4 + 1
+    assert compared.length_ratios[0] == pytest.approx(15 / tokens)
+    assert compared.length_ratios[2] == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("text", "training.seed  1         1, 2, 3"),
+        ("markdown", "| training.seed | 1        | 1, 2, 3   |"),
+        ("latex", r" seeds\_3"),
+    ],
+)
+def test_the_report_has_settings_and_costs_of_those_that_are_known(compared, form, expected):
+    text = render(sections(compared), form)
+    assert expected in text
+    assert "model.d_ff" not in text  # the same in both
+    assert "not corrected" in text and "±" in text
+
+
+def test_a_bar_in_a_sentence_does_not_break_a_markdown_table(compared):
+    metrics = {"bleu": make_metric("bleu", [], [REFERENCE])}
+    parts = sections(compare([SYSTEMS[2], System("w", [WRONG])], metrics, [], [REFERENCE]))
+    assert "it rains \\| today" in render(parts, "markdown")
+
+
+def test_the_picture_names_every_system(compared, tmp_path):
+    pytest.importorskip("matplotlib")
+    draw_comparison(compared, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text("utf-8")
+    assert all(f"<!-- {each.name} -->" in text for each in SYSTEMS)
+
+
+def test_the_runs_of_a_folder_of_seeds_are_in_the_order_of_their_seeds(tmp_path):
+    for name in ("seed-10", "seed-9", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    assert [each.name for each in members(tmp_path)] == ["seed-9", "seed-10"]
+    (tmp_path / "config.json").write_text("{}")
+    assert members(tmp_path) == []

@@ -1,0 +1,138 @@
+"""`tf-transformer compare A B...`: which system translates a test set better."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.api.load import load
+from tf_transformer.cli.lines import one_line, require_equal_lengths
+from tf_transformer.cli.options import open_run, picture
+from tf_transformer.cli.parser import int_from
+from tf_transformer.cli.scores import seen_before
+from tf_transformer.config import Config
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.metrics import find_metric, make_metric
+from tf_transformer.plots.figure import new_figure
+from tf_transformer.progress import ProgressBars
+from tf_transformer.run import Run
+from tf_transformer.serving.versions import find_export, read_card
+from tf_transformer.studies.comparison.plot import draw_comparison
+from tf_transformer.studies.comparison.report import FORMATS, render, sections
+from tf_transformer.studies.comparison.results import compare
+from tf_transformer.studies.comparison.systems import System, cost_of, members, settings_of
+
+logger = logging.getLogger(__name__)
+
+STDOUT_IS_DATA = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    systems = (
+        "run, export, folder of `train --seeds` or file of translations; first the baseline"
+    )
+    add("systems", nargs="+", metavar="SYSTEM", help=systems)
+    reference = "reference translations; repeatable"
+    add("--reference", metavar="FILE", required=True, action="append", help=reference)
+    add("--source", metavar="FILE", help="text to translate; files of translations need none")
+    metric = "bleu, chrf or one that a package adds; repeatable (default: bleu and chrf)"
+    add("--metric", metavar="NAME", action="append", help=metric)
+    add(
+        "--sentences",
+        type=int_from(0, 1_000),
+        default=5,
+        metavar="N",
+        help="most sentences to show of each kind, better and worse (default: 5)",
+    )
+    add("--format", choices=[*FORMATS], default="text", help="of the report (default: text)")
+    add("--output", metavar="FILE", help="draw a .png or .svg")
+
+
+def command(options: argparse.Namespace) -> None:
+    """Compares systems on one test set, each with the first, and prints a report.
+
+    It has scores with confidence intervals, their differences tested by paired bootstrap and
+    approximate randomisation, the sentences that differ most, lengths, settings and cost.
+    """
+    paths: list[str] = options.systems
+    if len(set(paths)) < max(2, len(paths)):
+        raise UserError(f"compare takes two different systems or more. Received: {paths}.")
+    output = picture(options.output) if options.output else None
+    if output:
+        new_figure(1, 1)  # refuses a missing matplotlib before anything is translated
+    metrics = dict.fromkeys(options.metric or ("bleu", "chrf"))
+    own = [name for name in metrics if find_metric(name)]
+    references = [_lines(each) for each in options.reference]
+    sources = _lines(options.source) if options.source else []
+    finished = {path: _lines(path) for path in paths if Path(path).is_file()}
+    if not sources and (own or len(finished) < len(paths)):
+        raise UserError("Runs, exports and metrics of other packages need --source.")
+    texts = dict(zip(options.reference, references, strict=True)) | finished
+    for path, lines in (texts | {options.source: sources} if sources else texts).items():
+        require_equal_lengths(options.reference[0], references[0], path, lines)
+    runs = {path: _open(path) for path in paths if path not in finished}
+    systems = [
+        _system(path, name, runs[path], sources)
+        if path in runs
+        else System(name, [finished[path]])
+        for path, name in zip(paths, _names(paths), strict=True)
+    ]
+    if trained := [str(some[0].path) for some in runs.values() if some]:
+        seen_before(trained, sources, references)
+    made = {each: make_metric(each, sources, references) for each in metrics}
+    compared = compare(systems, made, sources, references, options.sentences)
+    if output:
+        draw_comparison(compared, output)
+        logger.info("%s", output)
+    sys.stdout.write(render(sections(compared), options.format))
+
+
+def _lines(path: str) -> list[str]:
+    return list(read_lines(Path(path)))
+
+
+def _open(path: str) -> list[Run]:
+    """Opens a run, or each of a folder of seeds; none for an export, which must be there."""
+    is_run = (Path(path) / "config.json").exists()
+    runs = [open_run(str(each)) for each in ([path] if is_run else members(Path(path)))]
+    for run in runs:
+        run.weights()  # before anything is translated
+    if not runs and not find_export(Path(path)):
+        raise UserError(
+            "A system must be a run, an export, a folder of `train --seeds` or a file of "
+            f"translations. Received: {path}."
+        )
+    return runs
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Shortens paths by the folders that all of them are in."""
+    try:
+        common = os.path.commonpath([Path(path).parent for path in paths])
+    except ValueError:  # absolute and relative ones
+        return [*paths]
+    return [os.path.relpath(path, common or ".") for path in paths]
+
+
+def _system(path: str, name: str, runs: Sequence[Run], sources: Sequence[str]) -> System:
+    """Translates with each of the runs, or with an export."""
+    if runs:
+        outputs = [_translated(run.path, sources) for run in runs]
+        return System(name, outputs, settings_of(runs), cost_of(runs))
+    export = find_export(Path(path))
+    config = read_card(export).get("config") if export else None
+    settings = Config.from_json(json.dumps(config)).flat() if config else {}
+    return System(name, [_translated(Path(path), sources)], settings)
+
+
+def _translated(path: Path, sources: Sequence[str]) -> list[str]:
+    translator = load(path, task="translation")
+    with ProgressBars(len(sources)) as bars:
+        done = translator.translate([*sources], progress=lambda count: bars(str(path), count))
+    return [one_line(each.text) for each in done]

@@ -1,0 +1,123 @@
+"""Metrics by name: sacreBLEU's, and those of other packages by entry point."""
+
+import math
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric, Score
+
+from tf_transformer.config.settings import nearest
+from tf_transformer.errors import UserError, quoted
+
+GROUP = "tf_transformer.metrics"  # of entry points
+SACREBLEU: dict[str, Callable[[list[list[str]]], Metric]] = {
+    "bleu": lambda references: BLEU(references=references, force=True),
+    "chrf": lambda references: CHRF(references=references),
+}
+# (sources, hypotheses, sets of references) -> a score for each sentence, higher is better
+SentenceScores = Callable[[Sequence[str], Sequence[str], Sequence[Sequence[str]]], Any]
+
+
+def find_metric(name: str) -> EntryPoint | None:
+    """Returns the entry point of a metric; None for one of sacreBLEU.
+
+    Raises:
+        UserError: if there is no metric of this name.
+    """
+    if name in SACREBLEU:
+        return None
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in installed:
+        hint = nearest(name, [*SACREBLEU, *installed])
+        raise UserError(
+            f"There is no metric {quoted(name)}.{hint} A package adds one by the entry point "
+            f"group {GROUP}."
+        )
+    return installed[name]
+
+
+def make_metric(
+    name: str, sources: Sequence[str], references: Sequence[Sequence[str]]
+) -> Metric:
+    """Returns a metric of translations of `sources`, by the name that `find_metric` takes.
+
+    Raises:
+        UserError: if there is no such metric, or its package cannot be imported.
+    """
+    if (entry := find_metric(name)) is None:
+        return SACREBLEU[name]([list(each) for each in references])
+    try:
+        scores = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"The metric {name}, {entry.value}, cannot be used: {error}.") from None
+    version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    return SentenceMean(name, version, scores, sources, references)
+
+
+class SentenceMean(Metric):
+    """Mean of the sentence scores of another package, in the form of sacreBLEU's tests.
+
+    Args:
+        name: of the metric.
+        version: name and version of its package.
+        scores: function of sources, hypotheses and sets of references, see `SentenceScores`.
+        sources: of the test set.
+        references: one or more sets of them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        scores: SentenceScores,
+        sources: Sequence[str],
+        references: Sequence[Sequence[str]],
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.version = version
+        self.num_refs = len(references)  # in sacreBLEU's signature
+        self._score = scores
+        self._text = list(sources), [list(each) for each in references]
+        self._known: dict[tuple[str, ...], list[list[float]]] = {}
+
+    def _extract_corpus_statistics(self, hypotheses, references=None) -> list[list[float]]:
+        """Returns each sentence's score and a 1 to count it; an output is scored only once."""
+        key = tuple(hypotheses)
+        if key not in self._known:
+            sources, references = self._text
+            values = [float(each) for each in self._score(sources, [*key], references)]
+            if len(values) != len(key) or not all(map(math.isfinite, values)):
+                raise UserError(
+                    f"The metric {self.name} must return a finite number for each of "
+                    f"{len(key):,} sentences. Received: {len(values):,} numbers, "
+                    f"{sum(map(math.isfinite, values)):,} of them finite."
+                )
+            self._known[key] = [[value, 1.0] for value in values]
+        return self._known[key]
+
+    def _aggregate_and_compute(self, stats) -> Score:
+        return self._compute_score_from_stats(np.sum(stats, axis=0))
+
+    def _compute_score_from_stats(self, stats) -> Score:
+        total, count = stats
+        return Score(self.name, total / count)
+
+    def get_signature(self):
+        """Returns the signature with the metric's own version in place of sacreBLEU's."""
+        signature = super().get_signature()
+        signature.info["version"] = self.version
+        return signature
+
+    # Of single segments, which have no part in the above.
+    def _preprocess_segment(self, sent):
+        raise NotImplementedError
+
+    def _extract_reference_info(self, refs):
+        raise NotImplementedError
+
+    def _compute_segment_statistics(self, hypothesis, ref_kwargs):
+        raise NotImplementedError

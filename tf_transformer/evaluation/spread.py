@@ -1,0 +1,25 @@
+"""The mean of a figure over several trainings, and its spread."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean of a figure over seeds and its standard deviation (None for one seed)."""
+
+    mean: float
+    deviation: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Returns the spread of at least one value."""
+        several = len(values) > 1
+        return cls(statistics.mean(values), statistics.stdev(values) if several else None)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + (
+            "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        )

@@ -1,0 +1,1 @@
+"""Comparison of systems on one test set: scores, significance, sentences, settings, cost."""

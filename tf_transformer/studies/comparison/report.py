@@ -1,0 +1,141 @@
+"""A comparison as text, Markdown or LaTeX."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tabulate import tabulate
+
+from tf_transformer.errors import shortened
+from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
+
+# By format: tabulate's name of it, the heading of a section, and a line below the table.
+FORMATS = {
+    "text": ("simple", "{}\n", "{}"),
+    "markdown": ("pipe", "## {}\n", "{}"),
+    "latex": ("latex_booktabs", "% {}", "% {}"),
+}
+NEAREST = (
+    "± is the standard deviation over seeds; intervals, p-values, lengths and sentences are of "
+    "the seed nearest to the mean."
+)
+UNCORRECTED = "p-values are of one comparison each: they are not corrected for their number."
+_LONGEST = 60  # characters of a setting's value
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with its title, and notes below it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+def sections(compared: Comparison) -> list[Section]:
+    """Returns the sections of a report, without those that have nothing to tell."""
+    every = [
+        *(_scores(compared, name, scored) for name, scored in compared.scores.items()),
+        _sentences(compared),
+        *(_largest(wins) for wins in compared.wins),
+        _settings(compared),
+        _costs(compared),
+    ]
+    return [section for section in every if section.rows]
+
+
+def render(parts: Sequence[Section], form: str) -> str:
+    """Formats sections.
+
+    Args:
+        parts: the sections.
+        form: a key of `FORMATS`.
+    """
+    style, heading, note = FORMATS[form]
+    texts = []
+    for part in parts:
+        rows = [[_escaped(cell, form) for cell in row] for row in part.rows]
+        table = tabulate(rows, part.header, style, disable_numparse=True)
+        lines = [heading.format(part.title), table, *(note.format(each) for each in part.notes)]
+        texts.append("\n".join(lines))
+    return "\n\n".join(texts) + "\n"
+
+
+def _escaped(cell: str, form: str) -> str:
+    return cell.replace("|", "\\|") if form == "markdown" else cell
+
+
+def _scores(compared: Comparison, name: str, scored: Scored) -> Section:
+    first = scored.spreads[0].mean
+    rows = [
+        [
+            system.name,
+            str(spread),
+            f"{tested.low:.2f} to {tested.high:.2f}",
+            f"{spread.mean - first:+.2f}" if row else "",
+            _p(tested.bootstrap),
+            _p(tested.randomisation),
+        ]
+        for row, (system, spread, tested) in enumerate(
+            zip(compared.systems, scored.spreads, scored.tested, strict=True)
+        )
+    ]
+    header = ["system", name, "95 % interval", "difference", "p bootstrap", "p randomisation"]
+    notes = [scored.signature]
+    notes += [NEAREST] * any(len(each.outputs) > 1 for each in compared.systems)
+    notes += [UNCORRECTED] * (len(rows) > 2)
+    return Section(f"{name}, and the difference from {rows[0][0]}", header, rows, notes)
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _sentences(compared: Comparison) -> Section:
+    baseline = compared.systems[0].name
+    rows = [[baseline, f"{compared.length_ratios[0]:.3f}", "", "", "", ""]]
+    for wins, ratio in zip(compared.wins, compared.length_ratios[1:], strict=True):
+        mean = sum(wins.gains) / len(wins.gains)
+        counts = (f"{count:,}" for count in wins.counts)
+        rows.append([wins.name, f"{ratio:.3f}", *counts, f"{mean:+.2f}"])
+    header = ["system", "length ratio", "better", "worse", "equal", "mean difference"]
+    notes = ["Better and worse by chrF2 of each sentence; lengths in tokens of 13a."]
+    return Section(f"Lengths, and sentences beside {baseline}", header, rows, notes)
+
+
+def _largest(wins: Wins) -> Section:
+    rows = []
+    for sentence in wins.largest:
+        mark = [f"{sentence.number:,}", f"{sentence.gain:+.2f}"]
+        for kind, text in sentence.texts.items():
+            rows.append([*mark, kind, text])
+            mark = ["", ""]
+    header = ["line", "chrF2", "", "text"]
+    return Section(f"Largest differences of {wins.name}", header, rows)
+
+
+def _settings(compared: Comparison) -> Section:
+    known = [each for each in compared.systems if each.settings]
+    names = list(dict.fromkeys(name for each in known for name in each.settings))
+    rows = []
+    for name in names:
+        values = [each.settings.get(name) for each in known]
+        if any(value != values[0] for value in values):
+            rows.append([name, *map(_value, values)])
+    header = ["setting", *(each.name for each in known)]
+    return Section("Settings that differ", header, rows)
+
+
+def _value(value: Any) -> str:
+    is_list = isinstance(value, (list, tuple))
+    return shortened(", ".join(map(str, value)) if is_list else str(value), _LONGEST)
+
+
+def _costs(compared: Comparison) -> Section:
+    known = [each for each in compared.systems if each.cost]
+    names = list(dict.fromkeys(name for each in known for name in each.cost))
+    rows = [[each.name, *(each.cost.get(name, "") for name in names)] for each in known]
+    several = any(len(each.outputs) > 1 for each in known)
+    notes = ["Updates, tokens and hours are those of all seeds together."] * several
+    return Section("Training", ["system", *names], rows, notes)

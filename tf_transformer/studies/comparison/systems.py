@@ -1,0 +1,60 @@
+"""Systems to compare: their translations, settings, and the cost of their training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.run import Run
+from tf_transformer.tasks.registry import encoder_outputs
+from tf_transformer.training.memory import parameter_count
+
+SEED = "training.seed"
+
+
+@dataclass(frozen=True)
+class System:
+    """A system's translations of the test set.
+
+    Attributes:
+        name: for the reader.
+        outputs: the translations by each of its trainings, one with each seed.
+        settings: its configuration by "section.field"; empty if unknown.
+        cost: figures by name, each as text; empty if unknown.
+    """
+
+    name: str
+    outputs: Sequence[Sequence[str]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, str] = field(default_factory=dict)
+
+
+def members(path: Path) -> list[Path]:
+    """Lists the runs of a folder that `train --seeds` wrote, by seed; none for another."""
+    if (path / "config.json").exists():
+        return []
+    folders = [file.parent for file in path.glob("seed-*/config.json")]
+    return sorted(folders, key=lambda folder: (len(folder.name), folder.name))
+
+
+def settings_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """Returns the settings of runs that differ in their seed alone."""
+    seeds = [run.config.training.seed for run in runs]
+    return runs[0].config.flat() | {SEED: seeds if len(seeds) > 1 else seeds[0]}
+
+
+def cost_of(runs: Sequence[Run]) -> dict[str, str]:
+    """Returns what runs have cost by their records, all seeds together."""
+    histories = [run.history() for run in runs]
+    records = [record for history in histories for record in history]
+    model = runs[0].config.model
+    figures = {"parameters": f"{parameter_count(model, encoder_outputs(runs[0])):,}"}
+    if not all("train_seconds" in record for record in records) or not all(histories):
+        return figures
+    seconds = sum(record["train_seconds"] for record in records)
+    tokens = sum(record["train_seconds"] * record["tokens_per_second"] for record in records)
+    return figures | {
+        "updates": f"{sum(history[-1]['step'] for history in histories):,}",
+        "target tokens": f"{tokens:,.0f}",
+        "training hours": f"{seconds / 3600:.2f}",
+    }
