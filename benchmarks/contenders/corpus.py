@@ -36,7 +36,7 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
             model = folder / "tokenizer.model"
             lines = [line for pair in found for line in pair]
             note = _train_tokenizer(lines, model, 8_000 if corpus else 1_000)
-            encode_corpus(found, Tokenizer(model), folder / "encoded", **LIMITS)
+            encode_corpus([found], Tokenizer(model), folder / "encoded", **LIMITS)
         return note
 
     return {"write": write}
@@ -60,7 +60,7 @@ def _pairs(corpus: str | None, source: str, target: str, most: int) -> list[tupl
         if corpus is None:
             source, target = builtin.LANGUAGES
             corpus = str(builtin.write_corpus(Path(folder))["train"])
-        files = [resolve_prefixes((corpus,), language) for language in (source, target)]
+        files = [resolve_prefixes((corpus,), each)[0] for each in (source, target)]
         return [pair for pair, _ in zip(read_pairs(*files), range(most), strict=False)]
 
 

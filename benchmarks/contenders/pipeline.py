@@ -53,13 +53,13 @@ def setup(
 
 
 def _encoding(corpus: Path) -> Callable[[], dict]:
-    files = [[corpus / f"{side}.txt"] for side in ("source", "target")]
+    files = [corpus / f"{side}.txt" for side in ("source", "target")]
     pairs = list(read_pairs(*files))
     tokenizer = Tokenizer(corpus / "tokenizer.model")
 
     def work() -> dict:
         with tempfile.TemporaryDirectory() as folder:
-            made = encode_corpus(pairs, tokenizer, Path(folder) / "encoded", **LIMITS)
+            made = encode_corpus([pairs], tokenizer, Path(folder) / "encoded", **LIMITS)
         return {"tokens": int(np.sum(made.target_lengths))}
 
     return work

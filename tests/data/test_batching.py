@@ -40,7 +40,9 @@ def corpus(tmp_path_factory) -> EncodedCorpus:
         tuple(" ".join(rng.choice(list(letters), rng.integers(5, 15))) for _ in range(2))
         for _ in range(100)
     ]
-    return encode_corpus(pairs, Tokenizer(path), directory / "c", max_length=16, max_ratio=4.0)
+    return encode_corpus(
+        [pairs], Tokenizer(path), directory / "c", max_length=16, max_ratio=4.0
+    )
 
 
 @pytest.fixture(scope="module")

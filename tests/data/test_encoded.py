@@ -32,7 +32,7 @@ def expected_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def test_sentences_are_their_ids_with_eos(tokenizer, tmp_path):
-    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
     assert len(corpus) == len(PAIRS)
     for index, (source, target) in enumerate(PAIRS):
         assert corpus.source(index).tolist() == expected_ids(tokenizer, source)
@@ -42,7 +42,7 @@ def test_sentences_are_their_ids_with_eos(tokenizer, tmp_path):
 
 
 def test_reopened_corpus_is_the_written_one(tokenizer, tmp_path):
-    written = encode_corpus(PAIRS, tokenizer, tmp_path / "c", fingerprint="abc", **LIMITS)
+    written = encode_corpus([PAIRS], tokenizer, tmp_path / "c", fingerprint="abc", **LIMITS)
     reopened = EncodedCorpus.open(tmp_path / "c")
     assert (reopened.fingerprint, reopened.report) == ("abc", written.report)
     np.testing.assert_array_equal(reopened.source_lengths, written.source_lengths)
@@ -55,7 +55,7 @@ def test_pairs_keep_their_order_across_chunks(tokenizer, tmp_path):
     pairs = [(" ".join("abcdefghij"[int(d)] for d in f"{i:05}"), "a b") for i in range(count)]
     done: list[int] = []
     corpus = encode_corpus(
-        iter(pairs), tokenizer, tmp_path / "c", progress=done.append, **LIMITS
+        [iter(pairs)], tokenizer, tmp_path / "c", progress=done.append, **LIMITS
     )
     assert done == [CHUNK_PAIRS, 2 * CHUNK_PAIRS, count]
     for index in (0, 1, CHUNK_PAIRS - 1, CHUNK_PAIRS, count - 1):
@@ -67,14 +67,14 @@ def test_ids_are_stored_in_two_bytes_where_they_fit(tokenizer, tmp_path, big):
     tokenizer = Tokenizer(tokenizer.path)
     if big:
         tokenizer.vocab_size = 2**16 + 1
-    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
     size = (tmp_path / "c" / "source_ids.bin").stat().st_size
     assert size == corpus.source_lengths.sum() * (4 if big else 2)
     assert corpus.source(0).tolist() == expected_ids(tokenizer, PAIRS[0][0])
 
 
 def test_padded_gathers_rows_in_any_order(tokenizer, tmp_path):
-    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
     rows = np.array([2, 0, 3, 2])
     for side, sentence in (("source", corpus.source), ("target", corpus.target)):
         padded = corpus.padded(side, rows, 9)
@@ -84,7 +84,7 @@ def test_padded_gathers_rows_in_any_order(tokenizer, tmp_path):
 
 
 def test_padded_refuses_to_cut_a_sentence(tokenizer, tmp_path):
-    corpus = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
     with pytest.raises(ValueError, match="must be at least 7. Received: 6"):
         corpus.padded("source", np.array([0, 2]), 6)
 
@@ -107,7 +107,7 @@ def test_padded_refuses_to_cut_a_sentence(tokenizer, tmp_path):
 )
 def test_filters_count_each_pair_once(tokenizer, tmp_path, source, target, reason):
     pairs = [("a", "b"), (source, target)]
-    report = encode_corpus(pairs, tokenizer, tmp_path / "c", **LIMITS).report
+    report = encode_corpus([pairs], tokenizer, tmp_path / "c", **LIMITS).report
     counts = dataclasses.asdict(report)
     expected = dict.fromkeys(["empty", "too_long", "ratio"], 0) | {"read": 2, "kept": 1}
     expected[reason] += 1
@@ -116,7 +116,7 @@ def test_filters_count_each_pair_once(tokenizer, tmp_path, source, target, reaso
 
 def test_kept_sentences_are_the_right_ones(tokenizer, tmp_path):
     pairs = [("a " * 20, "b"), ("c", "d"), ("", "e"), ("f", "g " * 9), ("h", "i")]
-    corpus = encode_corpus(pairs, tokenizer, tmp_path / "c", **LIMITS)
+    corpus = encode_corpus([pairs], tokenizer, tmp_path / "c", **LIMITS)
     assert [corpus.source(i).tolist() for i in range(len(corpus))] == [
         expected_ids(tokenizer, text) for text in ("c", "h")
     ]
@@ -144,27 +144,27 @@ def test_summary_names_only_the_reasons_that_occurred():
 )
 def test_corpus_without_a_usable_pair_is_refused(tokenizer, tmp_path, pairs, expected):
     with pytest.raises(UserError, match=f"no usable pair: {expected}"):
-        encode_corpus(pairs, tokenizer, tmp_path / "c", **LIMITS)
+        encode_corpus([pairs], tokenizer, tmp_path / "c", **LIMITS)
     assert not list(tmp_path.iterdir())
 
 
 def test_interrupted_encoding_leaves_the_old_corpus(tokenizer, tmp_path):
-    encode_corpus(PAIRS, tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
+    encode_corpus([PAIRS], tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
 
     def broken():
         yield from PAIRS * CHUNK_PAIRS
         raise UserError("text.en:9: text must be UTF-8")
 
     with pytest.raises(UserError, match="text.en:9"):
-        encode_corpus(broken(), tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
+        encode_corpus([broken()], tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
     assert EncodedCorpus.open(tmp_path / "c").fingerprint == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 def test_encoding_replaces_an_old_corpus_and_leftovers(tokenizer, tmp_path):
-    encode_corpus(PAIRS, tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
+    encode_corpus([PAIRS], tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
     shutil.copytree(tmp_path / "c", tmp_path / ".c.4242.tmp")  # as after a kill
-    corpus = encode_corpus(PAIRS[:2], tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
+    corpus = encode_corpus([PAIRS[:2]], tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
     assert (len(corpus), corpus.fingerprint) == (2, "new")
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
@@ -172,7 +172,7 @@ def test_encoding_replaces_an_old_corpus_and_leftovers(tokenizer, tmp_path):
 def test_a_directory_of_something_else_is_never_replaced(tokenizer, tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UserError, match="must be new or an encoded corpus"):
-        encode_corpus(PAIRS, tokenizer, tmp_path, **LIMITS)
+        encode_corpus([PAIRS], tokenizer, tmp_path, **LIMITS)
     assert (tmp_path / "thesis.tex").exists()
 
 
@@ -221,14 +221,14 @@ def keep_one_pair_less(path):
     ],
 )
 def test_damaged_corpus_is_refused(tokenizer, tmp_path, name, damage):
-    encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
     damage(tmp_path / "c" / name)
     with pytest.raises(UserError, match="holds no complete encoded corpus"):
         EncodedCorpus.open(tmp_path / "c")
 
 
 def test_a_corpus_of_an_earlier_version_without_checksums_is_taken(tokenizer, tmp_path):
-    written = encode_corpus(PAIRS, tokenizer, tmp_path / "c", **LIMITS)
+    written = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
     file = tmp_path / "c" / "corpus.json"
     info = json.loads(file.read_text())
     del info["checksum"], info["checksums"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tf_transformer.data.corpora import ParallelText
 from tf_transformer.doctor.survey import Survey, take_survey
 
 
@@ -14,7 +15,7 @@ def survey(tmp_path) -> Callable[..., Survey]:
 
     def take(pairs: Sequence[tuple[str, str]], name: str = "train", **options) -> Survey:
         files = [write(pairs, tmp_path / f"{name}.{language}") for language in ("en", "de")]
-        return take_survey(name, files[:1], files[1:], **options)
+        return take_survey(name, [ParallelText(name, *files, ("en", "de"))], **options)
 
     def write(pairs: Sequence[tuple[str, str]], path: Path) -> Path:
         lines = [pair[path.suffix == ".de"] for pair in pairs]

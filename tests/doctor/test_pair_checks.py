@@ -3,6 +3,7 @@
 import re
 
 from tf_transformer.data import builtin
+from tf_transformer.data.corpora import ParallelText
 from tf_transformer.doctor.pair_checks import (
     check_copies,
     check_direction,
@@ -106,12 +107,13 @@ def test_swapped_dev_files_are_found_and_named(survey):
 
 
 def test_one_swapped_file_among_several_is_named(tmp_path):
-    files = []
+    corpora = []
     for name, pairs in (("a", TRAIN[:700]), ("b", swapped(TRAIN[700:])), ("c", DEV)):
-        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-            files.append(tmp_path / f"{name}.{language}")
-            files[-1].write_text("".join(f"{line}\n" for line in lines))
-    found = check_direction([take_survey("train", files[::2], files[1::2])])
+        files = [tmp_path / f"{name}.{language}" for language in ("en", "de")]
+        for file, lines in zip(files, zip(*pairs, strict=True), strict=True):
+            file.write_text("".join(f"{line}\n" for line in lines))
+        corpora.append(ParallelText(name, *files, ("en", "de")))
+    found = check_direction([take_survey("train", corpora)])
     assert [finding.warning for finding in found] == [True]
     assert f"in {tmp_path}/b.en and {tmp_path}/b.de" in found[0].text
 

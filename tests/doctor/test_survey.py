@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from tf_transformer.data import builtin
+from tf_transformer.data.corpora import ParallelText
 from tf_transformer.doctor.survey import Hashes, take_survey
 from tf_transformer.errors import UserError
 
 PAIRS = builtin.pairs(500)
+LANGUAGES = ("en", "de")
 
 
 def test_a_small_corpus_is_kept_whole_and_in_order(survey):
@@ -36,18 +38,18 @@ def test_every_nth_pair_is_looked_at(survey):
 
 
 def test_a_place_is_a_file_and_a_line(tmp_path):
-    files = []
+    corpora = []
     for name, count in (("a", 3), ("b", 0), ("c", 2)):
-        for language in ("en", "de"):
-            path = tmp_path / f"{name}.{language}"
+        files = [tmp_path / f"{name}.{language}" for language in LANGUAGES]
+        for path in files:
             path.write_text("".join(f"{name}{line}\n" for line in range(1, count + 1)))
-            files.append(path)
-    taken = take_survey("train", files[::2], files[1::2])
+        corpora.append(ParallelText(name, *files, LANGUAGES))
+    taken = take_survey("train", corpora)
     assert [taken.place(pair.number) for pair in taken.sample] == [
         f"{tmp_path}/{place}" for place in ("a.en:1", "a.en:2", "a.en:3", "c.en:1", "c.en:2")
     ]
     assert taken.place(4, "target") == f"{tmp_path}/c.de:2"
-    assert taken.files(taken.file_of(3)) == (files[4], files[5])
+    assert taken.corpora[taken.corpus_of(3)] == corpora[2]
 
 
 def test_progress_is_told_of_all_pairs_that_are_read(survey):
@@ -60,7 +62,9 @@ def test_files_of_different_lengths_are_refused(tmp_path):
     (tmp_path / "a.en").write_text("one\ntwo\n")
     (tmp_path / "a.de").write_text("eins\n")
     with pytest.raises(UserError, match="same number of lines"):
-        take_survey("train", [tmp_path / "a.en"], [tmp_path / "a.de"])
+        take_survey(
+            "train", [ParallelText("a", tmp_path / "a.en", tmp_path / "a.de", LANGUAGES)]
+        )
 
 
 @pytest.mark.parametrize("limit", [5_000, 100])

@@ -48,7 +48,7 @@ def bytes_less(tmp_path_factory) -> Tokenizer:
 @pytest.fixture
 def encode(tokenizer, tmp_path):
     def encode(pairs, name="train", **limits) -> EncodedCorpus:
-        return encode_corpus(pairs, tokenizer, tmp_path / name, **LIMITS | limits)
+        return encode_corpus([pairs], tokenizer, tmp_path / name, **LIMITS | limits)
 
     return encode
 

@@ -63,8 +63,8 @@ def train(
     Args:
         model: name of a preset, such as "small" or "base".
         task: "translation", "parsing" or "classification"; None for the preset's own.
-        train: training text PREFIX.LANG or PREFIX.LANG.gz, for other tasks a file of trees or
-            labelled sentences; one or a list.
+        train: training text PREFIX.LANG or PREFIX.LANG.gz, or a table FILE.tsv[.gz], for other
+            tasks a file of trees or labelled sentences; one or a list.
         valid: dev text, likewise.
         source: language to translate from, such as "en".
         target: language to translate to.

@@ -12,7 +12,7 @@ from tf_transformer.tasks.registry import TASKS
 
 # The options, other than --set, that name a setting.
 _SETTINGS = {
-    "data": ("train", "valid", "source", "target"),
+    "data": ("train", "valid", "mix", "source", "target"),
     "training": ("batch_tokens", "max_tokens_per_device", "encoder_from"),
 }
 
@@ -49,8 +49,13 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         "--train",
         action="append",
         metavar="PREFIX",
-        help="training text PREFIX.LANG or PREFIX.LANG.gz, for other tasks a file of trees or "
-        "labelled sentences; repeatable",
+        help="training text PREFIX.LANG or PREFIX.LANG.gz, or a table FILE.tsv[.gz], for other "
+        "tasks a file of trees or labelled sentences; repeatable",
+    )
+    add(
+        "--mix",
+        metavar="W:W",
+        help="weights of the --train texts, such as 1:4, or temperature=5 (default: by size)",
     )
     add("--valid", action="append", metavar="PREFIX", help="dev text, likewise")
     add("--source", metavar="LANG", help="source language, such as en")

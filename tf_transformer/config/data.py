@@ -1,5 +1,6 @@
 """The text of a run and its tokenizer (paper 5.1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tf_transformer.config.settings import (
@@ -9,6 +10,7 @@ from tf_transformer.config.settings import (
     require_allowed,
     setting,
 )
+from tf_transformer.errors import UserError, quoted
 
 # How a tokenizer rewrites text before splitting it; the first is the default of a new one.
 NORMALIZATIONS = ("identity", "nfc", "nfkc", "nmt_nfkc")
@@ -24,8 +26,11 @@ class DataConfig:
     """
 
     train: tuple[str, ...] = setting(
-        (), help="training text: prefixes of PREFIX.LANG[.gz], or files of one-sided tasks")
+        (), help="training text: prefixes of PREFIX.LANG[.gz] or tables FILE.tsv[.gz], with "
+        ":SOURCE-TARGET if their languages are others; of one-sided tasks files")
     valid: tuple[str, ...] = setting((), help="dev text, likewise")
+    mix: str = setting(
+        "", help="weights of the training texts, such as 1:4, or temperature=5; empty: by size")
     source: str = setting("", help="language to translate from, the suffix of its files")
     target: str = setting("", help="language to translate to")
     tokenizer: str = setting(
@@ -50,3 +55,37 @@ class DataConfig:
             for name, default in {"normalization": None, "character_coverage": 1}.items():
                 value = getattr(self, name)
                 require(value == default, f"data.{name}", left_out, value)
+        if self.mix:
+            mix_weights(self.mix, [1] * len(self.train))
+
+
+def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
+    """Returns the relative weight of each corpus.
+
+    Args:
+        mix: weights with colons between them, such as "1:4"; or "temperature=T", by which a
+            corpus of n pairs has the weight n**(1/T) (Arivazhagan et al. 2019, "Massively
+            Multilingual Neural Machine Translation in the Wild").
+        sizes: number of pairs of each corpus.
+
+    Raises:
+        UserError: if the mix is neither, has another number of weights than there are corpora,
+            or a number in it is not positive.
+    """
+    name, equals, temperature = mix.partition("=")
+    try:
+        numbers = [float(text) for text in (temperature if equals else mix).split(":")]
+    except ValueError:
+        numbers = []
+    by_size = equals and name == "temperature" and len(numbers) == 1
+    if not (by_size or (not equals and len(numbers) == len(sizes))):
+        raise UserError(
+            "`data.mix` must be temperature=T, or weights with colons between them, such as "
+            f"1:4, one for each of the {len(sizes)} --train. Received: {quoted(mix)}."
+        )
+    if not all(0 < number <= MAX_FLOAT for number in numbers):
+        raise UserError(
+            f"The numbers of `data.mix` must be above 0. Received: {quoted(mix)}. To do "
+            "without a corpus, leave it out of --train."
+        )
+    return [size ** (1 / numbers[0]) for size in sizes] if by_size else numbers

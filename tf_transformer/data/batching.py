@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.mixing import Mixture
 from tf_transformer.errors import UserError
 
 _BATCHES_AHEAD = 2  # made while the one before is trained on
@@ -99,7 +100,7 @@ class BatchPlan:
     A pair belongs to the bucket of its longer side. A batch of the bucket of length b has
     shape [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs
     left over in a bucket open the next longer one, so that in an epoch, which sees each pair
-    once, only one batch is not full.
+    once unless there is a mixture, only one batch is not full.
 
     Args:
         source_lengths, target_lengths: int [pairs], in tokens with EOS; without the second,
@@ -107,6 +108,7 @@ class BatchPlan:
         batch_tokens: limit of the positions of either side of a batch.
         max_length: limit of the lengths.
         seed: determines the order of pairs and batches, which differs from epoch to epoch.
+        mixture: draws the pairs of each epoch; without one it has all of them.
 
     Attributes:
         steps_per_epoch: the same in every epoch.
@@ -125,6 +127,7 @@ class BatchPlan:
         batch_tokens: int,
         max_length: int,
         seed: int,
+        mixture: Mixture | None = None,
     ):
         sides = {"source": source_lengths}
         if target_lengths is not None:
@@ -133,12 +136,15 @@ class BatchPlan:
         if not len(lengths):
             raise ValueError("`source_lengths` must not be empty. Received: no pairs.")
         self._buckets = _fill_buckets(lengths, batch_tokens, max_length)
-        self._seed = seed
-        self._tokens = {name: int(np.sum(lengths)) for name, lengths in sides.items()}
+        self._seed, self._mixture = seed, mixture
         self._current = (0, self._plan_epoch(0))
         batches = self._current[1]
         self.steps_per_epoch = len(batches)
         self.shapes = sorted({(b.num_rows, b.length) for b in batches}, key=lambda s: s[1])
+        self._tokens = {
+            name: sum(int(lengths[batch.rows].sum()) for batch in batches)
+            for name, lengths in sides.items()
+        }
         self._positions = sum(batch.num_rows * batch.length for batch in batches)
 
     def batch(self, step: int) -> Batch:
@@ -155,7 +161,10 @@ class BatchPlan:
         batches: list[Batch] = []
         left = np.empty(0, np.int64)
         for bucket in self._buckets:
-            pairs = np.concatenate([left, rng.permutation(bucket.pairs)])
+            pairs = bucket.pairs
+            if self._mixture:
+                pairs = self._mixture.rows(pairs, bucket.length, epoch)
+            pairs = np.concatenate([left, rng.permutation(pairs)])
             full = len(pairs) // bucket.num_rows * bucket.num_rows
             batches += [
                 Batch(rows, bucket.num_rows, bucket.length)

@@ -1,5 +1,6 @@
 """A tokenised parallel corpus on disk, memory-mapped so that it may be larger than memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -78,17 +79,26 @@ class EncodedCorpus:
         source_lengths, target_lengths: int32 [pairs], in tokens with EOS.
         report: what the filters kept and dropped.
         fingerprint: name of what it was made from.
+        sizes: number of pairs of each text it was made from, in their order.
         text_sides: the sides that are text.
     """
 
     text_sides: tuple[SideName, ...] = SIDES
 
-    def __init__(self, source: Side, target: Side, report: FilterReport, fingerprint: str):
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        report: FilterReport,
+        fingerprint: str,
+        sizes: Sequence[int] = (),
+    ):
         self._sides = {"source": source, "target": target}
         self.source_lengths = source.lengths
         self.target_lengths = target.lengths
         self.report = report
         self.fingerprint = fingerprint
+        self.sizes = list(sizes or [len(self)])
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -101,7 +111,8 @@ class EncodedCorpus:
             info = read_info(directory)
             source, target = (Side(directory, name, info["dtype"]) for name in SIDES)
             report = FilterReport(**info["report"])
-            return cls(source, target, report, str(info["fingerprint"]))
+            sizes = info.get("sizes", ())  # that of an earlier version does not tell
+            return cls(source, target, report, str(info["fingerprint"]), sizes)
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{directory} holds no complete encoded corpus: {error}. Encode the text again."

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +47,7 @@ class SideWriter:
 
 
 def encode_corpus(
-    pairs: Iterable[tuple[str, str]],
+    texts: Sequence[Iterable[tuple[str, str]]],
     tokenizer: Tokenizer,
     directory: Path,
     *,
@@ -56,10 +56,10 @@ def encode_corpus(
     fingerprint: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> EncodedCorpus:
-    """Tokenises and filters `pairs` into `directory`, which appears whole or not at all.
+    """Tokenises and filters texts into `directory`, which appears whole or not at all.
 
     Args:
-        pairs: source and target sentences.
+        texts: the source and target sentences of each.
         tokenizer: for both sides.
         directory: the folder to write; an older corpus there is replaced.
         max_length: limit of either side, in tokens with EOS.
@@ -72,7 +72,7 @@ def encode_corpus(
     """
     write_corpus(
         directory,
-        pairs,
+        texts,
         lambda sides, chunk: _append(sides, tokenizer, chunk, max_length, max_ratio),
         id_dtype(tokenizer.vocab_size),
         fingerprint,
@@ -85,7 +85,7 @@ def encode_corpus(
 
 def write_corpus(
     directory: Path,
-    pairs: Iterable[tuple[str, str]],
+    texts: Sequence[Iterable[tuple[str, str]]],
     append: Callable[[list[SideWriter], list[tuple[str, str]]], dict[str, int]],
     dtype: str,
     fingerprint: str,
@@ -104,11 +104,14 @@ def write_corpus(
     with replacing_folder(directory) as temporary:
         sides = [SideWriter(temporary, name, dtype) for name in SIDES]
         counts: Counter[str] = Counter()
-        pairs = iter(pairs)
-        while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
-            counts.update(append(sides, chunk))
-            if progress is not None:
-                progress(counts["read"])
+        sizes = []
+        for pairs in map(iter, texts):
+            before = counts["kept"]
+            while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
+                counts.update(append(sides, chunk))
+                if progress is not None:
+                    progress(counts["read"])
+            sizes.append(counts["kept"] - before)
         report = FilterReport(
             **{name: counts[name] for name in COUNTS},
             max_length=max_length,
@@ -118,7 +121,7 @@ def write_corpus(
             raise UserError(f"The corpus has no usable pair: {report.summary()}.")
         for side in sides:
             side.finish()
-        info = {"dtype": dtype, "fingerprint": fingerprint}
+        info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
         write_info(temporary, info | {"report": dataclasses.asdict(report)})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.corpus import resolve_prefixes
+from tf_transformer.data.corpora import corpora
 from tf_transformer.errors import UserError
 
 Role = Literal["train", "valid"]
@@ -58,18 +58,19 @@ class Text:
 
 
 def text_files(data: DataConfig, role: Role) -> list[Path]:
-    """Lists the files that a configuration names, source before target; none if built-in.
+    """Lists the files that a configuration names, sources before targets; none if built-in.
 
-    Data without languages are files themselves, not prefixes of two.
+    Data without languages are files themselves, not corpora.
 
     Raises:
-        UserError: if a prefix has no file.
+        UserError: if a corpus lacks a file.
     """
-    prefixes = getattr(data, role)
-    languages = [name for name in (data.source, data.target) if name]
-    if not languages:
-        return [Path(prefix) for prefix in prefixes]
-    return [path for name in languages for path in resolve_prefixes(prefixes, name)]
+    names = getattr(data, role)
+    if not data.source:
+        return [Path(name) for name in names]
+    texts = corpora(names, data)
+    sources = [text.source for text in texts]
+    return [*sources, *(text.target for text in texts if not text.is_table)]
 
 
 def identity(texts: Sequence[Text]) -> str:

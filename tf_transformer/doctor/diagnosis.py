@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.batching import bucket_boundaries
+from tf_transformer.data.corpora import corpora
 from tf_transformer.doctor import line_checks, pair_checks, vocabulary_checks
 from tf_transformer.doctor.findings import Finding
 from tf_transformer.doctor.survey import Survey, take_survey
-from tf_transformer.tasks.sequences import SequenceTask, resolve_files
+from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.training.memory import PROCESS_BYTES, device_memory, gigabytes
 from tf_transformer.training.parts import Workload, choose_size
 
@@ -49,24 +50,24 @@ def survey_text(
     """Surveys train, dev and, if it has prefixes, test.
 
     Args:
-        data: whose prefixes and languages are read.
-        test: prefixes as those of `data`.
+        data: whose corpora are read.
+        test: names of corpora as those of `data`.
         every: which training pairs to look at, see `take_survey`.
         progress: called with what is read and how many pairs of it are.
 
     Raises:
-        UserError: as `read_pairs` does.
+        UserError: as `corpora` and `ParallelText.plain_pairs` do.
     """
-    prefixes = {"train": data.train, "dev": data.valid, "test": tuple(test)}
+    names = {"train": data.train, "dev": data.valid, "test": tuple(test)}
     return [
         take_survey(
             name,
-            *resolve_files(paths, data),
+            corpora(each, data),
             every=every if name == "train" else 1,
             progress=functools.partial(progress, f"reading {name}"),
         )
-        for name, paths in prefixes.items()
-        if paths
+        for name, each in names.items()
+        if each
     ]
 
 

@@ -75,7 +75,9 @@ def _count(survey: Survey, bad: Sequence[int]) -> Count:
 
 
 def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for pairs, or whole files, with swapped languages."""
+    """Checks for pairs, or whole files, with swapped languages; not where there are several."""
+    if len({text.languages for survey in surveys for text in survey.corpora}) > 1:
+        return []
     train = surveys[0].sample
     weights = learn_direction([pair.source for pair in train], [pair.target for pair in train])
     findings: list[Finding] = []
@@ -99,15 +101,15 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
-    """A warning for each pair of files most of whose pairs are swapped."""
-    file_of = np.array([survey.file_of(pair.number) for pair in survey.sample], int)
+    """A warning for each corpus most of whose pairs are swapped."""
+    numbers = np.array([survey.corpus_of(pair.number) for pair in survey.sample], int)
     findings = []
-    for file in np.unique(file_of):
-        number, total = int(swapped[file_of == file].sum()), int((file_of == file).sum())
+    for index in np.unique(numbers):
+        number, total = int(swapped[numbers == index].sum()), int((numbers == index).sum())
         if 2 * number > total:
-            source, target = survey.files(file)
+            corpus = survey.corpora[index]
             count = Count(number, total, f"pairs of {survey.name}")
-            named = f"{count} in {source} and {target}"
+            named = f"{count} in {corpus.source} and {corpus.target}"
             text = (
                 f"{named} have the languages swapped, by their letters. The files seem to be "
                 "named the wrong way round: rename them."

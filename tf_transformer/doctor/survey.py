@@ -6,12 +6,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tf_transformer.data.corpus import SideName, read_pairs
+from tf_transformer.data.corpora import ParallelText
+from tf_transformer.data.corpus import SideName
 
 SAMPLE_PAIRS = 100_000  # held in memory; of a smaller corpus that is all
 HASHES = 2**23  # of 8 million sentences, and of as many pairs: 256 MiB with their numbers
@@ -73,6 +73,7 @@ class Survey:
         sources, both: hashes of the source sentences, and of the pairs.
         pairs: how many were looked at.
         sample: a uniform sample of them, in their order; all of a small split.
+        corpora: their texts.
     """
 
     name: str
@@ -81,54 +82,48 @@ class Survey:
     both: Hashes
     pairs: int = 0
     sample: list[Pair] = field(default_factory=list)
-    _files: list[tuple[Path, Path]] = field(default_factory=list)
+    corpora: list[ParallelText] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
 
-    def file_of(self, index: int) -> int:
-        """Returns the number, from 0, of the files that hold pair `index`."""
+    def corpus_of(self, index: int) -> int:
+        """Returns the number, from 0, of the corpus that holds pair `index`."""
         return bisect_right(self._starts, index) - 1
-
-    def files(self, number: int) -> tuple[Path, Path]:
-        """Returns the source and the target file of a number from `file_of`."""
-        return self._files[number]
 
     def place(self, index: int, side: SideName = "source") -> str:
         """Formats FILE:LINE of a pair, for a message."""
-        number = self.file_of(index)
-        file = self._files[number][side == "target"]
+        number = self.corpus_of(index)
+        file = self.corpora[number].file(side)
         return f"{file}:{index - self._starts[number] + 1}"
 
 
 def take_survey(
     name: str,
-    source_files: Sequence[Path],
-    target_files: Sequence[Path],
+    corpora: Sequence[ParallelText],
     *,
     every: int = 1,
     sample_pairs: int = SAMPLE_PAIRS,
     hashes: int = HASHES,
     progress: Callable[[int], None] | None = None,
 ) -> Survey:
-    """Reads parallel files once; the memory it takes does not grow with them.
+    """Reads corpora once, without tags; the memory it takes does not grow with them.
 
     Args:
         name: of the split, for messages.
-        source_files: as `read_pairs` takes them.
-        target_files: as many, of the same numbers of lines.
+        corpora: one or more.
         every: looks at each `every`-th pair only.
         sample_pairs: number of pairs to hold.
         hashes: number of hashes to hold.
         progress: called with the number of pairs read so far.
 
     Raises:
-        UserError: as `read_pairs` does.
+        UserError: as `ParallelText.plain_pairs` does.
     """
     survey = Survey(name, every, Hashes(hashes), Hashes(hashes))
     rng, read = random.Random(1), 0
-    for files in zip(source_files, target_files, strict=True):
-        survey._files.append(files)
+    for corpus in corpora:
+        survey.corpora.append(corpus)
         survey._starts.append(read)
-        for index, pair in enumerate(read_pairs([files[0]], [files[1]]), read):
+        for index, pair in enumerate(corpus.plain_pairs(), read):
             read = index + 1
             if index % every == 0:
                 _look_at(survey, Pair(*pair, index), sample_pairs, rng)

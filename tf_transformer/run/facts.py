@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.data.corpora import is_table, split_name
 from tf_transformer.data.corpus import count_lines, resolve_prefixes
 from tf_transformer.data.texts import ROLES, Role, Text
 from tf_transformer.errors import UserError
@@ -38,31 +39,25 @@ class DataFile:
 def data_files(run: Run) -> list[DataFile]:
     """Lists the text files that the run's configuration names; none for the built-in corpus.
 
-    Data without languages are files themselves, not prefixes of two.
+    Data without languages are files themselves, not corpora.
     """
-    data = run.config.data
-    languages: list[str | None] = [name for name in (data.source, data.target) if name] or [
-        None
-    ]
-    prefixes = {role: getattr(data, role) for role in ROLES}
     return [
-        _data_file(role, prefix, language, run.checksums.texts(role))
+        _data_file(role, path, language, run.checksums.texts(role))
         for role in ROLES
-        for prefix in prefixes[role]
-        for language in languages
+        for name in getattr(run.config.data, role)
+        for path, languages in [split_name(name, run.config.data)]
+        for language in ([""] if not languages[0] or is_table(path) else languages)
     ]
 
 
-def _data_file(
-    role: Role, prefix: str, language: str | None, known: list[Text] | None
-) -> DataFile:
+def _data_file(role: Role, path: Path, language: str, known: list[Text] | None) -> DataFile:
     try:
-        (file,) = resolve_prefixes((prefix,), language) if language else (Path(prefix),)
+        (file,) = resolve_prefixes((path,), language) if language else (path,)
         seen = {text.sha256 for text in known or ()}
         changed = bool(seen) and Text.of(file, known or ()).sha256 not in seen
         return DataFile(role, str(file), sha256(file), changed)
     except (UserError, OSError):
-        return DataFile(role, f"{prefix}.{language}" if language else prefix, None)
+        return DataFile(role, f"{path}.{language}" if language else str(path), None)
 
 
 def with_signature(record: dict[str, Any]) -> dict[str, Any]:

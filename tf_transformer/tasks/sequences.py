@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
-from tf_transformer.data.corpus import read_lines, read_pairs, resolve_prefixes
+from tf_transformer.data.corpora import ParallelText, corpora
 from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.mixing import Mixture
 from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
 from tf_transformer.errors import UserError
@@ -24,13 +25,6 @@ from tf_transformer.tasks.record import Progress
 from tf_transformer.training.task import Result
 
 logger = logging.getLogger(__name__)
-
-Files = tuple[list[Path], list[Path]]
-
-
-def resolve_files(prefixes: tuple[str, ...], data: DataConfig) -> Files:
-    """Finds the source and target files of prefixes; UserError if one is missing."""
-    return resolve_prefixes(prefixes, data.source), resolve_prefixes(prefixes, data.target)
 
 
 class SequenceTask:
@@ -70,7 +64,8 @@ class SequenceTask:
         self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols)
         self.train = self._encoded("train", self.data.train, progress)
         self.valid = self._encoded("valid", self.data.valid, progress)
-        self.plan = self._plan(self.train)
+        self.mixture = self._mixture()
+        self.plan = self._plan(self.train, self.mixture)
         self.valid_plan = self._plan(self.valid)
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
@@ -79,22 +74,20 @@ class SequenceTask:
 
     def _vocabulary_text(self) -> Iterator[str]:
         """Text to train a tokenizer on: both sides of the training text."""
-        for files in resolve_files(self.data.train, self.data):
-            for file in files:
-                yield from read_lines(file)
+        for side in (0, 1):
+            for corpus in corpora(self.data.train, self.data):
+                yield from (pair[side] for pair in corpus.pairs())
 
     def _symbols(self) -> Iterable[str]:
         """Words that are single pieces, whatever the text: none."""
         return ()
 
-    def _encoded(
-        self, name: Role, prefixes: tuple[str, ...], progress: Progress
-    ) -> EncodedCorpus:
-        files = resolve_files(prefixes, self.data)
+    def _encoded(self, name: Role, names: tuple[str, ...], progress: Progress) -> EncodedCorpus:
+        texts = corpora(names, self.data)
         folder = self.run.data / name
-        paths, models = [*files[0], *files[1]], self.tokenizer.models.values()
-        texts = [Text.of(path, self.texts[name]) for path in paths]
-        made_from = fingerprint(texts, models, self._settings())
+        paths, models = text_files(self.data, name), self.tokenizer.models.values()
+        hashed = [Text.of(path, self.texts[name]) for path in paths]
+        made_from = fingerprint(hashed, models, self._settings())
         try:
             corpus = self.corpus_class.open(folder)
             if corpus.fingerprint in (
@@ -114,7 +107,7 @@ class SequenceTask:
         if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
         report = functools.partial(progress, f"tokenising {name}")
-        return self._encode(files, folder, made_from, report)
+        return self._encode(texts, folder, made_from, report)
 
     def _texts(self, role: Role) -> list[Text]:
         """The user's files of text; of the built-in corpus those written into the run."""
@@ -129,13 +122,19 @@ class SequenceTask:
 
     def _settings(self) -> str:
         """Settings that the encoded corpora depend on, beside text and tokenizer."""
-        return f"{self.data.max_length} {self.data.max_ratio}"
+        limits = f"{self.data.max_length} {self.data.max_ratio}"
+        # Corpora of an earlier version do not tell how many pairs are of which text.
+        return f"{limits} mixed" if self.data.mix else limits
 
     def _encode(
-        self, files: Files, folder: Path, fingerprint: str, progress: Callable[[int], None]
+        self,
+        texts: Sequence[ParallelText],
+        folder: Path,
+        fingerprint: str,
+        progress: Callable[[int], None],
     ) -> EncodedCorpus:
         return encode_corpus(
-            read_pairs(*files),
+            [text.pairs() for text in texts],
             self.tokenizer,
             folder,
             max_length=self.data.max_length,
@@ -144,19 +143,26 @@ class SequenceTask:
             progress=progress,
         )
 
-    def _plan(self, corpus: EncodedCorpus) -> BatchPlan:
+    def _mixture(self) -> Mixture | None:
+        mix, seed = self.data.mix, self.run.config.training.seed
+        return Mixture(self.train.sizes, mix, seed) if mix else None
+
+    def _plan(self, corpus: EncodedCorpus, mixture: Mixture | None = None) -> BatchPlan:
         training = self.run.config.training
         return BatchPlan(
             *(corpus.lengths(side) for side in corpus.text_sides),
             batch_tokens=training.batch_tokens,
             max_length=self.data.max_length,
             seed=training.seed,
+            mixture=mixture,
         )
 
     def describe(self) -> str:
         """Describes the corpora and their batches, for the console."""
         reports = self.train.report.summary(), self.valid.report.summary()
-        return f"train: {reports[0]}\nvalid: {reports[1]}\n{self.plan.summary()}"
+        mix = [self.mixture.summary(self.data.train)] if self.mixture else []
+        parts = f"train: {reports[0]}", *mix, f"valid: {reports[1]}", self.plan.summary()
+        return "\n".join(parts)
 
     def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return make_dataset(corpus, plan, **options)

@@ -28,7 +28,9 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 @pytest.fixture(scope="module")
 def corpus(tokenizer, tmp_path_factory) -> LabelledCorpus:
     folder = tmp_path_factory.mktemp("corpus") / "train"
-    return encode_labelled(EXAMPLES, tokenizer, LABELS, folder, max_length=256, fingerprint="f")
+    return encode_labelled(
+        [EXAMPLES], tokenizer, LABELS, folder, max_length=256, fingerprint="f"
+    )
 
 
 def test_sentences_and_labels_come_back(tokenizer, corpus):
@@ -44,7 +46,7 @@ def test_sentences_and_labels_come_back(tokenizer, corpus):
 
 def test_a_long_sentence_is_cut_and_counted(tokenizer, tmp_path):
     examples = [("the cat " * 20, "animal"), ("blue", "colour")]
-    corpus = encode_labelled(examples, tokenizer, LABELS, tmp_path / "c", max_length=9)
+    corpus = encode_labelled([examples], tokenizer, LABELS, tmp_path / "c", max_length=9)
     assert corpus.source_lengths.max() == 9
     assert corpus.source(0)[-1] == EOS_ID
     whole = tokenizer.tokenize([examples[0][0]])[0].numpy()
@@ -60,7 +62,7 @@ def test_pieces_are_counted_in_the_sentences_alone(corpus):
 
 def test_whoever_asks_for_lengths_only_finds_them(corpus, tokenizer, tmp_path):
     """The card of a run reads it as any corpus: a label counts as one token."""
-    encode_labelled(EXAMPLES, tokenizer, LABELS, tmp_path / "c", max_length=256)
+    encode_labelled([EXAMPLES], tokenizer, LABELS, tmp_path / "c", max_length=256)
     plain = EncodedCorpus.open(tmp_path / "c")
     np.testing.assert_array_equal(plain.source_lengths, corpus.source_lengths)
     assert plain.target_lengths.tolist() == [1] * len(corpus)

@@ -10,12 +10,12 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from tf_transformer.config import PAD_ID, Config
+from tf_transformer.data.corpora import corpora
 from tf_transformer.data.tokenizer import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.models import build_model, load_translator
-from tf_transformer.tasks.sequences import resolve_files
 from tf_transformer.tasks.translation.task import TranslationTask, check_config, effective_data
 
 
@@ -48,10 +48,10 @@ def test_own_data_is_used_as_it_is(run):
 
 def test_without_data_the_built_in_corpus_is_written_into_the_run(tmp_path):
     data = effective_data(Run.create_or_resume(tmp_path / "run", Config()))
-    sources, targets = resolve_files(data.train, data)
+    (text,) = corpora(data.train, data)
     assert (data.source, data.target) == ("en", "de")
-    assert all(tmp_path / "run" in path.parents for path in (*sources, *targets))
-    assert len(sources[0].read_text("utf-8").splitlines()) > 10_000
+    assert all(tmp_path / "run" in path.parents for path in (text.source, text.target))
+    assert len(text) > 10_000
     check_config(Config(data=data))
 
 

@@ -35,7 +35,7 @@ def command(options: argparse.Namespace) -> None:
     the run's decoding.max_source_length tokens, a target at decoding.max_extra_length more.
     A line on stderr counts sentences that RUN has seen in training or in its dev text.
     """
-    pairs = list(read_pairs([Path(options.source)], [Path(options.target)]))
+    pairs = list(read_pairs(Path(options.source), Path(options.target)))
     if not pairs:
         raise UserError(
             "Both files must have at least one line. Received: "

@@ -86,7 +86,7 @@ def _check(options: argparse.Namespace, run: Run, output: Path) -> list[tuple[st
             "new folder."
         )
     new_figure(1, 1)  # fails early without matplotlib
-    pairs = list(read_pairs([Path(options.source)], [Path(options.reference)]))
+    pairs = list(read_pairs(Path(options.source), Path(options.reference)))
     if not pairs:
         raise UserError(f"{options.source} must have a sentence. Received: none.")
     return pairs[: options.limit]

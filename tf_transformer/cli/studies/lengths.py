@@ -77,7 +77,7 @@ def command(options: argparse.Namespace) -> None:
 
 def _read_pairs(source: str, reference: str) -> tuple[list[str], list[str]]:
     """Sources and references; UserError without a pair, or for a blank reference."""
-    pairs = list(read_pairs([Path(source)], [Path(reference)]))
+    pairs = list(read_pairs(Path(source), Path(reference)))
     if not pairs:
         raise UserError(f"{source} must have a sentence. Received: none.")
     for number, (_, text) in enumerate(pairs, start=1):

@@ -99,19 +99,21 @@ def _same_weights(*files: Path) -> bool:
 
 def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], list[str]]:
     """The name, sources and references of the dev text."""
-    from tf_transformer.tasks.sequences import resolve_files
+    from tf_transformer.data.corpora import all_pairs, corpora
     from tf_transformer.tasks.translation.task import effective_data
 
     if options.source:
-        files = [Path(options.source)], [Path(options.reference)]
+        name = options.source
+        pairs = list(read_pairs(Path(name), Path(options.reference)))
     else:
         data = effective_data(run)
-        files = resolve_files(data.valid, data)
-    pairs = list(read_pairs(*files))
+        texts = corpora(data.valid, data)
+        name = ", ".join(str(text.source) for text in texts)
+        pairs = list(all_pairs(texts))
     if not pairs:
-        raise UserError(f"{files[0][0]} must have a sentence. Received: none.")
+        raise UserError(f"{name} must have a sentence. Received: none.")
     sources, references = zip(*pairs, strict=True)
-    return ", ".join(map(str, files[0])), list(sources), list(references)
+    return name, list(sources), list(references)
 
 
 def _table(candidates) -> str:

@@ -25,7 +25,7 @@ class LabelledCorpus(EncodedCorpus):
 
 
 def encode_labelled(
-    examples: Iterable[tuple[str, str]],
+    texts: Sequence[Iterable[tuple[str, str]]],
     tokenizer: Tokenizer,
     labels: Sequence[str],
     directory: Path,
@@ -39,7 +39,7 @@ def encode_labelled(
     None is dropped: of a long sentence the beginning is kept.
 
     Args:
-        examples: sentences and labels.
+        texts: the sentences and labels of each.
         tokenizer: of the sentences.
         labels: all there are; the first is class 1.
         directory: to write; an older corpus there is replaced.
@@ -59,7 +59,7 @@ def encode_labelled(
 
     dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
     write_corpus(
-        directory, examples, append, dtype, fingerprint, progress,
+        directory, texts, append, dtype, fingerprint, progress,
         max_length=max_length, max_ratio=0.0,
     )  # fmt: skip
     return LabelledCorpus.open(directory)

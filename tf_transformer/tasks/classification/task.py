@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import keras
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.corpus import read_lines, read_pairs
+from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.classifier import Classifier
@@ -34,7 +34,7 @@ from tf_transformer.tasks.classification.transfer import check_encoder, encoder_
 from tf_transformer.tasks.models import check_positions, position_limits
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.record import Progress, TaskRecord
-from tf_transformer.tasks.sequences import Files, SequenceTask, resolve_files
+from tf_transformer.tasks.sequences import SequenceTask
 
 logger = logging.getLogger(__name__)
 
@@ -107,21 +107,24 @@ class ClassificationTask(SequenceTask):
         self.labels = read_labels(run)
         self.encoder_outputs = len(self.labels)
         super().__init__(run, data, progress, may_encode=may_encode)
-        self._dev = list(read_pairs(*resolve_files(self.data.valid, self.data)))
+        self._dev = list(all_pairs(corpora(self.data.valid, self.data)))
 
     def _vocabulary_text(self) -> Iterator[str]:
         """The sentences alone."""
-        for file in resolve_files(self.data.train, self.data)[0]:
-            yield from read_lines(file)
+        return (source for source, _ in all_pairs(corpora(self.data.train, self.data)))
 
     def _settings(self) -> str:
         return f"{self.data.max_length} {self.labels}"
 
     def _encode(
-        self, files: Files, folder: Path, fingerprint: str, progress: Callable[[int], None]
+        self,
+        texts: Sequence[ParallelText],
+        folder: Path,
+        fingerprint: str,
+        progress: Callable[[int], None],
     ) -> LabelledCorpus:
         return encode_labelled(
-            read_pairs(*files),
+            [text.pairs() for text in texts],
             self.tokenizer,
             self.labels,
             folder,

@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.config import Config, DataConfig
-from tf_transformer.data.corpus import read_lines, read_pairs
+from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
@@ -24,7 +24,7 @@ from tf_transformer.tasks.parsing.treebank import (
 )
 from tf_transformer.tasks.parsing.trees import Tree
 from tf_transformer.tasks.record import Progress, TaskRecord
-from tf_transformer.tasks.sequences import SequenceTask, resolve_files
+from tf_transformer.tasks.sequences import SequenceTask
 
 SAMPLES = 3
 
@@ -109,29 +109,25 @@ class ParsingTask(SequenceTask):
 
     def _vocabulary_text(self) -> Iterator[str]:
         """The sentences alone: brackets and tags are pieces of their own."""
-        for file in resolve_files(self.data.train, self.data)[0]:
-            yield from read_lines(file)
+        return (words for words, _ in self._training_pairs())
+
+    def _training_pairs(self) -> Iterator[tuple[str, str]]:
+        return all_pairs(corpora(self.data.train, self.data))
 
     def _symbols(self) -> Iterable[str]:
         """Everything that occurs in the sequences of the training trees."""
-        files = resolve_files(self.data.train, self.data)[1]
-        return {token for file in files for line in read_lines(file) for token in line.split()}
+        return {token for _, tokens in self._training_pairs() for token in tokens.split()}
 
     def _lexicon(self) -> Lexicon:
         """Learns from the training trees, each file counted once."""
         prefixes = dict(zip(self.run.config.data.train, self.data.train, strict=True))
-        files = resolve_files(tuple(prefixes.values()), self.data)
-        return Lexicon.of_sequences(read_pairs(*files))
+        return Lexicon.of_sequences(all_pairs(corpora(list(prefixes.values()), self.data)))
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that parses the dev set with the model's current weights."""
         translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         parser = Parser(translator, self._grammar)
-        sentences = [
-            line
-            for file in resolve_files(self.data.valid, self.data)[0]
-            for line in read_lines(file)
-        ]
+        sentences = [words for words, _ in all_pairs(corpora(self.data.valid, self.data))]
 
         def evaluate() -> DevResult:
             parses = parser.parse(sentences)

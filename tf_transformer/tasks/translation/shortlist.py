@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data import builtin
-from tf_transformer.data.corpus import check_line_counts, count_lines, read_pairs
+from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
@@ -23,7 +23,6 @@ from tf_transformer.decoding.shortlist import SPECIAL_IDS, Shortlist
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.record import Progress
-from tf_transformer.tasks.sequences import resolve_files
 from tf_transformer.tasks.translation.translation_table import (
     model1,
     most_probable,
@@ -129,13 +128,14 @@ def pairs_of_files(
     if not data.source:
         source, target = builtin.LANGUAGES
         data = dataclasses.replace(data, source=source, target=target)
-    files = resolve_files(tuple(prefixes), data)
-    check_line_counts(*files)
-    chosen = np.zeros(sum(map(count_lines, files[0])), bool)
+    texts = corpora(prefixes, data)
+    for text in texts:
+        text.check()
+    chosen = np.zeros(sum(map(len, texts)), bool)
     chosen[_evenly_spaced(len(chosen), number)] = True
     with tempfile.TemporaryDirectory() as folder:
         corpus = encode_corpus(
-            itertools.compress(read_pairs(*files), chosen),
+            [itertools.compress(all_pairs(texts), chosen)],
             Tokenizer(run.require_tokenizer()),
             Path(folder, "train"),
             max_length=data.max_length,

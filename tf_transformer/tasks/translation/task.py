@@ -7,14 +7,14 @@ import keras
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data import builtin
-from tf_transformer.data.corpus import check_line_counts, read_pairs
+from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
-from tf_transformer.tasks.sequences import SequenceTask, resolve_files
+from tf_transformer.tasks.sequences import SequenceTask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +92,8 @@ def check_config(config: Config) -> None:
         )
     if data.source == data.target:
         raise UserError(f"--source and --target must differ. Received: {data.source!r} twice.")
-    for prefixes in (data.train, data.valid):
-        check_line_counts(*resolve_files(prefixes, data))
+    for corpus in corpora((*data.train, *data.valid), data):
+        corpus.check()
 
 
 class TranslationTask(SequenceTask):
@@ -101,7 +101,7 @@ class TranslationTask(SequenceTask):
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
-        self._dev = list(read_pairs(*resolve_files(self.data.valid, self.data)))
+        self._dev = list(all_pairs(corpora(self.data.valid, self.data)))
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that translates the dev set with the model's current weights."""

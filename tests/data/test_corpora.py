@@ -1,0 +1,69 @@
+"""Corpora by the names that --train takes: files of lines, tables, languages of their own."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import DataConfig
+from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
+from tf_transformer.errors import UserError
+
+PAIRS = [("a dog", "ein Hund"), ("", "x"), ("two  cats", "zwei Katzen\u2028")]
+DATA = DataConfig(source="en", target="de")
+
+
+def table(path: Path, pairs=PAIRS) -> Path:
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def aligned(prefix: Path, languages: tuple[str, str], pairs=PAIRS) -> Path:
+    for side, language in enumerate(languages):
+        text = "".join(f"{pair[side]}\n" for pair in pairs)
+        Path(f"{prefix}.{language}").write_text(text, "utf-8")
+    return prefix
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.tsv.gz"])
+def test_a_table_holds_the_pairs_of_two_files(tmp_path, name):
+    names = [str(table(tmp_path / name)), str(aligned(tmp_path / "t", ("en", "de")))]
+    one, other = corpora(names, DATA)
+    assert list(one.pairs()) == list(other.pairs()) == PAIRS
+    assert len(one) == len(other) == len(PAIRS)
+    assert (one.file("source"), one.file("target")) == (tmp_path / name, tmp_path / name)
+    assert other.file("target") == tmp_path / "t.de"
+    assert list(all_pairs([one, other])) == [*PAIRS, *PAIRS]
+
+
+@pytest.mark.parametrize(("line", "columns"), [("a dog", 1), ("0.9\ta dog\tein Hund", 3)])
+def test_a_line_without_two_columns_is_refused_by_its_number(tmp_path, line, columns):
+    path = table(tmp_path / "t.tsv")
+    path.write_text(path.read_text("utf-8") + f"{line}\n", "utf-8")
+    (corpus,) = corpora([str(path)], DATA)
+    with pytest.raises(UserError, match=rf"t.tsv:4: .* TAB .*Received: {columns} columns"):
+        corpus.check()
+
+
+def test_a_name_may_end_in_languages_of_its_own(tmp_path):
+    prefix = aligned(tmp_path / "t", ("fr", "en"))
+    one, other = corpora([f"{prefix}:fr-en", f"{prefix}:en-fr"], DATA)
+    assert (one.source, one.languages) == (tmp_path / "t.fr", ("fr", "en"))
+    assert list(other.pairs()) == [(target, source) for source, target in PAIRS]
+    with pytest.raises(UserError, match="There is no .*t.de"):
+        corpora([str(prefix)], DATA)
+
+
+def test_a_prefix_may_end_like_a_table(tmp_path):
+    prefix = aligned(tmp_path / "t.tsv", ("en", "de"))
+    (corpus,) = corpora([str(prefix)], DATA)
+    assert corpus.source == tmp_path / "t.tsv.en"
+
+
+def test_a_tag_stands_before_every_source_but_blank_ones(tmp_path):
+    path = table(tmp_path / "t.tsv")
+    tagged = ParallelText("t", path, path, ("en", "de"), tag="<2de>")
+    expected = [("<2de> a dog", "ein Hund"), PAIRS[1], ("<2de> two  cats", PAIRS[2][1])]
+    assert list(tagged.pairs()) == expected
+    assert list(tagged.plain_pairs()) == PAIRS
