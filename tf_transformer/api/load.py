@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
+from tf_transformer.decoding.threads import MANY, ONE, use_threads
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export
+from tf_transformer.serving.versions import find_export, read_config
 from tf_transformer.strings import Strings, strings
 from tf_transformer.tasks.registry import check_run
 
@@ -29,13 +30,14 @@ _OPTIONS = {
 @overload
 def load(path: str | Path, *, task: Literal["translation"] | None = None,
          checkpoint: str | None = None, ensemble: Strings = (), shortlist: bool = False,
-         precision: str = "float32", tokenizer: str | Path | None = None) -> "Translator": ...
+         precision: str = "float32", tokenizer: str | Path | None = None,
+         threads: int | None = None) -> "Translator": ...
 @overload
 def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | None = None,
-         ensemble: Strings = ()) -> "Parser": ...
+         ensemble: Strings = (), threads: int | None = None) -> "Parser": ...
 @overload
 def load(path: str | Path, *, task: Literal["classification"],
-         checkpoint: str | None = None) -> "SentenceClassifier": ...
+         checkpoint: str | None = None, threads: int | None = None) -> "SentenceClassifier": ...
 # fmt: on
 def load(
     path: str | Path,
@@ -46,6 +48,7 @@ def load(
     shortlist: bool = False,
     precision: str = "float32",
     tokenizer: str | Path | None = None,
+    threads: int | None = None,
 ) -> "Translator | Parser | SentenceClassifier":
     """Loads a run, an export or a .keras file, whichever the path is.
 
@@ -62,6 +65,9 @@ def load(
         precision: of a run: float32 or bfloat16, for weights and computation.
         tokenizer: of a .keras file: its SentencePiece model, or a run that has it; by default
             tokenizer.model beside the file.
+        threads: that share an operation, as of then in this process. None takes the number
+            that is fastest for this model and both one sentence and many, which is measured
+            once, unless TensorFlow has begun to compute.
 
     Returns:
         A `Translator`, or the `Parser` or `SentenceClassifier` of a run of these tasks.
@@ -94,6 +100,8 @@ def load(
         run.weights(checkpoint)  # before TensorFlow is imported
     members = [_open(Path(other)) for other in others]
     import_tensorflow()
+    config = run.config if run else read_config(export) if export else None
+    use_threads(threads, config, [ONE, MANY])
 
     from tf_transformer.api import exported, runs
 

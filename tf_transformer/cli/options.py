@@ -3,12 +3,13 @@
 import argparse
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.parser import value_of
+from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.threads import MAX_THREADS, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES
 from tf_transformer.run import Run
@@ -64,6 +65,12 @@ def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
         help="translate each sentence with the tokens that are likely for it, as learnt by "
         "tf-transformer shortlist RUN",
     )
+
+
+def add_threads_option(parser: argparse.ArgumentParser) -> None:
+    """--threads."""
+    text = "threads of an operation (default: the fastest, measured once and kept)"
+    parser.add_argument("--threads", type=int_from(1, MAX_THREADS), metavar="N", help=text)
 
 
 def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
@@ -144,8 +151,13 @@ def load_translator(
     *,
     sampled: bool = False,
     task: str = "translation",
+    sentences: Sequence[int] = (),
 ):
-    """The translator that `options` describe: its run, checkpoint, ensemble and search."""
+    """The translator that `options` describe: its run, checkpoint, ensemble and search.
+
+    `sentences` are how many it shall translate at once: with the fastest number of threads for
+    that, or --threads. None leaves the number to TensorFlow.
+    """
     run = open_run(options.run, task)
     others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
     decoding = decoding_config(options, run)
@@ -155,6 +167,9 @@ def load_translator(
             f"Received: {num_hypotheses}."
         )
     import_tensorflow_quietly()
+    if sentences:
+        config = dataclasses.replace(run.config, decoding=decoding)
+        use_threads(options.threads, config, sentences)
 
     from tf_transformer.tasks import models
 

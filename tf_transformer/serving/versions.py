@@ -1,6 +1,7 @@
 """Version folders of a served model: named by a number, as TF Serving has it, and reserved."""
 
 import fcntl
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json
 
@@ -53,6 +55,16 @@ def read_card(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return card if isinstance(card, dict) else {}
+
+
+def read_config(path: Path) -> Config | None:
+    """Returns the configuration in the card of an export, or None."""
+    card = read_card(path)
+    try:
+        config = Config.from_json(json.dumps(card["config"]))
+        return config.replace({f"decoding.{k}": v for k, v in card["decoding"].items()})
+    except (KeyError, AttributeError, UserError):  # no card, or one of another version
+        return None
 
 
 def check_readable(path: Path) -> None:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import add_shortlist_option, open_run
+from tf_transformer.cli.options import add_shortlist_option, add_threads_option, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
+from tf_transformer.decoding.threads import ONE, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, is_version, versions
+from tf_transformer.serving.versions import find_export, is_version, read_config, versions
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
     add_shortlist_option(parser)
+    add_threads_option(parser)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -58,6 +60,7 @@ def command(options: argparse.Namespace) -> None:
         run = open_run(options.model)
         logger.info("exporting %s and testing the export: about a minute", run.path)
     import_tensorflow_quietly()
+    use_threads(options.threads, read_config(exported) if exported else run.config, [ONE])
 
     from tf_transformer.serving import server
     from tf_transformer.serving.batcher import BatchLimits

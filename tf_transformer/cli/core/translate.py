@@ -14,10 +14,15 @@ from tf_transformer.cli.lines import (
     stdin_bars,
     stdin_chunks,
 )
-from tf_transformer.cli.options import add_translator_options, load_translator
+from tf_transformer.cli.options import (
+    add_threads_option,
+    add_translator_options,
+    load_translator,
+)
 from tf_transformer.cli.parser import int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, SamplingConfig
 from tf_transformer.data.corpus import read_lines
+from tf_transformer.decoding.threads import MANY, ONE
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
@@ -37,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_translator_options(parser, ensemble=True, shortlist=True)
     add_line_buffered_option(parser)
+    add_threads_option(parser)
     add(
         "--n-best",
         type=int_from(1, MAX_BEAM_SIZE),
@@ -75,7 +81,10 @@ def command(options: argparse.Namespace) -> None:
     sampling = _sampling(options)
     if options.alignments and options.ensemble:
         raise UserError("--alignments needs a single model. Received: --ensemble.")
-    translator = load_translator(options, options.n_best, sampled=sampling is not None)
+    at_once = ONE if options.line_buffered else MANY
+    translator = load_translator(
+        options, options.n_best, sampled=sampling is not None, sentences=[at_once]
+    )
     layer = _alignment_layer(options, translator)
     done = 0
     with stdin_bars() as bars, _alignment_file(options.alignments) as alignments:

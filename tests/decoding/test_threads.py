@@ -1,0 +1,74 @@
+"""The number of threads is measured before TensorFlow computes, and kept."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tf_transformer.config.presets import PRESETS
+from tf_transformer.decoding.threads import cache_file, use_threads
+from tf_transformer.errors import UserError
+
+MOST = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+has_choice = pytest.mark.skipif(MOST < 2, reason="a single core, or no Linux")
+
+# A new process, because this one has computed already.
+SCRIPT = """
+import os, sys
+os.getloadavg = lambda: (float(sys.argv[1]), 0.0, 0.0)  # whatever else runs here
+import tensorflow as tf
+from tf_transformer.config.presets import PRESETS
+from tf_transformer.decoding.threads import use_threads
+use_threads(None, PRESETS["tiny"], [1, 32])
+print(tf.config.threading.get_intra_op_parallelism_threads())
+"""
+
+
+def number_used(folder, load: float = 0.0, **environment: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(load)],
+        env=os.environ | {"XDG_CACHE_HOME": str(folder)} | environment,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
+    return int(done.stdout)
+
+
+@has_choice
+def test_a_measured_number_is_kept_for_the_next_process(tmp_path):
+    first = number_used(tmp_path)
+    assert first in {1, min(4, MOST), MOST}
+    file = tmp_path / "tf_transformer" / "threads.json"
+    (key,) = kept = json.loads(file.read_text("utf-8"))
+    assert kept == {key: first}
+    file.write_text(json.dumps({key: MOST + 1 - first}))
+    assert number_used(tmp_path) == MOST + 1 - first  # read, not measured
+
+
+@has_choice
+def test_a_number_measured_on_a_busy_machine_or_given_by_the_user_is_not_kept(tmp_path):
+    assert number_used(tmp_path, load=9.0 * MOST) in {1, min(4, MOST), MOST}
+    assert number_used(tmp_path, TF_NUM_INTRAOP_THREADS="3") == 0  # TensorFlow reads it
+    assert not (tmp_path / "tf_transformer").exists()
+
+
+def test_a_number_that_comes_too_late_is_refused_and_nothing_is_measured(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    caplog.set_level(logging.INFO)
+    import tensorflow as tf
+
+    assert tf.ones([]) == 1  # it has begun
+    before = tf.config.threading.get_intra_op_parallelism_threads()
+    use_threads(None, PRESETS["tiny"], [1])
+    assert tf.config.threading.get_intra_op_parallelism_threads() == before
+    assert cache_file().parent.parent == tmp_path and not caplog.records
+    with pytest.raises(UserError, match="before TensorFlow computes. Received: 7"):
+        use_threads(7, PRESETS["tiny"], [1])
+    with pytest.raises(UserError, match="`threads` must be an int from 1 to 1024"):
+        use_threads(0, None, [1])

@@ -1,0 +1,182 @@
+"""The number of threads that decodes fastest, measured once for a machine and a model.
+
+Waking a thread can take longer than its share of a small model's step, so more threads are not
+always faster. TensorFlow fixes their number when it first computes: before that, each number
+is measured in a forked process, since a fork need not import TensorFlow again.
+"""
+
+import json
+import logging
+import math
+import os
+import platform
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tf_transformer.config import Config, ModelConfig
+from tf_transformer.config.settings import Bounds, Setting
+from tf_transformer.errors import UserError
+from tf_transformer.files import parse_json, replacing
+
+logger = logging.getLogger(__name__)
+
+MAX_THREADS = 1_024
+ONE, MANY = 1, 32  # sentences decoded at once
+_SECONDS = 0.08  # of measuring a batch size, after the warm-up
+_PATIENCE = 10.0  # seconds until a measurement is given up
+
+
+def use_threads(threads: int | None, config: Config | None, sentences: Sequence[int]) -> None:
+    """Sets the number of threads that share an operation of TensorFlow.
+
+    Args:
+        threads: the number; None measures it, unless something else has decided: the
+            environment variable TF_NUM_INTRAOP_THREADS, an earlier setting or computation of
+            this process, or a GPU.
+        config: of the model and its search; None, if unknown, measures nothing.
+        sentences: numbers of sentences to be decoded at once, which count equally.
+
+    Raises:
+        UserError: if `threads` is out of range, or TensorFlow has begun with another number.
+    """
+    import tensorflow as tf
+
+    threading = tf.config.threading
+    if threads is not None:
+        Setting(int, Bounds(low=1, high=MAX_THREADS)).check("threads", threads)
+        try:
+            threading.set_intra_op_parallelism_threads(threads)
+        except RuntimeError:
+            raise UserError(
+                f"The number of threads must be set before TensorFlow computes. Received: "
+                f"{threads}, when it has begun. Set it first, or in a new process."
+            ) from None
+        return
+    every = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    decided = os.environ.get("TF_NUM_INTRAOP_THREADS") or (
+        threading.get_intra_op_parallelism_threads()
+    )
+    if config is None or decided or every == 1 or tf.config.list_physical_devices("GPU"):
+        return
+    with suppress(RuntimeError):  # it has begun
+        threading.set_intra_op_parallelism_threads(every)
+        rows = [config.decoding.beam_size * number for number in sentences]
+        fastest = _fastest(config.model, rows, every)
+        threading.set_intra_op_parallelism_threads(fastest)
+
+
+def _fastest(model: ModelConfig, rows: list[int], every: int) -> int:
+    """Returns the fastest of 1, 4 and all threads for these rows, from the cache if it can."""
+    file = cache_file()
+    sizes = model.d_model, model.d_ff, model.vocab_size, model.num_layers
+    key = " ".join(map(str, [_processor(), "x", every, "model", *sizes, "rows", *rows]))
+    kept = _read(file)
+    if kept.get(key) in range(1, every + 1):
+        return kept[key]
+    start = time.perf_counter()
+    numbers = sorted({1, min(4, every), every})
+    times = {number: _measured(number, model, rows) for number in numbers}
+    fastest = min(times, key=lambda number: times[number])
+    if math.isinf(times[fastest]):
+        logger.warning("the fastest number of threads could not be measured: using all")
+        return every
+    seconds = time.perf_counter() - start
+    logger.info(
+        "threads: %d of %d, the fastest for this model (measured in %.1f s, %s)",
+        fastest, every, seconds, _keep(file, kept | {key: fastest}, every),
+    )  # fmt: skip
+    return fastest
+
+
+def _keep(file: Path, numbers: dict[str, int], every: int) -> str:
+    """Writes the numbers, unless the machine is busy; returns what became of them."""
+    if os.getloadavg()[0] > max(1, every / 2):
+        return "not kept, because the machine is busy"
+    try:
+        with replacing(file) as temporary:
+            temporary.write_text(json.dumps(numbers, indent=2) + "\n", "utf-8")
+    except UserError:
+        return f"not kept, because {file} cannot be written"
+    return f"kept in {file}"
+
+
+def cache_file() -> Path:
+    """Returns the file of the numbers found, in the user's folder of caches."""
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder, "tf_transformer", "threads.json")
+
+
+def _read(file: Path) -> dict:
+    try:
+        kept = parse_json(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _measured(threads: int, model: ModelConfig, rows: list[int]) -> float:
+    """Returns the product of the seconds of a step with each of the `rows`; inf if it fails."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            os.write(writer, json.dumps(_seconds(threads, model, rows)).encode())
+        finally:
+            os._exit(0)  # past everything that is the parent's to end
+    os.close(writer)
+    try:
+        ready, _, _ = select.select([reader], [], [], _PATIENCE)
+        answer = os.read(reader, 4096) if ready else b""
+    finally:
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return math.prod(json.loads(answer)) if answer else math.inf
+
+
+def _seconds(threads: int, model: ModelConfig, rows: list[int]) -> list[float]:
+    """Returns the seconds of a decoding step's products, with each number of rows."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    width, inner = model.d_model, model.d_ff
+    shapes = [(width, 3 * width), *[(width, width)] * 3, (width, inner), (inner, width)]
+    kernels = [tf.zeros(shape) for shape in shapes]
+    output = tf.zeros([width, model.vocab_size])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, width])], autograph=False)
+    def step(x):
+        for _ in range(model.num_layers):
+            attended = tf.matmul(x, kernels[0])[:, :width]
+            for kernel in kernels[1:4]:
+                attended = tf.matmul(attended, kernel)
+            x += attended
+            x += tf.matmul(tf.nn.relu(tf.matmul(x, kernels[4])), kernels[5])
+        return tf.nn.softmax(tf.matmul(x, output))
+
+    def best(number: int) -> float:
+        x = tf.zeros([number, width])
+        times: list[float] = []
+        step(x)
+        end = time.perf_counter() + _SECONDS
+        while time.perf_counter() < end or len(times) < 3:
+            start = time.perf_counter()
+            step(x)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    return [best(number) for number in rows]
