@@ -1,4 +1,4 @@
-"""A greedy translator without TensorFlow: what `export --format litert` writes, and its loop."""
+"""A greedy translator without TensorFlow: the loop around `export --format litert`."""
 
 import sys
 
@@ -8,7 +8,9 @@ import sentencepiece
 try:
     from ai_edge_litert.interpreter import Interpreter
 except ImportError:  # TensorFlow has the same
-    from tensorflow.lite import Interpreter
+    import tensorflow as tf
+
+    Interpreter = tf.lite.Interpreter
 
 PAD, BOS, EOS = 0, 2, 3
 
