@@ -212,6 +212,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def cache_folder() -> Path:
+    """Returns this package's folder of what can be made again, among the user's caches."""
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder, "tf_transformer")
+
+
 def sha256(path: Path) -> str:
     """The hash of a file's content, in hexadecimal."""
     with path.open("rb") as file:

@@ -1,8 +1,29 @@
-"""Import of TensorFlow without the lines that its C++ side prints."""
+"""TensorFlow without the lines that its C++ side prints."""
 
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def stderr_held_back() -> Iterator[None]:
+    """Discards what is written to stderr, by C++ too, unless the block fails."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:  # Ctrl-C discards them
+            held.seek(0)
+            os.write(saved, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
 
 
 def import_tensorflow() -> None:
@@ -12,20 +33,8 @@ def import_tensorflow() -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            import tensorflow as tf
+    with stderr_held_back():
+        import tensorflow as tf
 
-            tf.config.list_physical_devices("GPU")
-            tf.get_logger().setLevel("ERROR")
-        except Exception:  # Ctrl-C discards them
-            held.seek(0)
-            os.write(saved, held.read())
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(saved, 2)
-            os.close(saved)
+        tf.config.list_physical_devices("GPU")
+        tf.get_logger().setLevel("ERROR")

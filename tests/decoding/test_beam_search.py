@@ -87,6 +87,19 @@ def test_search_goes_on_while_a_longer_hypothesis_can_still_win(probability, lim
     np.testing.assert_allclose(found.log_probs[0, 0], np.log(probability * 0.999**9), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("lookahead", "best", "steps"), [(8, (EOS_ID,), 1), (9, (A,) * 9 + (EOS_ID,), 10)]
+)
+def test_search_with_a_lookahead_stops_if_nothing_better_can_end_that_soon(
+    lookahead, best, steps
+):
+    rules = {(): {EOS_ID: 0.30, A: 0.13}, (A,) * 9: {EOS_ID: 0.999}}
+    rules |= {(A,) * length: {A: 0.999} for length in range(1, 9)}
+    options = {"beam_size": 2, "lookahead": lookahead}
+    assert hypotheses_of(search(table_of(rules), [10], **options), 0) == [best]
+    assert count_computed_rows(table_of(rules), [10], **options) == steps
+
+
 @pytest.mark.parametrize(("limit", "steps"), [(8, 2), (9, 3)])
 def test_the_step_drawn_in_the_module_is_what_happens(limit, steps):
     C = UNK_ID

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from tf_transformer.api.runs import translator_of
 from tf_transformer.config import DecodingConfig
@@ -25,6 +26,7 @@ def export_run(
     text: bool = True,
     version: int | None = None,
     gate: Gate | None = None,
+    format: Literal["savedmodel", "litert"] = "savedmodel",
 ) -> Path:
     """Exports a run to BASE/VERSION/, after testing it; returns that folder.
 
@@ -34,11 +36,12 @@ def export_run(
         checkpoint: best, average, last or a step; None for the run's own choice.
         average: number of the last checkpoints to average instead.
         decoding: options of the search; None for the run's own.
-        precision: float32 or bfloat16, for weights and computation.
+        precision: float32 or bfloat16 (a SavedModel) or int8 (LiteRT).
         shortlist: whether to search with the run's shortlist.
         text: whether the model takes text, else token ids.
         version: its number; None for the next free one.
         gate: the published model that it must not be worse than.
+        format: "savedmodel" or "litert"; see `Translator.export`.
 
     Raises:
         NotPublishedError: if it does not pass the gate.
@@ -49,7 +52,7 @@ def export_run(
         translator = translator_of(
             run, file, decoding, name=name, precision=precision, shortlist=shortlist
         )
-        return translator.export(base, version=version, text=text, gate=gate)
+        return translator.export(base, version=version, text=text, gate=gate, format=format)
 
 
 @contextmanager

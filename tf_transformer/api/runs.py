@@ -26,6 +26,7 @@ def load_run(
     *,
     precision: str = "float32",
     shortlist: bool = False,
+    threads: int | None = None,
 ) -> Translator | Parser | SentenceClassifier:
     """Loads a run of any task; arguments and errors are those of `tasks.models`."""
     if run.config.task == "classification":
@@ -34,7 +35,12 @@ def load_run(
         batches = load_translator(run, checkpoint, run.config.decoding, others=others)
         return Parser(batches, load_grammar(run, batches.tokenizer))
     return translator_of(
-        run, checkpoint, others=others, precision=precision, shortlist=shortlist
+        run,
+        checkpoint,
+        others=others,
+        precision=precision,
+        shortlist=shortlist,
+        threads=threads,
     )
 
 
@@ -47,6 +53,7 @@ def translator_of(
     others: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
+    threads: int | None = None,
 ) -> Translator:
     """Loads a run of text to text, with the model card of its exports.
 
@@ -56,8 +63,9 @@ def translator_of(
         decoding: options of the search; None for the run's own.
         name: description of the weights in the card; the checkpoint by default.
         others: runs with the same tokenizer, to decode with as an ensemble.
-        precision: float32 or bfloat16, for weights and computation.
+        precision: float32, bfloat16 or int8; see `tasks.models.load_translator`.
         shortlist: whether to search with the run's shortlist.
+        threads: that share an operation of LiteRT; None for the fastest number.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist.
@@ -66,13 +74,20 @@ def translator_of(
     name = name or str(checkpoint or run.config.decoding.checkpoint)
     decoding = decoding or run.config.decoding
     batches = load_translator(
-        run, file, decoding, others=others, precision=precision, shortlist=shortlist
+        run,
+        file,
+        decoding,
+        others=others,
+        precision=precision,
+        shortlist=shortlist,
+        threads=threads,
     )
     return Translator(
         batches.model,
         batches.tokenizer,
         decoding,
         shortlist=batches.shortlist,
+        lite=batches.lite,
         card=lambda search: model_card(
             run,
             name or str(checkpoint or run.config.decoding.checkpoint),

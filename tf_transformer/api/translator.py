@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from tf_transformer.api.options import search_options
 from tf_transformer.config import DecodingConfig, SearchOptions
@@ -13,6 +13,7 @@ from tf_transformer.decoding.attention import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
+from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
@@ -20,6 +21,7 @@ from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.serving import publish
 from tf_transformer.serving.gate import Gate
+from tf_transformer.serving.lite_export import export_lite
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 
 Card = Callable[[DecodingConfig], dict[str, Any]]
@@ -35,6 +37,7 @@ class Translator:
         tokenizer: the one it was trained with.
         decoding: options of the search; the paper's by default.
         shortlist: restricts a search to tokens that are likely for its source.
+        lite: searches in LiteRT, in place of the model.
         card: makes the model card of an export from its options of the search.
     """
 
@@ -45,15 +48,18 @@ class Translator:
         decoding: DecodingConfig | None = None,
         *,
         shortlist: Shortlist | None = None,
+        lite: LiteModel | None = None,
         card: Card | None = None,
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.decoding = decoding or DecodingConfig()
-        self._shortlist, self._card = shortlist, card
+        self._shortlist, self._lite, self._card = shortlist, lite, card
         self._batches = functools.lru_cache(maxsize=8)(self._make_batches)
 
     def _make_batches(self, decoding: DecodingConfig, number: int) -> BatchTranslator:
-        return BatchTranslator(self.model, self.tokenizer, decoding, number, self._shortlist)
+        return BatchTranslator(
+            self.model, self.tokenizer, decoding, number, self._shortlist, self._lite
+        )
 
     # fmt: off
     @overload
@@ -245,15 +251,18 @@ class Translator:
         version: int | None = None,
         text: bool = True,
         gate: Gate | None = None,
+        format: Literal["savedmodel", "litert"] = "savedmodel",
         **options: Unpack[SearchOptions],
     ) -> Path:
-        """Writes a SavedModel for TF Serving, after testing it; returns OUTPUT/VERSION.
+        """Writes a model for TF Serving or LiteRT, after testing it; returns OUTPUT/VERSION.
 
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            text: whether the model takes text, else token ids.
-            gate: the published model that it must not be worse than; see `serving.gate`.
+            text: whether the model takes text, else token ids, as LiteRT always does.
+            gate: the published model that it must not be worse than; see `serving.gate`. Not
+                for LiteRT.
+            format: "savedmodel", or "litert": see `serving.lite_export`.
             **options: of the search, where they differ from `decoding`.
 
         Raises:
@@ -262,4 +271,8 @@ class Translator:
         decoding, _ = search_options(dict(options), self.decoding)
         card = self._card(decoding) if self._card else None
         batches = self._make_batches(decoding, 1)
+        if format == "litert":
+            return export_lite(batches, Path(output), version, card or {})
+        if self._lite:
+            raise UserError("A SavedModel has no int8. Expected: the format litert.")
         return publish.export(batches, Path(output), version, card, text=text, gate=gate)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig
@@ -26,6 +27,11 @@ _DECODING = {
     "max_length": ("--max-length", "N", "most tokens of output, EOS included"),
     "min_length": ("--min-length", "N", "fewest tokens of output"),
     "no_repeat_ngram": ("--no-repeat-ngram", "N", "repeat no sequence of N tokens"),
+    "lookahead": (
+        "--lookahead",
+        "N",
+        "stop if nothing better can end within N tokens; 0: exact",
+    ),
 }
 
 
@@ -65,6 +71,12 @@ def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
         help="translate each sentence with the tokens that are likely for it, as learnt by "
         "tf-transformer shortlist RUN",
     )
+
+
+def add_precision_option(parser: argparse.ArgumentParser) -> None:
+    """--precision."""
+    text = "float32, bfloat16, or int8, for one sentence at a time (default: float32)"
+    parser.add_argument("--precision", default="float32", choices=PRECISIONS, help=text)
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
@@ -167,13 +179,22 @@ def load_translator(
             f"Received: {num_hypotheses}."
         )
     import_tensorflow_quietly()
-    if sentences:
+    precision = getattr(options, "precision", "float32")
+    threads = getattr(options, "threads", None)
+    if sentences and precision != "int8":  # LiteRT has threads of its own
         config = dataclasses.replace(run.config, decoding=decoding)
-        use_threads(options.threads, config, sentences)
+        use_threads(threads, config, sentences)
 
     from tf_transformer.tasks import models
 
     shortlist = getattr(options, "shortlist", False)
     return models.load_translator(
-        run, options.checkpoint, decoding, num_hypotheses, others, shortlist=shortlist
+        run,
+        options.checkpoint,
+        decoding,
+        num_hypotheses,
+        others,
+        precision,
+        shortlist,
+        threads,
     )

@@ -42,6 +42,9 @@ class DecodingConfig:
         0, low=0, high=MAX_TOKENS, help="most tokens of the output with EOS; 0: off")
     no_repeat_ngram: int = setting(
         0, low=0, high=100, help="length of the n-grams that occur only once; 0: off")
+    lookahead: int = setting(
+        0, low=0, high=MAX_TOKENS,
+        help="stop when nothing better could end within this many tokens; 0: exact")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -81,6 +84,7 @@ class SearchOptions(TypedDict, total=False):
     min_length: int
     max_length: int
     no_repeat_ngram: int
+    lookahead: int
     temperature: float
     top_k: int
     top_p: float

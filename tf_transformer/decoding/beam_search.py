@@ -48,6 +48,7 @@ def beam_search(
     prefix: tf.Tensor | None = None,
     min_lengths: tf.Tensor | None = None,
     no_repeat_ngram: int = 0,
+    lookahead: int = 0,
     grammar: Grammar | None = None,
     context: tf.Tensor | None = None,
 ) -> Hypotheses:
@@ -69,6 +70,8 @@ def beam_search(
         prefix: int32 [B, P], tokens that the hypotheses begin with.
         min_lengths: int32 [B], least numbers of tokens.
         no_repeat_ngram: size of n-grams that no hypothesis repeats; 0 allows all.
+        lookahead: stops a sentence when nothing better could end within this many tokens; 0
+            goes on while anything better could, which alone is exact. Not with `alphas`.
         grammar: restricts the tokens that may follow those before them; needs `context`.
         context: bool [B, N, G], the grammar's context of the sources.
 
@@ -93,7 +96,7 @@ def beam_search(
     state = initial_state(cache, rules, only_first, len(alphas) or num_hypotheses)
     if alphas:
         return SearchForAlphas(step, choose, alphas).run(state)
-    return Search(step, choose, alpha).run(state)
+    return Search(step, choose, alpha, lookahead).run(state)
 
 
 def _check_arguments(beam_size: int, num_hypotheses: int, alpha: float | tf.Tensor) -> None:
@@ -115,6 +118,7 @@ class Search(NamedTuple):
     step: StepFunction
     choose: Callable[[tf.Tensor, State, tf.Tensor], Candidates]  # from logits [B, W, V] at t
     alpha: float | Sequence[float] = 0.0  # unless the rules hold one for each sentence
+    lookahead: int = 0  # 0: up to the length limit
 
     def run(self, state: State) -> Hypotheses:
         """Returns the N best hypotheses of every sentence."""
@@ -129,9 +133,13 @@ class Search(NamedTuple):
 
         The log-probability of a beam can only fall, and no penalty is larger than that of the
         length limit. At the limit EOS is forced, so no beam stays alive, and nothing is below
-        -inf. Rules keep this bound, as they only remove hypotheses.
+        -inf. Rules keep this bound, as they only remove hypotheses. With `lookahead` the limit
+        is that many tokens away, if it is not nearer.
         """
-        penalty = length_penalty(state.rules["max_lengths"], self.alpha_of(state))
+        lengths = state.rules["max_lengths"]
+        if self.lookahead:
+            lengths = tf.minimum(lengths, tf.shape(state.tokens)[-1] + self.lookahead)
+        penalty = length_penalty(lengths, self.alpha_of(state))
         return state.finished.scores[:, -1] < state.log_probs[:, 0] / penalty
 
     def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:

@@ -91,20 +91,28 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     known to the graph alone must be at least k * BLOCK_SIZE.
     """
     width, size = values.shape[1:]
+    block_size = _block_size(size)
     if size is None:
         size = tf.shape(values)[-1]
-    elif size <= k * BLOCK_SIZE:
+    elif size <= k * block_size:
         return tf.math.top_k(values, k)
-    padding = [[0, 0], [0, 0], [0, -size % BLOCK_SIZE]]
-    values = tf.pad(values, padding, constant_values=-float("inf"))
-    blocks = tf.reshape(values, [-1, width, -(-size // BLOCK_SIZE), BLOCK_SIZE])
+    if values.shape[-1] is None or size % block_size:
+        padding = [[0, 0], [0, 0], [0, -size % block_size]]
+        values = tf.pad(values, padding, constant_values=-float("inf"))
+    blocks = tf.reshape(values, [-1, width, -(-size // block_size), block_size])
     _, chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k)
     chosen = tf.sort(chosen, axis=-1)  # [B, W, k]
-    survivors = tf.gather(blocks, chosen, batch_dims=2)  # [B, W, k, BLOCK_SIZE]
-    survivors = tf.reshape(survivors, [-1, width, k * BLOCK_SIZE])
+    survivors = tf.gather(blocks, chosen, batch_dims=2)  # [B, W, k, block_size]
+    survivors = tf.reshape(survivors, [-1, width, k * block_size])
     best, position = tf.math.top_k(survivors, k)
-    block = tf.gather(chosen, position // BLOCK_SIZE, batch_dims=2)
-    return best, block * BLOCK_SIZE + position % BLOCK_SIZE
+    block = tf.gather(chosen, position // block_size, batch_dims=2)
+    return best, block * block_size + position % block_size
+
+
+def _block_size(vocab_size: int | None) -> int:
+    """Returns a size that divides V, if one of 32 to 128 does: padding copies all logits."""
+    sizes = (64, *range(BLOCK_SIZE, 31, -1))
+    return next((size for size in sizes if vocab_size and not vocab_size % size), BLOCK_SIZE)
 
 
 def log_sum_exp(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:

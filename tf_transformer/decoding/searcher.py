@@ -103,6 +103,7 @@ class Searcher:
             num_hypotheses=self._num_hypotheses,
             alpha=self._decoding.alpha if alpha is None else alpha,
             alphas=alphas,
+            lookahead=self._decoding.lookahead,
             prefix=prefix,
             grammar=grammar,
             context=context,

@@ -21,7 +21,7 @@ from pathlib import Path
 from tf_transformer.config import Config, ModelConfig
 from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.errors import UserError
-from tf_transformer.files import parse_json, replacing
+from tf_transformer.files import cache_folder, parse_json, replacing
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,12 @@ MAX_THREADS = 1_024
 ONE, MANY = 1, 32  # sentences decoded at once
 _SECONDS = 0.08  # of measuring a batch size, after the warm-up
 _PATIENCE = 10.0  # seconds until a measurement is given up
+
+
+def numbers_to_try() -> list[int]:
+    """Returns the numbers of threads to measure: 1, 4 and all; all alone outside Linux."""
+    every = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return sorted({1, min(4, every), every}) if sys.platform == "linux" else [every]
 
 
 def use_threads(threads: int | None, config: Config | None, sentences: Sequence[int]) -> None:
@@ -57,29 +63,29 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
                 f"{threads}, when it has begun. Set it first, or in a new process."
             ) from None
         return
-    every = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    numbers = numbers_to_try()
     decided = os.environ.get("TF_NUM_INTRAOP_THREADS") or (
         threading.get_intra_op_parallelism_threads()
     )
-    if config is None or decided or every == 1 or tf.config.list_physical_devices("GPU"):
+    if config is None or decided or len(numbers) == 1 or tf.config.list_physical_devices("GPU"):
         return
     with suppress(RuntimeError):  # it has begun
-        threading.set_intra_op_parallelism_threads(every)
+        threading.set_intra_op_parallelism_threads(numbers[-1])
         rows = [config.decoding.beam_size * number for number in sentences]
-        fastest = _fastest(config.model, rows, every)
+        fastest = _fastest(config.model, rows, numbers)
         threading.set_intra_op_parallelism_threads(fastest)
 
 
-def _fastest(model: ModelConfig, rows: list[int], every: int) -> int:
-    """Returns the fastest of 1, 4 and all threads for these rows, from the cache if it can."""
-    file = cache_file()
+def _fastest(model: ModelConfig, rows: list[int], numbers: list[int]) -> int:
+    """Returns the fastest number of threads for these rows, from the cache if it can."""
+    every = numbers[-1]
+    file = cache_folder() / "threads.json"
     sizes = model.d_model, model.d_ff, model.vocab_size, model.num_layers
     key = " ".join(map(str, [_processor(), "x", every, "model", *sizes, "rows", *rows]))
     kept = _read(file)
     if kept.get(key) in range(1, every + 1):
         return kept[key]
     start = time.perf_counter()
-    numbers = sorted({1, min(4, every), every})
     times = {number: _measured(number, model, rows) for number in numbers}
     fastest = min(times, key=lambda number: times[number])
     if math.isinf(times[fastest]):
@@ -103,12 +109,6 @@ def _keep(file: Path, numbers: dict[str, int], every: int) -> str:
     except UserError:
         return f"not kept, because {file} cannot be written"
     return f"kept in {file}"
-
-
-def cache_file() -> Path:
-    """Returns the file of the numbers found, in the user's folder of caches."""
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder, "tf_transformer", "threads.json")
 
 
 def _read(file: Path) -> dict:

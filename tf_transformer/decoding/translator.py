@@ -13,6 +13,7 @@ from tf_transformer.decoding.batches import Progress, by_length, padded
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.forced_scorer import ForcedScorer
 from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
+from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.shortlist import Shortlist
@@ -32,6 +33,7 @@ class BatchTranslator:
         num_hypotheses: translations to return for each sentence, at most the beam size unless
             they are sampled.
         shortlist: restricts a search to tokens that are likely for its source.
+        lite: searches in LiteRT, in place of the model, which still scores and aligns.
 
     Attributes:
         codec: text to ids and back, see `TextCodec`.
@@ -49,18 +51,22 @@ class BatchTranslator:
         decoding: DecodingConfig | None = None,
         num_hypotheses: int = 1,
         shortlist: Shortlist | None = None,
+        lite: LiteModel | None = None,
     ) -> None:
         decoding = decoding or DecodingConfig()
         self.model, self.tokenizer, self.decoding = model, tokenizer, decoding
-        self.num_hypotheses, self.shortlist = num_hypotheses, shortlist
+        self.num_hypotheses, self.shortlist, self.lite = num_hypotheses, shortlist, lite
         self.codec = TextCodec(model, tokenizer, decoding)
         self.searcher = Searcher(model, self.codec, decoding, num_hypotheses, shortlist)
+        self._compiled: Callable[..., Callable[..., Hypotheses]] = self.searcher.compiled
+        if lite:
+            self._compiled = LiteSearcher(lite, self.codec, decoding, num_hypotheses).compiled
         self.scorer = ForcedScorer(model, self.codec, decoding)
 
     def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "BatchTranslator":
         """Returns a translator with the same model, tokenizer and shortlist."""
         return BatchTranslator(
-            self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist
+            self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist, self.lite
         )
 
     def translate(
@@ -93,7 +99,7 @@ class BatchTranslator:
         begin = None if prefixes is None else self.codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
         unseeded = sampling and dataclasses.replace(sampling, seed=0)  # a seed is data
-        find = self.searcher.compiled(unseeded, begin is not None, grammar)
+        find = self._compiled(unseeded, begin is not None, grammar)
         width = self.num_hypotheses if sampling else self.decoding.beam_size
 
         def search(rows: list[int]) -> Hypotheses:
@@ -119,7 +125,7 @@ class BatchTranslator:
             progress: called with the number of sentences done so far.
         """
         sources = self.codec.source_ids(texts)
-        find = self.searcher.compiled(alphas=tuple(alphas))
+        find = self._compiled(alphas=tuple(alphas))
 
         def search(rows: list[int]) -> Hypotheses:
             return find(padded([sources[row] for row in rows]), {})

@@ -49,7 +49,11 @@ class LoadedVersion:
 
 
 def load_version(
-    number: int, path: Path, limits: BatchLimits, observer: Observer | None = None
+    number: int,
+    path: Path,
+    limits: BatchLimits,
+    observer: Observer | None = None,
+    open_session: Callable[[Path], SavedModelSession] = SavedModelSession,
 ) -> LoadedVersion:
     """Loads a SavedModel, and runs each of its signatures once, so that it is ready.
 
@@ -58,11 +62,12 @@ def load_version(
         path: its folder.
         limits: limits of each lane; the positions of a batch are the model's own.
         observer: is told of each request and batch.
+        open_session: loads the folder.
 
     Raises:
         UserError: if it cannot be loaded or used, or does not take text.
     """
-    session = SavedModelSession(path)
+    session = open_session(path)
     try:
         _require_text(session, path)
         meter = Meter(session, token_limits(path))

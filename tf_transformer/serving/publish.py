@@ -56,7 +56,7 @@ def export(
         warm_up = [r for r in requests(translator) if r.signature in functions]
         write_requests(folder, base.name, warm_up)
         write_text(folder / "batching_params.pbtxt", batching_parameters())
-        card = (card or {}) | ({} if text else _tokens_beside(translator, folder))
+        card = (card or {}) | ({} if text else tokens_beside(translator, folder / TOKENIZER))
         with SavedModelSession(folder) as session:
             replay(session, warm_up)
             self_test(session, translator, text)
@@ -66,9 +66,9 @@ def export(
     return final
 
 
-def _tokens_beside(translator: BatchTranslator, folder: Path) -> dict[str, Any]:
+def tokens_beside(translator: BatchTranslator, file: Path) -> dict[str, Any]:
     """Copies the tokenizer beside a model without one; returns the card's entry on its ids."""
-    translator.tokenizer.copy(folder / TOKENIZER)
+    translator.tokenizer.copy(file)
     tokens = {
         "vocab_size": translator.model.vocab_size,
         "max_source_tokens": translator.codec.source_limit,  # EOS counted

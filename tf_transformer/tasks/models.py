@@ -8,6 +8,8 @@ from tf_transformer.data.batching import bucket_boundaries
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.lite_file import kept_lite_file
+from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
@@ -30,6 +32,7 @@ def load_translator(
     others: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
+    threads: int | None = None,
 ) -> BatchTranslator:
     """Loads a translator with a checkpoint's weights.
 
@@ -41,13 +44,19 @@ def load_translator(
         num_hypotheses: translations to return for each sentence.
         others: runs with the same tokenizer, to decode with as an ensemble.
         precision: float32 or bfloat16, in which the weights are kept too, whatever the
-            precision of training was.
+            precision of training was; or int8, to search in LiteRT (see `decoding.lite_file`)
+            and score in float32.
         shortlist: whether to search the run's shortlist only; see `decoding.shortlist`.
+        threads: that share an operation of LiteRT; None measures which number is fastest.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
-            tokenizer.
+            tokenizer; or for int8 with an ensemble or a shortlist.
     """
+    int8 = precision == "int8"
+    if int8 and (others or shortlist):
+        raise UserError("int8 is for one model with its whole vocabulary. Received: more.")
+    precision = "float32" if int8 else precision
     models = [_load_model(member, checkpoint, precision) for member in (run, *others)]
     tokenizer = Tokenizer(run.require_tokenizer())
     for other in others:
@@ -60,7 +69,11 @@ def load_translator(
     model = Ensemble(models) if others else models[0]
     run.checksums.require(run.shortlist)
     candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
-    return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates)
+    lite = None
+    if int8:
+        content = kept_lite_file(models[0], "int8", run.weights(checkpoint))
+        lite = LiteModel(content, threads)
+    return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
 
 
 def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import (
+    add_precision_option,
     add_translator_options,
     decoding_config,
     load_translator,
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
     add_translator_options(parser, nargs="?", ensemble=True, shortlist=True)
+    add_precision_option(parser)
     add("--source", metavar="FILE", help="text to translate with RUN")
     add("--hypothesis", metavar="FILE", action=Once, help="translations made elsewhere")
     reference = "reference translations; repeatable"

@@ -16,6 +16,8 @@ from tf_transformer.serving.versions import check_readable, find_export
 
 logger = logging.getLogger(__name__)
 
+_FORMATS = {"savedmodel": ("float32", "bfloat16"), "litert": ("float32", "int8")}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -26,9 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         default="float32",
         choices=PRECISIONS,
-        help="of weights and computation (default: float32); bfloat16 halves the size and may "
-        "change translations: evaluate it",
+        help="of weights and computation (default: float32); bfloat16 halves the size, int8 "
+        "(with --format litert) quarters it, and both may change translations: evaluate them",
     )
+    text = "a SavedModel (default), or encoder and decoding step for LiteRT"
+    add("--format", default="savedmodel", choices=tuple(_FORMATS), help=text)
     add(
         "--no-text",
         action="store_true",
@@ -51,13 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes DIR/VERSION/, a SavedModel that takes strings and returns translations.
+    """Writes DIR/VERSION/: a SavedModel that takes strings, or a model for LiteRT.
 
     The written files are first tested against the Python translator; see
     docs/guides/exporting.md.
     """
     output = Path(options.output)
     check_readable(output)
+    _check_format(options)
     run = open_run(options.run)
     decoding = decoding_config(options, run)
     average = _average(options)
@@ -81,9 +86,24 @@ def command(options: argparse.Namespace) -> None:
         text=not options.no_text,
         version=options.version,
         gate=gate,
+        format=options.format,
     )
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
+
+
+def _check_format(options: argparse.Namespace) -> None:
+    """Refuses what the format cannot hold, before work is lost."""
+    allowed = _FORMATS[options.format]
+    if options.precision not in allowed:
+        raise UserError(
+            f"--format {options.format} must have --precision {' or '.join(allowed)}. "
+            f"Received: {options.precision}."
+        )
+    no = {"--shortlist": options.shortlist, "--no-text": options.no_text}
+    no |= {"--better-than": options.better_than}
+    if options.format == "litert" and (wrong := [name for name, value in no.items() if value]):
+        raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
 
 
 def _compared(options: argparse.Namespace) -> tuple[Path, list[str], list[str]] | None:

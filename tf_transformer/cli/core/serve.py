@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import add_shortlist_option, add_threads_option, open_run
+from tf_transformer.cli.options import (
+    add_precision_option,
+    add_shortlist_option,
+    add_threads_option,
+    open_run,
+)
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.decoding.threads import ONE, use_threads
 from tf_transformer.errors import UserError
@@ -43,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--access-log", choices=levels, default="errors", help=text)
     add_shortlist_option(parser)
     add_threads_option(parser)
+    add_precision_option(parser)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -51,9 +57,12 @@ def command(options: argparse.Namespace) -> None:
     At / is a page to try it. A run is exported first. See docs/guides/serving.md.
     """
     exported = find_export(Path(options.model))
-    if exported and options.shortlist:
+    for_runs = {
+        "--shortlist": options.shortlist, "--precision": options.precision != "float32"
+    }  # fmt: skip
+    if exported and (wrong := [name for name, value in for_runs.items() if value]):
         raise UserError(
-            f"--shortlist is for a run. Received: {options.model}, a SavedModel. Give it to "
+            f"{wrong[0]} is for a run. Received: {options.model}, a SavedModel. Give it to "
             "export."
         )
     if exported is None:
@@ -65,16 +74,22 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.serving import server
     from tf_transformer.serving.batcher import BatchLimits
     from tf_transformer.serving.loaded import LoadedVersions, load_version
+    from tf_transformer.serving.session import SavedModelSession
     from tf_transformer.serving.telemetry import AccessLog, Telemetry
 
     with contextlib.ExitStack() as stack:
-        path = exported or stack.enter_context(_temporary_export(run, options.shortlist))
+        open_session: Callable[[Path], SavedModelSession] = SavedModelSession
+        if options.precision == "int8":
+            open_session = _lite_session(run, options)
+        path = exported or stack.enter_context(_temporary_export(run, options))
         name = _checked_name(options.name or _name(Path(options.model), path))
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
         loaded = LoadedVersions(
             _folders(Path(options.model), path),
-            lambda number, folder: load_version(number, folder, batches, telemetry),
+            lambda number, folder: load_version(
+                number, folder, batches, telemetry, open_session
+            ),
             name,
         )
         telemetry = Telemetry(loaded.waiting, loaded.numbers)
@@ -142,11 +157,29 @@ def _checked_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _temporary_export(run: Run, shortlist: bool) -> Iterator[Path]:
+def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
     from tf_transformer.api.export import export_run
 
+    precision = "float32" if options.precision == "int8" else options.precision
     with tempfile.TemporaryDirectory() as folder:
-        yield export_run(run, Path(folder) / "model", shortlist=shortlist)
+        base = Path(folder) / "model"
+        yield export_run(run, base, precision=precision, shortlist=options.shortlist)
+
+
+def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
+    """Returns what loads a SavedModel of the run so that it searches in int8."""
+    from tf_transformer.serving.lite_session import LiteSession
+    from tf_transformer.tasks.models import load_translator
+
+    translator = load_translator(
+        run,
+        None,
+        run.config.decoding,
+        precision="int8",
+        shortlist=options.shortlist,
+        threads=options.threads,
+    )
+    return lambda path: LiteSession(path, translator)
 
 
 def _name(model: Path, path: Path) -> str:

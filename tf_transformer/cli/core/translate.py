@@ -15,6 +15,7 @@ from tf_transformer.cli.lines import (
     stdin_chunks,
 )
 from tf_transformer.cli.options import (
+    add_precision_option,
     add_threads_option,
     add_translator_options,
     load_translator,
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_translator_options(parser, ensemble=True, shortlist=True)
     add_line_buffered_option(parser)
     add_threads_option(parser)
+    add_precision_option(parser)
     add(
         "--n-best",
         type=int_from(1, MAX_BEAM_SIZE),

@@ -1,0 +1,55 @@
+"""A greedy translator without TensorFlow: the loop around `export --format litert`."""
+
+import sys
+
+import numpy as np
+import sentencepiece
+
+try:
+    from ai_edge_litert.interpreter import Interpreter
+except ImportError:  # TensorFlow has the same
+    import tensorflow as tf
+
+    Interpreter = tf.lite.Interpreter
+
+PAD, BOS, EOS = 0, 2, 3
+
+
+def translate(encode, step, source: list[int], longest: int) -> list[int]:
+    ids = np.array([source], np.int32)
+    memory = encode(source=ids)
+    mask = (ids != PAD)[:, None, None]
+    shape = [*memory["memory_keys"].shape[:3], longest]  # [1, layers, heads, cached steps]
+    keys = np.zeros([*shape, memory["memory_keys"].shape[4]], np.float32)
+    values = np.zeros([*shape, memory["memory_values"].shape[4]], np.float32)
+    # The slot of the beam in each cached step: 0 when it is there, as there is one beam.
+    ancestry = np.full([1, 1, longest + 1], -1, np.int32)
+    ancestry[..., -1] = 0
+    target = [BOS]
+    while len(target) <= longest and target[-1] != EOS:
+        position = len(target) - 1
+        outputs = step(
+            tokens=np.array([target[-1:]], np.int32),
+            position=np.array([position], np.int32),
+            ancestry=ancestry,
+            memory_mask=mask,
+            past_keys=keys,
+            past_values=values,
+            **memory,
+        )
+        keys[:, :, :, position] = outputs["keys"][:, :, :, 0]
+        values[:, :, :, position] = outputs["values"][:, :, :, 0]
+        ancestry[..., position] = 0
+        outputs["logits"][..., [PAD, BOS]] = -np.inf
+        target.append(int(outputs["logits"].argmax()))
+    return target[1:]
+
+
+folder = sys.argv[1]  # such as exported/phone/1
+tokenizer = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer.model")
+interpreter = Interpreter(f"{folder}/model.tflite", num_threads=1)
+runners = [interpreter.get_signature_runner(name) for name in ("encode", "step")]
+for line in sys.stdin:
+    source = [*tokenizer.encode(line.strip()), EOS]
+    target = translate(*runners, source, longest=len(source) + 50)
+    print(tokenizer.decode([token for token in target if token != EOS]))

@@ -1,0 +1,70 @@
+"""A model in LiteRT finds what the model finds: the same in float32, nearly always in int8."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from trained import DECODING, assert_same
+
+from tf_transformer import load
+from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
+from tf_transformer.decoding.lite_model import LiteModel
+from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+
+
+@pytest.fixture(scope="module")
+def in_float32(translator) -> LiteModel:
+    return LiteModel(lite_file(translator.model, "float32"), threads=1)
+
+
+def with_lite(translator, lite, number=4, **settings) -> BatchTranslator:
+    decoding = dataclasses.replace(DECODING, **settings)
+    return BatchTranslator(translator.model, translator.tokenizer, decoding, number, lite=lite)
+
+
+@pytest.mark.parametrize(
+    ("number", "settings"),
+    [
+        (4, {}),
+        (1, {"beam_size": 1}),
+        (3, {"beam_size": 7, "alpha": 1.5, "batch_tokens": 200}),
+        (4, {"min_length": 12, "no_repeat_ngram": 2, "max_length": 30}),
+    ],
+)
+def test_float32_finds_what_the_model_finds(translator, in_float32, texts, number, settings):
+    lite = with_lite(translator, in_float32, number, **settings)
+    plain = with_lite(translator, None, number, **settings)
+    assert_same(lite.translate(texts), plain.translate(texts))
+
+
+def test_a_prefix_is_continued_as_the_model_continues_it(translator, in_float32, texts):
+    prefixes = [["Der", "", "Am Montag"][i % 3] for i in range(len(texts))]
+    found = with_lite(translator, in_float32).translate(texts, prefixes=prefixes)
+    assert_same(found, translator.translate(texts, prefixes=prefixes))
+
+
+def test_int8_finds_nine_tenths_of_what_float32_finds(
+    translator, trained_run, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts = trained_run.lines("train.en")[:150]
+    loaded = load(trained_run.path, precision="int8")
+    found = [str(each) for each in loaded.translate(texts)]
+    expected = [hypotheses[0].text for hypotheses in translator.translate(texts)]
+    same = np.mean([one == other for one, other in zip(found, expected, strict=True)])
+    assert same >= 0.9
+
+    (kept,) = (tmp_path / "tf_transformer").glob("*-int8-*.tflite")
+    weights = Run.open(trained_run.path).weights(None)
+    assert kept.stat().st_size < 0.5 * weights.stat().st_size  # so these are not float32
+    kept.write_bytes(b"changed")
+    assert kept_lite_file(translator.model, "int8", weights) == b"changed"  # not made again
+
+    with pytest.raises(UserError, match="int8 is for a beam search alone"):
+        loaded.translate(texts, sample=True)
+    with pytest.raises(UserError, match="A SavedModel has no int8"):
+        loaded.export(tmp_path / "exported")
+    with pytest.raises(UserError, match="int8 is for one model with its whole vocabulary"):
+        load(trained_run.path, precision="int8", ensemble=[str(trained_run.path)])

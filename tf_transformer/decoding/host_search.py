@@ -1,0 +1,218 @@
+"""Beam search in NumPy, the twin of `beam_search` for a step that runs outside TensorFlow.
+
+It finds what `beam_search` finds, by the same rules and in the same order: a test holds them
+equal. The operations of a graph alone take a millisecond a step, several times as long as the
+step of a small model in LiteRT. B, W, V, C, N, L, P, t and k as in `beam_search`, `candidates`.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.decoding.candidates import BANNED_IDS
+from tf_transformer.decoding.hypotheses import Hypotheses
+
+_BLOCK = 32  # tokens of which the best is looked at first
+
+
+class HostStep(Protocol):
+    """The decoding step of the sentences that are searched, with their cache."""
+
+    def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
+        """Returns float32 logits [B, W, V]; see `StepFunction` for the arguments."""
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Drops the sentences but those of these rows, int [b]."""
+
+
+class HostRules(NamedTuple):
+    """Rules of the next token; see `beam_search`."""
+
+    max_lengths: np.ndarray  # int32 [B]
+    prefix: np.ndarray | None = None  # int32 [B, P]
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+
+    def keep(self, rows: np.ndarray) -> "HostRules":
+        """Returns the rules of these rows."""
+        prefix = None if self.prefix is None else self.prefix[rows]
+        return self._replace(max_lengths=self.max_lengths[rows], prefix=prefix)
+
+
+def host_search(
+    step: HostStep,
+    rules: HostRules,
+    *,
+    beam_size: int,
+    num_hypotheses: int,
+    alpha: float,
+    lookahead: int = 0,
+) -> Hypotheses:
+    """Returns the hypotheses that `beam_search` finds, as arrays.
+
+    Args:
+        step: the step, before its first position.
+        rules: of each sentence.
+        beam_size: W.
+        num_hypotheses: N, at most W.
+        alpha: exponent of the length penalty.
+        lookahead: see `beam_search`.
+    """
+    search = _Search(step, rules, beam_size, num_hypotheses, alpha)
+    results = [column.copy() for column in search.finished]
+    rows = np.arange(len(rules.max_lengths))
+    while rows.size:
+        search.advance()
+        active = search.active(lookahead)
+        if 4 * np.count_nonzero(active) <= 3 * rows.size:
+            for result, column in zip(results, search.finished, strict=True):
+                result[rows] = column
+            rows = rows[active]
+            search.keep(np.flatnonzero(active))
+    tokens, lengths, *figures = results
+    lowest = np.finfo(np.float32).min
+    return Hypotheses(tokens, lengths, *(np.maximum(each, lowest) for each in figures))
+
+
+class _Search:
+    """The sentences still being searched; the fields are those of `search_loop.State`."""
+
+    def __init__(
+        self, step: HostStep, rules: HostRules, width: int, number: int, alpha: float
+    ) -> None:
+        batch = len(rules.max_lengths)
+        self._step, self._rules, self._width, self._alpha = step, rules, width, alpha
+        self._last_tokens = np.full([batch, width], BOS_ID, np.int32)
+        self._tokens = np.zeros([batch, width, 0], np.int32)
+        self._ancestry = np.zeros([batch, width, 0], np.int32)
+        self._log_probs = np.full([batch, width], -np.inf, np.float32)
+        self._log_probs[:, :1] = 0  # all beams start equal, so only the first is extended
+        impossible = np.full([batch, number], -np.inf, np.float32)
+        longest = max(rules.max_lengths, default=0)
+        self.finished: tuple[np.ndarray, ...] = (  # columns of Hypotheses
+            np.full([batch, number, longest], PAD_ID, np.int32),
+            np.zeros([batch, number], np.int32),
+            impossible,
+            impossible,
+        )
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Drops the sentences but those of these rows."""
+        self._rules = self._rules.keep(rows)
+        self._last_tokens, self._tokens = self._last_tokens[rows], self._tokens[rows]
+        self._ancestry, self._log_probs = self._ancestry[rows], self._log_probs[rows]
+        self.finished = tuple(column[rows] for column in self.finished)
+        self._step.keep(rows)
+
+    def active(self, lookahead: int) -> np.ndarray:
+        """Returns bool [B]: whether an alive beam can still enter the N best."""
+        lengths = self._rules.max_lengths
+        if lookahead:
+            lengths = np.minimum(lengths, self._tokens.shape[-1] + lookahead)
+        bound = self._log_probs[:, 0] / self._penalty(lengths)
+        return self.finished[-1][:, -1] < bound
+
+    def _penalty(self, length: np.ndarray | int) -> np.ndarray | np.floating:
+        return ((np.float32(5) + np.float32(length)) / np.float32(6)) ** np.float32(self._alpha)
+
+    def advance(self) -> None:
+        """Extends every alive beam by one token."""
+        index = self._tokens.shape[-1]
+        slots = np.broadcast_to(np.arange(self._width, dtype=np.int32), self._last_tokens.shape)
+        ancestry = np.concatenate([self._ancestry, slots[..., np.newaxis]], axis=-1)
+        logits = self._step(self._last_tokens, index, ancestry)
+
+        parents, last, log_probs = self._candidates(logits, index)  # [B, C]
+        tokens = np.concatenate([_take(self._tokens, parents), last[..., np.newaxis]], axis=-1)
+        ends = last == EOS_ID
+        self._log_probs, alive = _best(np.where(ends, -np.inf, log_probs), self._width)
+        self._last_tokens, self._tokens = _take(last, alive), _take(tokens, alive)
+        self._ancestry = _take(ancestry, _take(parents, alive))
+        ended = np.where(ends, log_probs, -np.inf)
+        if np.any(ended > -np.inf):
+            self._merge(tokens, ended)
+
+    def _merge(self, tokens: np.ndarray, log_probs: np.ndarray) -> None:
+        """Keeps the N best of those finished before and candidates [B, C, t] that end."""
+        length, longest = tokens.shape[-1], self.finished[0].shape[-1]
+        missing = [(0, 0), (0, 0), (0, longest - length)]
+        ended = (
+            np.pad(tokens, missing, constant_values=PAD_ID),
+            np.full(log_probs.shape, length, np.int32),
+            log_probs,
+            log_probs / self._penalty(length),
+        )
+        pool = [np.concatenate(pair, axis=1) for pair in zip(self.finished, ended, strict=True)]
+        _, best = _best(pool[-1], self.finished[0].shape[1])
+        self.finished = tuple(_take(column, best) for column in pool)
+
+    def _candidates(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, ...]:
+        """Returns parents, last tokens and log-probabilities of the 2W best, [B, C]."""
+        width = self._width
+        count = 2 * width if width > 1 else 1
+        k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
+        rules, possible = self._rules, logits
+        if rules.no_repeat_ngram:
+            possible = logits.copy()
+            repeats = _repeats(self._tokens, rules.no_repeat_ngram)
+            np.put_along_axis(possible, repeats, -np.inf, axis=-1)
+        best, tokens = _best_of_many(possible.reshape(-1, possible.shape[-1]), k)
+        best, tokens = best.reshape(-1, width, k), tokens.reshape(-1, width, k).astype(np.int32)
+        highest = best[..., :1] if possible is logits else logits.max(-1, keepdims=True)
+        normaliser = highest + np.log(np.exp(logits - highest).sum(-1, keepdims=True))
+        banned = (tokens[..., np.newaxis] == BANNED_IDS).any(-1)
+        if rules.min_length > index + 1:
+            banned |= tokens == EOS_ID
+        log_probs = np.where(banned, -np.inf, best - normaliser)
+
+        forced = np.where(rules.max_lengths <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
+        if rules.prefix is not None and index < rules.prefix.shape[1]:
+            forced = np.where(forced, forced, rules.prefix[:, index])
+        for row in np.flatnonzero(forced):
+            tokens[row], log_probs[row] = forced[row], -np.inf
+            log_probs[row, :, 0] = logits[row, :, forced[row]] - normaliser[row, :, 0]
+
+        totals = (self._log_probs[..., np.newaxis] + log_probs).reshape(-1, width * k)
+        totals, position = _best(totals, count)
+        return position // k, _take(tokens.reshape(-1, width * k), position), totals
+
+
+def _best(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the k largest of each row of [B, I] and their positions; ties go to the first."""
+    order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    return _take(values, order), order
+
+
+def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Equals `_best`, but sorts only what is not below a bound of the k-th largest.
+
+    That bound is the k-th largest of the maxima of blocks: k values at least are no smaller.
+    """
+    size = values.shape[1]
+    blocks = size // _BLOCK
+    maxima = values
+    if blocks >= k:
+        maxima = values[:, : blocks * _BLOCK].reshape(-1, _BLOCK, blocks).max(axis=1)
+    bound = np.partition(maxima, -k, axis=1)[:, -k, np.newaxis]
+    found = np.flatnonzero(values >= bound)
+    row, position = np.divmod(found, size)
+    order = np.lexsort((-values.ravel()[found], row))  # stable: by row, largest first
+    first = np.searchsorted(row, np.arange(len(values)))[:, np.newaxis]
+    best = position[order[first + np.arange(k)]]
+    return _take(values, best), best
+
+
+def _repeats(tokens: np.ndarray, size: int) -> np.ndarray:
+    """Returns tokens that would repeat an n-gram of a beam, or PAD: [B, W, t] -> [B, W, R]."""
+    count = max(tokens.shape[-1] - size + 1, 0)
+    repeated = np.full(tokens[..., :count].shape, True)
+    for offset in range(size - 1):
+        last = tokens[..., count + offset : count + offset + 1]  # [B, W, 1]
+        repeated &= tokens[..., offset : count + offset] == last
+    return np.where(repeated, tokens[..., size - 1 :], PAD_ID)
+
+
+def _take(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Gathers from axis 1 for each sentence: [B, I, ...], [B, J] -> [B, J, ...]."""
+    return array[np.arange(len(array))[:, np.newaxis], indices]

@@ -1,0 +1,140 @@
+"""Encoder and decoding step of a model as a LiteRT file, in float32 or with int8 weights.
+
+B batch, N layers, H heads, S source length, W beam width, C columns of the cache, R = C x W its
+rows, K key dimension, V vocabulary. LiteRT is fast where shapes are fixed before it computes:
+so a program searches, and has a cache of any size of which it tells the used part.
+"""
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from tf_transformer.errors import UserError
+from tf_transformer.files import cache_folder, replacing, sha256
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.quiet import stderr_held_back
+
+logger = logging.getLogger(__name__)
+
+Function: TypeAlias = tf.types.experimental.ConcreteFunction
+Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
+
+LITE_PRECISIONS = ("float32", "int8")
+_FORMAT = 1  # changes whenever `lite_file` does, so that kept files are made again
+
+
+def lite_file(model: Transformer, precision: str) -> bytes:
+    """Returns a LiteRT file with the signatures "encode" and "step", for any B and W.
+
+    encode: `source` int32 [B, S], padded -> `memory_keys` and `memory_values`, float32
+    [B, N, H, S, K], which the decoder's layers attend to.
+
+    step, one position of every beam: `tokens` int32 [B, W], the last ones; `position` int32
+    [1], from 0; `ancestry` int32 [B, W, C + 1], C at least 1, the slot in which each earlier
+    step of a beam was computed, -1 in unused columns of the cache, and at last the beam's own;
+    the outputs of "encode", and `memory_mask` bool [B, 1, 1, S], True at real tokens;
+    `past_keys` and `past_values` float32 [B, N, H, R, K] -> `logits` float32 [B, W, V]; `keys`
+    and `values` [B, N, H, W, K], rows for the cache.
+
+    Args:
+        model: in float32.
+        precision: float32, or int8: weights of products are int8, a scale for each column, and
+            their inputs are rounded to int8 row by row (LiteRT's dynamic range).
+    """
+    module = tf.Module()
+    module.weights = [variable.value for variable in model.trainable_variables]
+    functions = {"encode": _encode(model), "step": _step(model)}
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, signatures=functions)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, [*functions])
+        if precision == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        with stderr_held_back():
+            return converter.convert()
+
+
+def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
+    """Returns `lite_file`, which takes a while, from the user's caches if it was made before.
+
+    Args:
+        model: in float32.
+        precision: one of `LITE_PRECISIONS`.
+        weights: the file that the model's weights were read from.
+    """
+    file = cache_folder() / f"{sha256(weights)[:16]}-{precision}-{_FORMAT}.tflite"
+    with suppress(OSError):
+        return file.read_bytes()
+    logger.info("converting %s for LiteRT (%s): up to a minute", weights.name, precision)
+    content = lite_file(model, precision)
+    try:
+        with replacing(file) as temporary:
+            temporary.write_bytes(content)
+        logger.info("kept in %s (%.1f MB)", file, len(content) / 1e6)
+    except UserError:
+        logger.info("not kept, because %s cannot be written", file)
+    return content
+
+
+def _encode(model: Transformer) -> Function:
+    def encode(source):
+        keys, values = _stacked(model.initial_cache(source)["memory"])
+        return {"memory_keys": keys, "memory_values": values}
+
+    return _function(encode, source=([None, None], tf.int32))
+
+
+def _step(model: Transformer) -> Function:
+    decode = model.step_function()  # here, so that its kernels are constants
+
+    def step(
+        tokens, position, ancestry, memory_keys, memory_values, memory_mask, past_keys,
+        past_values,
+    ):  # fmt: skip
+        cache = {
+            "memory": _pairs(memory_keys, memory_values),
+            "memory_mask": memory_mask,
+            "past": _pairs(past_keys, past_values),
+        }
+        logits, cache = decode(tokens, tf.reshape(position, []), ancestry, cache)
+        before = tf.shape(past_keys)[3]
+        keys, values = (heads[..., before:, :] for heads in _stacked(cache["past"]))
+        return {"logits": logits, "keys": keys, "values": values}
+
+    layers, heads = model.config.num_layers, model.config.num_heads
+    attention = model.decoder.layers[0].self_attention
+    keys, values = (
+        ([None, layers, heads, None, kernel.shape[1] // heads], tf.float32)
+        for kernel in (attention.key_kernel, attention.value_kernel)
+    )
+    return _function(
+        step,
+        tokens=([None, None], tf.int32),
+        position=([1], tf.int32),
+        ancestry=([None, None, None], tf.int32),
+        memory_keys=keys,
+        memory_values=values,
+        memory_mask=([None, 1, 1, None], tf.bool),
+        past_keys=keys,
+        past_values=values,
+    )
+
+
+def _function(function: Callable, **specs: tuple) -> Function:
+    """Traces a function of tensors of these shapes and types by name."""
+    named = {name: tf.TensorSpec(*spec, name=name) for name, spec in specs.items()}
+    return tf.function(function, autograph=False).get_concrete_function(**named)
+
+
+def _pairs(keys: tf.Tensor, values: tf.Tensor) -> Pairs:
+    """[B, N, ...] twice -> N pairs of [B, ...]."""
+    return list(zip(tf.unstack(keys, axis=1), tf.unstack(values, axis=1), strict=True))
+
+
+def _stacked(pairs: Pairs) -> list[tf.Tensor]:
+    """N pairs of [B, ...] -> [B, N, ...] twice."""
+    return [tf.stack(parts, axis=1) for parts in zip(*pairs, strict=True)]

@@ -1,0 +1,171 @@
+"""Search with a model whose encoder and decoding step run in LiteRT.
+
+B batch, S source length, W beam width, V vocabulary.
+"""
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
+from tf_transformer.decoding.host_search import HostRules, host_search
+from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.rules import Grammar
+from tf_transformer.decoding.text_codec import TextCodec
+from tf_transformer.decoding.threads import numbers_to_try
+from tf_transformer.errors import UserError
+from tf_transformer.quiet import stderr_held_back
+
+_COLUMNS = 16  # that cache and source grow by, since LiteRT prepares each shape anew
+
+
+class LiteModel:
+    """Encodes sources with a file of `lite_file`; may be used from several threads.
+
+    Args:
+        content: the file.
+        threads: that share an operation; None measures which number is fastest.
+
+    Attributes:
+        content: the file.
+    """
+
+    def __init__(self, content: bytes, threads: int | None = None) -> None:
+        self.content = content
+        self._lock = threading.Lock()
+        if threads is None:
+            numbers = numbers_to_try()
+            threads = min(numbers, key=lambda number: LiteModel(content, number).seconds())
+        with warnings.catch_warnings(), stderr_held_back():
+            warnings.simplefilter("ignore")  # it has moved to the package ai_edge_litert
+            interpreter = tf.lite.Interpreter(model_content=content, num_threads=threads)
+            self._runners = {
+                name: interpreter.get_signature_runner(name) for name in ("encode", "step")
+            }
+            self.seconds(rounds=1)  # prepares it, and writes lines of its own
+
+    def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the outputs of a signature."""
+        with self._lock:
+            return self._runners[name](**inputs)
+
+    def encode(self, source: np.ndarray) -> "LiteStep":
+        """Returns the step of a search for translations of sources, int32 [B, S], padded."""
+        missing = -source.shape[1] % _COLUMNS
+        source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
+        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
+        return LiteStep(self, self.run("encode", source=source) | {"memory_mask": mask})
+
+    def seconds(self, width: int = 4, rounds: int = 6) -> float:
+        """Returns the least seconds of a step with one sentence and W = `width`."""
+        step, times = self.encode(np.full([1, _COLUMNS], EOS_ID, np.int32)), []
+        tokens = np.full([1, width], EOS_ID, np.int32)
+        for index in range(rounds):  # the first prepares the shapes
+            start = time.perf_counter()
+            step(tokens, index, np.zeros([1, width, index + 1], np.int32))
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+
+class LiteStep:
+    """A `HostStep`: the decoding step of a batch, and its cache.
+
+    Args:
+        model: computes it.
+        memory: inputs that are the same in every step, with dimension 0 = B.
+    """
+
+    def __init__(self, model: LiteModel, memory: dict[str, np.ndarray]) -> None:
+        self._model, self._memory = model, memory
+        self._past: dict[str, np.ndarray] = {}
+
+    def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
+        """Returns float32 logits [B, W, V]; see `HostStep`."""
+        batch, width, _ = ancestry.shape
+        if index % _COLUMNS == 0:
+            self._grow(width * _COLUMNS)
+        columns = self._past["past_keys"].shape[3] // width
+        slots = np.full([batch, width, columns + 1], -1, np.int32)
+        slots[..., :index], slots[..., -1] = ancestry[..., :-1], ancestry[..., -1]
+        position = np.array([index], np.int32)
+        outputs = self._model.run(
+            "step",
+            tokens=tokens,
+            position=position,
+            ancestry=slots,
+            **self._memory,
+            **self._past,
+        )
+        for name, past in self._past.items():
+            fresh = outputs[name.removeprefix("past_")]
+            past[:, :, :, width * index : width * (index + 1)] = fresh
+        return outputs["logits"]
+
+    def _grow(self, rows: int) -> None:
+        """Appends empty rows to the cache."""
+        for kind in ("keys", "values"):
+            empty = self._memory[f"memory_{kind}"][:, :, :, :0]
+            before = self._past.get(f"past_{kind}", empty)
+            self._past[f"past_{kind}"] = np.pad(before, [*[(0, 0)] * 3, (0, rows), (0, 0)])
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Drops the sentences but those of these rows."""
+        self._memory = {name: array[rows] for name, array in self._memory.items()}
+        self._past = {name: array[rows] for name, array in self._past.items()}
+
+
+class LiteSearcher:
+    """Searches with a `LiteModel`, as `Searcher` does with a model of TensorFlow.
+
+    Args:
+        model: encodes and decodes.
+        codec: gives the length limits of a source.
+        decoding: beam size, alpha and rules.
+        num_hypotheses: hypotheses of each source, at most the beam size.
+    """
+
+    def __init__(
+        self, model: LiteModel, codec: TextCodec, decoding: DecodingConfig, num_hypotheses: int
+    ) -> None:
+        self._model, self._codec, self._decoding = model, codec, decoding
+        self._num_hypotheses = num_hypotheses
+
+    def compiled(
+        self,
+        sampling: SamplingConfig | None = None,
+        prefixed: bool = False,
+        grammar: Grammar | None = None,
+        alphas: tuple[float, ...] = (),
+    ) -> Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]:
+        """Returns `find(source, options)`, as `Searcher.compiled` does.
+
+        Raises:
+            UserError: for anything but a beam search under one alpha.
+        """
+        if sampling or grammar or alphas:
+            raise UserError(
+                "int8 is for a beam search alone. Received: sampling, a grammar or several "
+                "alphas. Leave out the precision int8."
+            )
+        return self._find
+
+    def _find(self, source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
+        decoding = self._decoding
+        rules = HostRules(
+            self._codec.max_lengths(tf.constant(source)).numpy(),
+            options.get("prefix"),
+            decoding.min_length,
+            decoding.no_repeat_ngram,
+        )
+        return host_search(
+            self._model.encode(source),
+            rules,
+            beam_size=decoding.beam_size,
+            num_hypotheses=self._num_hypotheses,
+            alpha=decoding.alpha,
+            lookahead=decoding.lookahead,
+        )

@@ -1,0 +1,63 @@
+"""Exports for LiteRT: encoder and decoding step, for phones and programs of any language."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.decoding.ensemble import only_model
+from tf_transformer.decoding.lite_file import lite_file
+from tf_transformer.decoding.lite_model import LiteModel
+from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.serving.publish import tokens_beside
+from tf_transformer.serving.versions import reserved
+from tf_transformer.serving.warmup import TEXTS
+
+logger = logging.getLogger(__name__)
+
+MODEL, CARD = "model.tflite", "model_card.json"
+
+
+def export_lite(
+    translator: BatchTranslator, base: Path, version: int | None, card: dict[str, Any]
+) -> Path:
+    """Writes BASE/VERSION/ with the file, the tokenizer and a card; returns that folder.
+
+    Args:
+        translator: its int8 model is written if it has one, else its model in float32.
+        base: the model's folder.
+        version: its number; None for the next free one.
+        card: content of the card.
+
+    Raises:
+        UserError: if the version exists or cannot be written, the model is an ensemble, in
+            bfloat16 or with a shortlist, or LiteRT translates differently in float32.
+    """
+    model = only_model(translator.model)
+    if translator.shortlist or model.compute_dtype != "float32":
+        raise UserError("LiteRT takes a model in float32 or int8, without a shortlist.")
+    with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
+        lite = translator.lite or LiteModel(lite_file(model, "float32"), threads=1)
+        (folder / MODEL).write_bytes(lite.content)
+        card = card | {"translated_as_in_float32": _compare(translator, lite)}
+        card |= tokens_beside(translator, folder / "tokenizer.model")
+        write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+    return final
+
+
+def _compare(translator: BatchTranslator, lite: LiteModel) -> str:
+    """Returns how many of a few texts LiteRT translates as the model does: "12 of 12"."""
+    texts = [text for text in TEXTS if isinstance(text, str)]
+    model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
+    expected = BatchTranslator(model, tokenizer, decoding).translate(texts)
+    found = BatchTranslator(model, tokenizer, decoding, lite=lite).translate(texts)
+    pairs = zip(texts, expected, found, strict=True)
+    wrong = [text for text, (one,), (other,) in pairs if one.text != other.text]
+    if wrong and not translator.lite:
+        raise UserError(
+            f"LiteRT translates {quoted(wrong[0])} differently than TensorFlow. Nothing was "
+            "written."
+        )
+    return f"{len(texts) - len(wrong)} of {len(texts)} texts"

@@ -1,0 +1,87 @@
+"""A SavedModel whose searches run in LiteRT, as `serve --precision int8` has it."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.serving.session import (
+    Arrays,
+    ClosedError,
+    SavedModelSession,
+    check_names,
+    checked,
+)
+
+
+class LiteSession(SavedModelSession):
+    """Answers `serving_default` and `nbest` with an int8 translator, the rest as usual.
+
+    Args:
+        path: the folder of the SavedModel.
+        translator: of the same run, with a model for LiteRT.
+    """
+
+    def __init__(self, path: Path, translator: BatchTranslator) -> None:
+        super().__init__(path)
+        beam_size = translator.decoding.beam_size
+        self._translators = {
+            "serving_default": translator.with_decoding(translator.decoding, 1),
+            "nbest": translator.with_decoding(translator.decoding, beam_size),
+        }
+
+    def run(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> Arrays:
+        """Computes as `SavedModelSession.run` does; time is checked from batch to batch."""
+        if signature not in self._translators:
+            return super().run(signature, inputs, outputs, timeout)
+        definition = self.signature(signature)
+        check_names("inputs", inputs, definition.inputs, exactly=True)
+        check_names("outputs", outputs, definition.outputs)
+        column = checked(
+            f"{signature}: text", np.asarray(inputs["text"]), definition.inputs["text"]
+        )
+        texts = [text.decode("utf-8", "replace") for text in column]
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+
+        def check(done: int) -> None:
+            if self._closed:
+                raise ClosedError
+            if done < len(texts) and time.monotonic() > until:
+                raise TimeoutError(f"{signature} took more than {timeout:g} s")
+
+        translator = self._translators[signature]
+        found = translator.translate(texts, check)
+        arrays = _best(found) if signature == "serving_default" else _all(found)
+        if texts:
+            arrays["source_cut"] = translator.codec.encode(tf.constant(texts))[1].numpy()
+        else:
+            arrays["source_cut"] = np.zeros([0], bool)
+        return {name: arrays[name] for name in outputs or definition.outputs}
+
+
+def _best(found: list[list[Hypothesis]]) -> Arrays:
+    texts = [ranked[0].text.encode() for ranked in found]
+    scores = [ranked[0].score for ranked in found]
+    return {"translation": np.array(texts, object), "score": np.array(scores, np.float32)}
+
+
+def _all(found: list[list[Hypothesis]]) -> Arrays:
+    """Returns all hypotheses; fillers have no token, and a blank text has one blank."""
+    counts = [max(1, sum(each.num_tokens > 0 for each in ranked)) for ranked in found]
+    texts = [[each.text.encode() for each in ranked] for ranked in found]
+    scores = [[each.score for each in ranked] for ranked in found]
+    return {
+        "translations": np.array(texts, object),
+        "scores": np.array(scores, np.float32),
+        "count": np.array(counts, np.int32),
+    }
