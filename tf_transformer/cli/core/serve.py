@@ -15,6 +15,7 @@ from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import find_export, is_version, versions
+from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,9 @@ def command(options: argparse.Namespace) -> None:
             "export."
         )
     if exported is None:
-        run = open_run(options.model)
+        run = open_run(options.model, None)
+        if options.shortlist and "shortlist" not in task_named(run.config.task).options:
+            raise UserError(f"--shortlist is for a run that translates. Received: {run.path}.")
         logger.info("exporting %s and testing the export: about a minute", run.path)
     import_tensorflow_quietly()
 
@@ -143,7 +146,8 @@ def _temporary_export(run: Run, shortlist: bool) -> Iterator[Path]:
     from tf_transformer.api.export import export_run
 
     with tempfile.TemporaryDirectory() as folder:
-        yield export_run(run, Path(folder) / "model", shortlist=shortlist)
+        options = {"shortlist": True} if shortlist else {}
+        yield export_run(run, Path(folder) / "model", options=options)
 
 
 def _name(model: Path, path: Path) -> str:

@@ -71,9 +71,7 @@ def _print_next(run: Run, result: "Result") -> None:
     program = _program()
     example = shlex.quote(result.example)
     logger.info("  echo %s | %s %s %s", example, program, task.command, run.path)
-    if task.record().exports:
-        exported = f"--output exported/{run.path.name}"
-        logger.info("  %s export %s %s", program, run.path, exported)
+    logger.info("  %s export %s --output exported/%s", program, run.path, run.path.name)
 
 
 def _program() -> str:
