@@ -18,7 +18,7 @@ import numpy as np
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.plots.figure import STYLES, new_figure, save
-from tf_transformer.serving.client import RestClient, ServerError, translate
+from tf_transformer.serving.client import RestClient, ServerError, best_answers
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def measure(client: RestClient, texts: list[str], clients: int, size: int, secon
             if before > end:
                 return
             try:
-                translate(client, batch)
+                best_answers(client, batch)
             except ServerError as error:
                 errors.append(error.code)
             else:
@@ -104,7 +104,7 @@ def main() -> None:
     options = parser.parse_args()
     texts = list(read_lines(options.text))
     client = RestClient(options.url, options.name, deadline=60.0)
-    translate(client, texts[:8])  # whatever is slow only once
+    best_answers(client, texts[:8])  # whatever is slow only once
     points = []
     for size, clients in itertools.product(options.sentences, options.clients):
         points.append(measure(client, texts, clients, size, options.seconds))

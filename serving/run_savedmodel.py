@@ -14,18 +14,17 @@ import tensorflow as tf
 
 
 def main() -> None:
-    """Translates stdin to stdout, a JSON record for each line."""
+    """Answers stdin to stdout, a JSON record of all outputs for each line."""
     package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
     tf.load_op_library(str(Path(package, "python", "ops", "_sentencepiece_tokenizer.so")))
     model = tf.saved_model.load(sys.argv[1])
     # "\n" alone ends a line: text mode and splitlines() know ten other signs that do.
     lines = sys.stdin.buffer.read().removesuffix(b"\n").split(b"\n")
     answer = model.signatures["serving_default"](text=tf.constant(lines, tf.string))
-    for translation, score in zip(
-        answer["translation"].numpy(), answer["score"].numpy(), strict=True
-    ):
-        record = {"translation": translation.decode("utf-8"), "score": float(score)}
-        print(json.dumps(record, ensure_ascii=False))
+    columns = [values.numpy().tolist() for values in answer.values()]
+    for row in zip(*columns, strict=True):
+        record = dict(zip(answer, row, strict=True))
+        print(json.dumps(record, ensure_ascii=False, default=bytes.decode))
     print(f"TensorFlow {tf.__version__}", file=sys.stderr)
 
 

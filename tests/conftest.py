@@ -15,10 +15,11 @@ from made_once import made_once
 from toy_labels import toy_labels
 from toy_trees import toy_trees
 
+from tf_transformer import load
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.run import Run
-from tf_transformer.serving.publish import export
+from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
 # Four logical devices, so that distribution can be tested without a GPU; before any test
@@ -164,6 +165,26 @@ def parsing_run(tmp_path_factory) -> TrainedRun:
     Shared by all tests: copy it to change it. `corpus` has train.ptb and dev.ptb.
     """
     return _task_run(tmp_path_factory, "parsing", "ptb", toy_trees, 30, _PARSER_SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def exported_parser(parsing_run, tmp_path_factory) -> Path:
+    """The small parser as a SavedModel."""
+    return made_once(
+        tmp_path_factory,
+        "exported-parser",
+        lambda folder: load(parsing_run.path, task="parsing").export(folder / "trees"),
+    )
+
+
+@pytest.fixture(scope="session")
+def exported_classifier(classification_run, tmp_path_factory) -> Path:
+    """The small classifier as a SavedModel."""
+    return made_once(
+        tmp_path_factory,
+        "exported-classifier",
+        lambda folder: load(classification_run.path).export(folder / "topics"),
+    )
 
 
 @pytest.fixture

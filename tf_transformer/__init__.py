@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for type checkers and autocompletion; the names are those of `_PUBLIC`
     from tf_transformer.api.load import load as load
     from tf_transformer.api.train import train as train
-    from tf_transformer.api.translator import Translator as Translator
     from tf_transformer.config import DecodingConfig as DecodingConfig
     from tf_transformer.config import SamplingConfig as SamplingConfig
     from tf_transformer.config.presets import preset as preset
@@ -29,6 +28,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the names are those o
         SentenceClassifier as SentenceClassifier,
     )
     from tf_transformer.tasks.parsing.parser import Parser as Parser
+    from tf_transformer.tasks.translation.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
@@ -51,7 +51,7 @@ _PUBLIC = {
     "Tokenizer": "data.tokenizer",
     "Transformer": "models.transformer",
     "TransformerSchedule": "models.schedules",
-    "Translator": "api.translator",
+    "Translator": "tasks.translation.translator",
     "load": "api.load",
     "preset": "config.presets",
     "train": "api.train",

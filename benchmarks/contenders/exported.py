@@ -6,7 +6,7 @@ from harness.child import serve
 
 from tf_transformer.files import replacing_folder
 from tf_transformer.run import Run
-from tf_transformer.serving.publish import export
+from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
 

@@ -10,7 +10,6 @@ import pytest
 
 import tf_transformer
 from tf_transformer import load
-from tf_transformer.api.exported import ExportedTranslator
 from tf_transformer.cli.main import main
 from tf_transformer.config import SAMPLING, SETTINGS, SearchOptions
 from tf_transformer.decoding.hypotheses import Translation
@@ -18,6 +17,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.exported import ExportedTranslator
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,8 @@ def test_without_matplotlib_attention_is_a_table(translator, texts, monkeypatch)
 
 def test_an_export_translates_as_its_run(translator, of_export, exported, texts):
     assert isinstance(of_export, ExportedTranslator) and of_export.path == exported
-    assert isinstance(load(exported), ExportedTranslator)
+    assert not isinstance(of_export, tf_transformer.Translator)
+    assert not {"align", "attention", "export"} & {*dir(of_export)}  # nothing only to refuse
     for options in ({}, {"alpha": 0.0, "max_length": 6}, {"prefix": ["Am", "", "", "Die"]}):
         expected = translator.translate(texts, n_best=4, **options)
         found = of_export.translate(texts, n_best=4, **options)
@@ -172,9 +173,6 @@ def test_an_export_translates_as_its_run(translator, of_export, exported, texts)
 @pytest.mark.parametrize(
     ("ask", "what"),
     [
-        (lambda loaded: loaded.attention("a"), "show the attention of its heads"),
-        (lambda loaded: loaded.align("a"), "align"),
-        (lambda loaded: loaded.export("x"), "be exported again"),
         (lambda loaded: loaded.translate("a", beam_size=2), "search with another `beam_size`"),
         (lambda loaded: loaded.translate("a", sample=True), "search with another `sample`"),
         (lambda loaded: loaded.score("a", "b", alpha=1.0), "score with another `alpha`"),
@@ -257,10 +255,19 @@ def test_what_is_neither_run_nor_export_is_refused(exported, tmp_path):
         load(exported.parents[1])
     with pytest.raises(UserError, match="`checkpoint` is not for an export"):
         load(exported, checkpoint="last")
+    with pytest.raises(UserError, match="must be of task 'parsing'. Received: an export"):
+        load(exported, task="parsing")
     shutil.copytree(exported, tmp_path / "other" / "1")
     shutil.rmtree(tmp_path / "other" / "1" / "variables")
     with pytest.raises(UserError, match="holds no SavedModel that can be loaded"):
         load(tmp_path / "other")
+
+
+def test_an_export_that_lacks_the_output_of_its_task_is_refused(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "1")
+    (tmp_path / "1" / "assets.extra" / "model_card.json").write_text('{"task": "parsing"}')
+    with pytest.raises(UserError, match="an export of this package .* gives `tree`. Received"):
+        load(tmp_path)
 
 
 def test_types_are_those_of_the_names_that_are_imported():

@@ -17,8 +17,8 @@ from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving.publish import export
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
 TEXTS = [

@@ -13,8 +13,8 @@ from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.serving.batcher import BatchLimits
 from tf_transformer.serving.lanes import Lanes, Meter, token_limits
-from tf_transformer.serving.publish import export
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)

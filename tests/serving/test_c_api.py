@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer.serving.comparisons import source_ids
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.warmup import TEXTS, requests, source_ids
+from tf_transformer.serving.translations import requests
+from tf_transformer.serving.warmup import TEXTS
 
 COMPILER = sysconfig.get_config_var("CC").split()[0]
 COMPILER = next((name for name in (COMPILER, "gcc", "cc", "clang") if shutil.which(name)), None)
@@ -69,6 +71,13 @@ def call(program, exported, definition, inputs, library=None):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
 
 
+def agree(found: np.ndarray, expected: np.ndarray, name: str) -> None:
+    if found.dtype == np.float32:
+        np.testing.assert_allclose(found, expected, atol=1e-4, err_msg=name)
+    else:
+        assert found.tolist() == expected.tolist(), name
+
+
 SIGNATURES = ("serving_default", "nbest", "with_options", "tokens", "attention", "score")
 
 
@@ -82,11 +91,20 @@ def test_c_gets_what_python_gets(program, exported, translator, session, signatu
     assert done.returncode == 0, done.stderr
     expected = session.run(signature, inputs)
     for name, line in zip(definition.outputs, done.stdout.splitlines(), strict=True):
-        found = parse(line)
-        if found.dtype == np.float32:
-            np.testing.assert_allclose(found, expected[name], atol=1e-4, err_msg=name)
-        else:
-            assert found.tolist() == expected[name].tolist(), name
+        agree(parse(line), expected[name], name)
+
+
+@pytest.mark.parametrize("exported_task", ["exported_parser", "exported_classifier"])
+def test_c_gets_what_python_gets_of_other_tasks(program, request, exported_task):
+    path = request.getfixturevalue(exported_task)
+    inputs = {"text": np.array([*TEXTS, "the dog sees a cat ."], object)}
+    with SavedModelSession(path) as loaded:
+        (definition,) = loaded.signatures.values()
+        expected = loaded.run("serving_default", inputs)
+    done = call(program, path, definition, inputs)
+    assert done.returncode == 0, done.stderr
+    for name, line in zip(definition.outputs, done.stdout.splitlines(), strict=True):
+        agree(parse(line), expected[name], name)
 
 
 def test_ids_are_translated_without_any_library_of_operations(

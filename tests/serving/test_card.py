@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run
 from tf_transformer.run.facts import sha256
 from tf_transformer.run.scores import save_best
@@ -19,7 +18,7 @@ def test_a_card_says_what_is_not_there(trained_run, tmp_path):
     (tmp_path / "run" / "metrics.jsonl").unlink()
     run = Run.open(tmp_path / "run")
     file = run.checkpoints.find("last")
-    card = model_card(run, "last", file, DecodingConfig(), "float32")
+    card = model_card(run, "last", file)
     assert card["data"] == dict.fromkeys(
         [f"{gone}/{name}" for name in ("train.en", "train.de", "dev.en", "dev.de")],
         "not there at the time of the export",
@@ -34,16 +33,14 @@ def test_a_card_has_the_record_of_its_own_step(trained_run, step):
     run = Run.open(trained_run.path)
     (record,) = [record for record in run.history() if record["step"] == step]
     file = run.checkpoints.find(str(step))
-    card = model_card(run, str(step), file, DecodingConfig(), "float32")
+    card = model_card(run, str(step), file)
     assert card["evaluation_of_these_weights"].items() >= record.items()
     assert "tok:13a" in card["evaluation_of_these_weights"]["bleu_signature"]
 
 
 def test_a_card_has_the_scores_of_an_average(trained_run):
     run = Run.open(trained_run.path)
-    card = model_card(
-        run, "average", run.checkpoints.find("average"), DecodingConfig(), "float32"
-    )
+    card = model_card(run, "average", run.checkpoints.find("average"))
     record = card["evaluation_of_these_weights"]
     name, score = record["weights"], record["valid_bleu"]
     assert f"\n{name}: dev BLEU {score:.2f}\n" in trained_run.stdout
@@ -57,6 +54,6 @@ def test_the_record_of_the_best_is_the_one_that_chose_it(trained_run, tmp_path):
     best = run.checkpoints.best
     for score, expected in ((record["valid_bleu"], record["step"]), (1000.0, None)):
         save_best(run.checkpoints.find("last"), best, {"bleu": score})  # 1000: of an average
-        card = model_card(run, "best", best, DecodingConfig(), "float32")
+        card = model_card(run, "best", best)
         found = card["evaluation_of_these_weights"]
         assert (found and found["step"]) == expected

@@ -17,11 +17,11 @@ from tf_transformer.serving.client import (
     GrpcClient,
     RestClient,
     ServerError,
+    best_answers,
     patiently,
-    translate,
 )
 from tf_transformer.serving.server import Limits
-from tf_transformer.serving.warmup import requests
+from tf_transformer.serving.translations import requests
 from tools.storm.lab import stdin_of
 
 
@@ -54,7 +54,7 @@ def test_concurrent_requests_get_their_own_answers(make, translator, trained_run
     lines = trained_run.lines("train.en")[:24]
     client = make()
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda line: translate(client, [line, ""]), lines))
+        answers = list(pool.map(lambda line: best_answers(client, [line, ""]), lines))
     expected = [[found[0].text, ""] for found in translator.translate(lines)]
     assert answers == expected
 
@@ -85,7 +85,7 @@ def test_errors_have_the_servers_code(make, model, signature, inputs, codes):
 
 def test_a_deadline_ends_the_wait(make):
     with pytest.raises(ServerError) as raised:
-        translate(make(deadline=1e-3), ["A dog and a cat."] * 8)
+        best_answers(make(deadline=1e-3), ["A dog and a cat."] * 8)
     assert raised.value.code in ("DEADLINE_EXCEEDED", "DEADLINE")
 
 
@@ -96,7 +96,7 @@ def test_a_server_that_is_not_there():
         RestClient(f"http://127.0.0.1:{free_port}", "small", 5.0),
     ):
         with pytest.raises(ServerError) as raised:
-            translate(client, ["a"])
+            best_answers(client, ["a"])
         assert raised.value.code == "UNAVAILABLE"
 
 
@@ -142,7 +142,7 @@ OK = b"HTTP/1.0 200 OK\r\n"
 )
 def test_what_is_no_answer_is_a_servers_error(saying, answer, code):
     with pytest.raises(ServerError) as raised:
-        translate(RestClient(saying(answer), "small", 10.0), ["a text"])
+        best_answers(RestClient(saying(answer), "small", 10.0), ["a text"])
     assert raised.value.code == code
 
 
@@ -152,7 +152,7 @@ GOOD = OK + b'\r\n{"outputs": {"translation": ["ein Text"]}}'
 
 def test_a_busy_server_is_asked_again(saying):
     client = RestClient(saying(BUSY, BUSY, GOOD), "small", 10.0)
-    assert patiently(lambda: translate(client, ["a text"]), 10.0) == ["ein Text"]
+    assert patiently(lambda: best_answers(client, ["a text"]), 10.0) == ["ein Text"]
 
 
 @pytest.mark.parametrize(
@@ -168,13 +168,13 @@ def test_a_busy_server_is_asked_again(saying):
 def test_a_server_is_not_asked_again_for_ever(saying, answer):
     client = RestClient(saying(answer, GOOD), "small", 10.0)
     with pytest.raises(ServerError):
-        patiently(lambda: translate(client, ["a text"]), 5.0)
+        patiently(lambda: best_answers(client, ["a text"]), 5.0)
 
 
 def test_patience_ends(saying):
     client = RestClient(saying(BUSY), "small", 10.0)
     with pytest.raises(ServerError, match="503"):
-        patiently(lambda: translate(client, ["a text"]), 0.3)
+        patiently(lambda: best_answers(client, ["a text"]), 0.3)
 
 
 # --- The command -------------------------------------------------------------------------

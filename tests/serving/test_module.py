@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.serving.comparisons import source_ids
 from tf_transformer.serving.session import BadRequestError
-from tf_transformer.serving.warmup import source_ids
 
 AWKWARD = [
     "",

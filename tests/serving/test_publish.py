@@ -1,5 +1,6 @@
 """A SavedModel on the disk: nothing superfluous in it, and there only if it is right."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,8 +13,8 @@ from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving import publish
-from tf_transformer.serving.publish import CARD, export
+from tf_transformer.serving.publish import CARD, publish
+from tf_transformer.serving.translations import export, exportable
 from tf_transformer.serving.warmup import FILE
 from tf_transformer.tasks.models import load_translator
 
@@ -71,29 +72,29 @@ def test_weights_are_stored_once(translator, exported):
 # --- Publishing --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def untested(monkeypatch):
+@pytest.fixture(scope="module")
+def untested(translator):
     """For tests of files alone: nothing is replayed, and the self-test finds no fault."""
-    monkeypatch.setattr(publish, "requests", lambda translator: [])
-    monkeypatch.setattr(publish, "self_test", lambda session, translator, text: None)
+    return dataclasses.replace(exportable(translator), requests=(), compare=lambda session: ())
 
 
-def test_versions_count_up_and_are_never_replaced(translator, untested, tmp_path):
+def test_versions_count_up_and_are_never_replaced(untested, tmp_path):
     (tmp_path / "7").mkdir()
     (tmp_path / "notes").mkdir()
     (tmp_path / "7" / "saved_model.pb").write_bytes(b"in service")
-    assert export(translator, tmp_path) == tmp_path / "8"
+    assert publish(untested, tmp_path) == tmp_path / "8"
     with pytest.raises(UserError, match="7 exists already"):
-        export(translator, tmp_path, version=7)
+        publish(untested, tmp_path, version=7)
     assert (tmp_path / "7" / "saved_model.pb").read_bytes() == b"in service"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "8", "notes"]
 
 
-def test_each_of_the_two_searches_is_traced_once(translator, untested, tmp_path, monkeypatch):
+def test_each_of_the_two_searches_is_traced_once(translator, monkeypatch):
     traces = []
     search = Searcher.search
     monkeypatch.setattr(Searcher, "search", lambda *a, **k: traces.append(a) or search(*a, **k))
-    export(translator, tmp_path)
+    for function in exportable(translator).functions.values():
+        function.get_concrete_function()
     assert len(traces) == 2  # the best of each, and all
 
 
@@ -108,8 +109,17 @@ def test_nothing_is_left_beside_the_version(exported):
     ]  # fmt: skip
 
 
-def test_the_card_is_the_one_given(exported):
-    assert json.loads((exported / CARD).read_text("utf-8")) == {"description": "a small model"}
+def test_the_card_is_the_one_given_with_vocabulary_and_sizes(exported, translator):
+    weights = sum(weight.numpy().size for weight in translator.model.trainable_weights)
+    assert json.loads((exported / CARD).read_text("utf-8")) == {
+        "description": "a small model",
+        "vocabulary": {"size": 600, "ids": {"pad": 0, "unk": 1, "bos": 2, "eos": 3}},
+        "sizes": {
+            "parameters": weights,
+            "max_source_tokens": translator.codec.source_limit,
+            "max_target_tokens": translator.codec.target_limit,
+        },
+    }
 
 
 class Drifting(BatchTranslator):
@@ -124,12 +134,11 @@ class Drifting(BatchTranslator):
         return Drifting(self.model, self.tokenizer, decoding, num_hypotheses)
 
 
-def test_a_model_that_translates_otherwise_is_not_published(trained_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "requests", lambda translator: [])
+def test_a_model_that_translates_otherwise_is_not_published(trained_run, tmp_path):
     good = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
     drifting = Drifting(good.model, good.tokenizer, good.decoding)
     with pytest.raises(UserError, match="failed its self-test.* Nothing was published"):
-        export(drifting, tmp_path)
+        publish(dataclasses.replace(exportable(drifting), requests=()), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

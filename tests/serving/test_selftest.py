@@ -9,9 +9,10 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving.publish import export
-from tf_transformer.serving.selftest import BFLOAT16, agree, comparisons, self_test
+from tf_transformer.serving.comparisons import comparisons
+from tf_transformer.serving.selftest import BFLOAT16, FLOAT32, agree, self_test
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
 
@@ -62,7 +63,7 @@ def test_nothing_that_is_wrong_is_overlooked(session, translator):
 def test_the_error_says_where(session, translator):
     tampered = Tampered(session, {("with_options", "scores")})
     with pytest.raises(UserError, match="self-test, with_options: scores of 'A short"):
-        self_test(tampered, translator)
+        self_test(comparisons(tampered, translator), FLOAT32)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from test_warmup import records
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.serving.comparisons import comparisons, source_ids
 from tf_transformer.serving.publish import CARD, TOKENIZER
-from tf_transformer.serving.selftest import agree, comparisons
+from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.warmup import source_ids
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +95,9 @@ def test_it_has_the_one_signature_and_nothing_of_text(text_free, ids_session):
 
 def test_beside_it_are_its_tokenizer_and_what_its_ids_mean(text_free, translator):
     assert (text_free / TOKENIZER).read_bytes() == translator.tokenizer.model_bytes
-    assert json.loads((text_free / CARD).read_text("utf-8")) == {
-        "description": "ids",
-        "tokens": {
-            "vocab_size": translator.model.vocab_size,
-            "max_source_tokens": translator.codec.source_limit,
-            "ids": {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
-        },
-    }
+    vocabulary = json.loads((text_free / CARD).read_text("utf-8"))["vocabulary"]
+    assert vocabulary["size"] == translator.model.vocab_size
+    assert vocabulary["ids"] == {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
 
 
 def test_its_warm_up_asks_for_ids_alone(text_free):

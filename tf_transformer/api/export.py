@@ -1,17 +1,16 @@
 """Exporting a run as a SavedModel."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Any
 
-from tf_transformer.api.runs import translator_of
-from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
-from tf_transformer.serving.gate import Gate
+from tf_transformer.tasks.registry import task_named
 
 
 def export_run(
@@ -20,46 +19,36 @@ def export_run(
     *,
     checkpoint: str | None = None,
     average: int | None = None,
-    decoding: DecodingConfig | None = None,
-    precision: str = "float32",
-    shortlist: bool = False,
-    text: bool = True,
-    version: int | None = None,
-    gate: Gate | None = None,
-    format: Literal["savedmodel", "litert"] = "savedmodel",
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **how: Any,
 ) -> Path:
     """Exports a run to BASE/VERSION/, after testing it; returns that folder.
 
     Args:
-        run: a run of text to text.
+        run: a run of any task.
         base: the model's folder.
         checkpoint: best, average, last or a step; None for the run's own choice.
         average: number of the last checkpoints to average instead.
-        decoding: options of the search; None for the run's own.
-        precision: float32 or bfloat16 (a SavedModel) or int8 (LiteRT).
-        shortlist: whether to search with the run's shortlist.
-        text: whether the model takes text, else token ids.
-        version: its number; None for the next free one.
-        gate: the published model that it must not be worse than.
-        format: "savedmodel" or "litert"; see `Translator.export`.
+        options: what to load it with: `decoding`, `ensemble`, `precision`, `shortlist`, as far
+            as its task has them.
+        **how: arguments of its `export`, such as `version`.
 
     Raises:
         NotPublishedError: if it does not pass the gate.
         UserError: if the run lacks the checkpoints, or the export cannot be written.
     """
-    checkpoint = checkpoint or run.config.decoding.checkpoint
-    with _weights(run, checkpoint, average) as (name, file):
-        translator = translator_of(
-            run, file, decoding, name=name, precision=precision, shortlist=shortlist
-        )
-        return translator.export(base, version=version, text=text, gate=gate, format=format)
+    record = task_named(run.config.task).record()
+    with _weights(run, checkpoint, average) as (name, weights):
+        return record.load(run, weights, name=name, **options).export(base, **how)
 
 
 @contextmanager
-def _weights(run: Run, checkpoint: str, average: int | None) -> Iterator[tuple[str, Path]]:
-    """The description and the file of the weights; an average is deleted afterwards."""
+def _weights(
+    run: Run, checkpoint: str | None, average: int | None
+) -> Iterator[tuple[str, str | Path | None]]:
+    """The description and the checkpoint, or a file of an average, deleted afterwards."""
     if average is None:
-        yield checkpoint, run.checkpoints.find(checkpoint)
+        yield "", checkpoint
         return
     files = run.checkpoints.last(average)
     if len(files) < average:

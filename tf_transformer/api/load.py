@@ -1,29 +1,42 @@
 """Loading of what was trained or exported, by its path alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from tf_transformer.decoding.threads import MANY, ONE, use_threads
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, read_config
+from tf_transformer.serving.versions import find_export, read_card, read_config
 from tf_transformer.strings import Strings, strings
-from tf_transformer.tasks.registry import check_run
+from tf_transformer.tasks.registry import TASKS, check_run, task_named
 
 if TYPE_CHECKING:  # they import TensorFlow
-    from tf_transformer.api.translator import Translator
+    from tf_transformer.tasks.classification.exported import ExportedClassifier
     from tf_transformer.tasks.classification.predictor import SentenceClassifier
+    from tf_transformer.tasks.parsing.exported import ExportedParser
     from tf_transformer.tasks.parsing.parser import Parser
+    from tf_transformer.tasks.translation.exported import ExportedTranslator
+    from tf_transformer.tasks.translation.translator import Translator
+
+    AnyTranslator: TypeAlias = Translator | ExportedTranslator
+    AnyParser: TypeAlias = Parser | ExportedParser
+    AnyClassifier: TypeAlias = SentenceClassifier | ExportedClassifier
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-# Arguments of `load` for a run, by its task.
-_OPTIONS = {
-    "translation": {"checkpoint", "ensemble", "shortlist", "precision"},
-    "parsing": {"checkpoint", "ensemble"},
-    "classification": {"checkpoint"},
-}
+_DEFAULT_TASK = next(iter(TASKS))  # of .keras files and of exports whose card names none
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a path holds: its kind in words, its task, and how to load it."""
+
+    kind: str
+    task: str
+    options: frozenset[str]
+    load: Callable[..., Any]
 
 
 # fmt: off
@@ -31,32 +44,34 @@ _OPTIONS = {
 def load(path: str | Path, *, task: Literal["translation"] | None = None,
          checkpoint: str | None = None, ensemble: Strings = (), shortlist: bool = False,
          precision: str = "float32", tokenizer: str | Path | None = None,
-         threads: int | None = None) -> "Translator": ...
+         threads: int | None = None) -> "AnyTranslator": ...
 @overload
 def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | None = None,
-         ensemble: Strings = (), threads: int | None = None) -> "Parser": ...
+         ensemble: Strings = (), precision: str = "float32",
+         threads: int | None = None) -> "AnyParser": ...
 @overload
-def load(path: str | Path, *, task: Literal["classification"],
-         checkpoint: str | None = None, threads: int | None = None) -> "SentenceClassifier": ...
+def load(path: str | Path, *, task: Literal["classification"], checkpoint: str | None = None,
+         precision: str = "float32", threads: int | None = None) -> "AnyClassifier": ...
 # fmt: on
 def load(
     path: str | Path,
     *,
     task: str | None = None,
     checkpoint: str | None = None,
-    ensemble: Sequence[str] = (),
+    ensemble: Strings = (),
     shortlist: bool = False,
     precision: str = "float32",
     tokenizer: str | Path | None = None,
     threads: int | None = None,
-) -> "Translator | Parser | SentenceClassifier":
+) -> "AnyTranslator | AnyParser | AnyClassifier":
     """Loads a run, an export or a .keras file, whichever the path is.
 
     Args:
         path: a run directory; a SavedModel, or the folder of its versions, of which the newest
             is taken; or a .keras file of a `Transformer`.
-        task: "translation", "parsing" or "classification": refuses a run of another task, and
-            tells type checkers which class to expect. By default the task is that of the run.
+        task: "translation", "parsing" or "classification": refuses another one, and tells type
+            checkers which classes to expect. By default it is what the path says; type
+            checkers then expect translation.
         checkpoint: of a run: best, average, last or a step; by default its own choice, see
             decoding.checkpoint.
         ensemble: further runs with the same tokenizer, to decode with the mean of all
@@ -71,49 +86,80 @@ def load(
             once, unless TensorFlow has begun to compute.
 
     Returns:
-        A `Translator`, or the `Parser` or `SentenceClassifier` of a run of these tasks.
+        A `Translator`, `Parser` or `SentenceClassifier`; of an export an `ExportedTranslator`,
+        `ExportedParser` or `ExportedClassifier`, which lack what needs the model at hand.
 
     Raises:
         UserError: if the path is none of these, or an option is not for it.
     """
-    path, others = Path(path), strings("ensemble", ensemble)
-    export = run = None
-    if path.suffix == ".keras" and path.is_file():
-        kind, takes = "a .keras file", {"tokenizer"}
-    elif export := find_export(path):
-        kind, takes = "an export", set()
-    else:
-        run = _open(path)
-        kind, takes = f"a run of task {run.config.task}", _OPTIONS[run.config.task]
-    if task not in (None, run.config.task if run else "translation"):
-        raise UserError(f"{path} must be of task {quoted(task)}. Received: {kind}.")
-    given = {
-        "checkpoint": checkpoint is not None, "ensemble": others, "shortlist": shortlist,
-        "precision": precision != PRECISIONS[0], "tokenizer": tokenizer is not None,
+    found = _found(Path(path))
+    if task not in (None, found.task):
+        raise UserError(f"{path} must be of task {quoted(task)}. Received: {found.kind}.")
+    options: dict[str, Any] = {
+        "checkpoint": checkpoint, "ensemble": strings("ensemble", ensemble),
+        "shortlist": shortlist, "tokenizer": tokenizer,
+        "precision": "" if precision == PRECISIONS[0] else precision,
     }  # fmt: skip
-    if wrong := [name for name in given if given[name] and name not in takes]:
-        raise UserError(f"`{wrong[0]}` is not for {kind}. Received: {path}.")
+    given = {name: value for name, value in options.items() if value}
+    if wrong := {*given, *(["int8"] if precision == "int8" else [])} - found.options:
+        raise UserError(f"`{min(wrong)}` is not for {found.kind}. Received: {path}.")
     if precision not in PRECISIONS:
         raise UserError(
             f"`precision` must be one of {PRECISIONS}. Received: {quoted(precision)}."
         )
-    if run:
-        run.weights(checkpoint)  # before TensorFlow is imported
-    members = [_open(Path(other)) for other in others]
+    return found.load(threads=threads, **given)
+
+
+def load_run(
+    run: Run, checkpoint: str | None = None, *, threads: int | None = None, **options: Any
+) -> Any:
+    """Loads a run of any task; arguments and errors are those of `load`."""
+    run.weights(checkpoint)  # before TensorFlow is imported
+    if "ensemble" in options:
+        options["ensemble"] = [_open(Path(other)) for other in options["ensemble"]]
     import_tensorflow()
-    config = run.config if run else read_config(export) if export else None
-    if precision != "int8":  # LiteRT has threads of its own
-        use_threads(threads, config, [ONE, MANY])
+    if options.get("precision") == "int8":
+        options["threads"] = threads  # of LiteRT
+    else:
+        use_threads(threads, run.config, [ONE, MANY])
+    return task_named(run.config.task).record().load(run, checkpoint, **options)
 
-    from tf_transformer.api import exported, runs
 
-    if export:
-        return exported.ExportedTranslator(export)
-    if not run:
-        return runs.load_keras_file(path, tokenizer)
-    return runs.load_run(
-        run, checkpoint, members, shortlist=shortlist, precision=precision, threads=threads
+def _found(path: Path) -> _Found:
+    if path.suffix == ".keras" and path.is_file():
+        kind, options = "a .keras file", frozenset(("tokenizer",))
+        return _Found(kind, _DEFAULT_TASK, options, lambda **given: _keras_file(path, **given))
+    if export := find_export(path):
+        task = _task_of(export)
+        return _Found(
+            "an export", task, frozenset(), lambda threads: _export(export, task, threads)
+        )
+    run = _open(path)
+    task, options = run.config.task, task_named(run.config.task).options | {"checkpoint"}
+    return _Found(
+        f"a run of task {task}", task, options, lambda **given: load_run(run, **given)
     )
+
+
+def _export(path: Path, threads: int | None) -> Any:
+    import_tensorflow()
+    use_threads(threads, read_config(path), [ONE, MANY])
+    return task_named(_task_of(path)).record().load_export(path)
+
+
+def _task_of(export: Path) -> str:
+    return read_card(export).get("task", _DEFAULT_TASK)
+
+
+def _keras_file(
+    path: Path, threads: int | None, tokenizer: str | Path | None = None
+) -> "Translator":
+    import_tensorflow()
+    use_threads(threads, None, [])
+
+    from tf_transformer.tasks.translation.loading import load_keras_file
+
+    return load_keras_file(path, tokenizer)
 
 
 def _open(path: Path) -> Run:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tf_transformer.api.configuration import configure
-from tf_transformer.api.load import load
+from tf_transformer.api.load import load_run
 from tf_transformer.api.options import full_names
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
@@ -17,9 +17,9 @@ from tf_transformer.strings import Strings
 from tf_transformer.training.interruption import Budget, Interrupted
 
 if TYPE_CHECKING:  # they import TensorFlow
-    from tf_transformer.api.translator import Translator
     from tf_transformer.tasks.classification.predictor import SentenceClassifier
     from tf_transformer.tasks.parsing.parser import Parser
+    from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger("tf_transformer")
 
@@ -111,7 +111,7 @@ def train(
             if not (_may_return(stop) and Run.open(folder).checkpoints.best.exists()):
                 raise
             logger.info("the best weights so far are returned")
-    return load(folder)
+    return load_run(Run.open(folder))
 
 
 def _listed(text: str | Path | Strings) -> list[str]:

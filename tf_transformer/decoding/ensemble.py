@@ -67,6 +67,11 @@ def only_model(model: Transformer | Ensemble) -> Transformer:
     return model
 
 
+def models_of(model: Transformer | Ensemble) -> list[Transformer]:
+    """Returns the models of an ensemble, or the only one."""
+    return model.models if isinstance(model, Ensemble) else [model]
+
+
 def _least(limits: Iterable[int | None]) -> int | None:
     """Returns the least limit; None if there is none."""
     return min((limit for limit in limits if limit), default=None)

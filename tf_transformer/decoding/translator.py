@@ -24,7 +24,7 @@ from tf_transformer.models.transformer import Transformer
 class BatchTranslator:
     """Translates lists of texts in batches of similar length; also scores and aligns.
 
-    `api.translator.Translator` is for users, who may also give a single string.
+    `tasks.translation.translator` has the one for users, who may also give a single string.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.

@@ -1,11 +1,12 @@
 """The model card: origin, evaluation and configuration of a SavedModel."""
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run, versions
 from tf_transformer.run.facts import best_record, data_files, evaluation_of, sha256
 
@@ -14,9 +15,10 @@ def model_card(
     run: Run,
     checkpoint: str,
     file: Path,
-    decoding: DecodingConfig,
-    precision: str,
+    precision: str = "float32",
+    *,
     shortlist: bool = False,
+    ensemble: Mapping[str, Path] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the card of an export.
 
@@ -24,18 +26,19 @@ def model_card(
         run: the exported run.
         checkpoint: best, average, last, a step, or "average of last 5".
         file: the checkpoint's file.
-        decoding: search settings of the export.
         precision: its data type.
         shortlist: whether it searches with the run's shortlist only.
+        ensemble: files of further weights, by the run directory they come from.
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "task": run.config.task,
         "checkpoint": {"name": checkpoint, "sha256": sha256(file)},
+        "ensemble": {path: {"sha256": sha256(other)} for path, other in ensemble.items()},
         "precision": precision,
-        "decoding": dataclasses.asdict(decoding),
         "tokenizer_sha256": sha256(run.tokenizer),
         "shortlist_sha256": sha256(run.shortlist) if shortlist else None,
-        "evaluation_of_these_weights": evaluation_of(run, file),
+        "evaluation_of_these_weights": evaluation_of(run, file) if not ensemble else None,
         "best_evaluation": best_record(run),
         "data": _data(run),
         "config": dataclasses.asdict(run.config),

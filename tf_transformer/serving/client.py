@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 from tf_transformer.errors import missing_extra
@@ -136,18 +136,24 @@ class GrpcClient:
         }
 
 
-def translate(client: Client, texts: Sequence[str]) -> list[str]:
-    """Returns the best translation of each text.
+def best_answers(client: Client, texts: Sequence[str]) -> list[str]:
+    """Returns the translation, tree or label of each text.
+
+    It is the output of `serving_default` that has one string for each text.
 
     Raises:
-        ServerError: also if there are not as many translations as texts.
+        ServerError: also if there is no such output.
     """
     texts = strings("texts", texts)
     outputs = client.predict("serving_default", {"text": texts})
-    translations = outputs.get("translation") if isinstance(outputs, dict) else None
-    if not isinstance(translations, list) or len(translations) != len(texts):
-        raise ServerError("INVALID_ANSWER", f"expected translations of {len(texts)} texts")
-    return translations
+    for values in outputs.values() if isinstance(outputs, dict) else ():
+        if _are_strings(values) and len(values) == len(texts):
+            return values
+    raise ServerError("INVALID_ANSWER", f"expected answers to {len(texts)} texts")
+
+
+def _are_strings(values: object) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def patiently(ask: Callable[[], Answer], seconds: float) -> Answer:

@@ -11,7 +11,8 @@ from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing_folder, write_text
-from tf_transformer.serving.publish import tokens_beside
+from tf_transformer.serving.exportable import facts
+from tf_transformer.serving.translations import sizes
 from tf_transformer.serving.versions import reserved
 from tf_transformer.serving.warmup import TEXTS
 
@@ -42,7 +43,8 @@ def export_lite(
         lite = translator.lite or LiteModel(lite_file(model, "float32"), threads=1)
         (folder / MODEL).write_bytes(lite.content)
         card = card | {"translated_as_in_float32": _compare(translator, lite)}
-        card |= tokens_beside(translator, folder / "tokenizer.model")
+        translator.tokenizer.copy(folder / "tokenizer.model")
+        card |= facts([model], translator.tokenizer, sizes(translator))
         write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
     return final
 

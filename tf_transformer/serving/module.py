@@ -5,13 +5,11 @@ each row of the request, so that a server may batch requests. No row changes the
 another; padded outputs are as wide as the longest row.
 """
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID
 from tf_transformer.decoding.alignment import nearest_pieces
-from tf_transformer.decoding.ensemble import only_model
+from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.groups import in_groups
@@ -20,21 +18,9 @@ from tf_transformer.serving.token_signature import (
     Function,
     Outputs,
     TokenSignature,
-    exported,
     longest,
+    of_vectors,
 )
-
-
-class ServedModel(tf.Module):
-    """Objects that the signatures capture: the variables and, for text, the tokenizer."""
-
-    def __init__(self, translator: BatchTranslator, text: bool = True) -> None:
-        super().__init__(name="translator")
-        if text:
-            self.tokenizer = translator.tokenizer
-        # Keras's own objects would be written with a second copy of every weight.
-        model = only_model(translator.model)
-        self.weights = [variable.value for variable in model.trainable_variables]
 
 
 class Signatures:
@@ -59,19 +45,23 @@ class Signatures:
             positions,
         )
         self._log_probs = in_groups(self._scorer.log_probs, [IDS, IDS], positions)
-        self._attend = in_groups(self._heads_and_nearest, [IDS, IDS], positions)
+        self._looks_inside = len(models_of(translator.model)) == 1
+        if self._looks_inside:
+            self._attend = in_groups(self._heads_and_nearest, [IDS, IDS], positions)
 
     def functions(self) -> dict[str, Function]:
-        """Returns a function for each signature name."""
+        """Returns a function for each signature name; an ensemble has no `attention`."""
         text = tf.string
         options = {"alpha": tf.float32, "max_length": tf.int32, "prefix": text}
-        return self._of_ids.functions() | {
-            "serving_default": _signature(self.translate, text=text),
-            "nbest": _signature(self.n_best, text=text),
-            "with_options": _signature(self.with_options, text=text, **options),
-            "attention": _signature(self.attention, text=text),
-            "score": _signature(self.score, source=text, target=text),
+        functions = self._of_ids.functions() | {
+            "serving_default": of_vectors(self.translate, text=text),
+            "nbest": of_vectors(self.n_best, text=text),
+            "with_options": of_vectors(self.with_options, text=text, **options),
+            "score": of_vectors(self.score, source=text, target=text),
         }
+        if self._looks_inside:
+            functions["attention"] = of_vectors(self.attention, text=text)
+        return functions
 
     def translate(self, text: tf.Tensor) -> Outputs:
         """Returns the best translation of each text, strings [B]."""
@@ -185,15 +175,6 @@ class Signatures:
             "source_cut": source_cut,
             "target_cut": target_cut,
         }
-
-
-def _signature(method: Callable[..., Outputs], **types: tf.DType) -> Function:
-    """Returns a TensorFlow function with vectors of these names and types as arguments."""
-    specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
-    return exported(
-        lambda *vectors: method(*(tf.ensure_shape(vector, [None]) for vector in vectors)),
-        *specs,
-    )
 
 
 def _is_blank(source: tf.RaggedTensor) -> tf.Tensor:

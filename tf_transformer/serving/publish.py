@@ -7,74 +7,56 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.serving.exportable import Exportable
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.module import ServedModel, Signatures
-from tf_transformer.serving.selftest import self_test
+from tf_transformer.serving.selftest import self_test, tolerance_of
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.token_signature import Function, TokenSignature
 from tf_transformer.serving.versions import CARD, check_readable, reserved
-from tf_transformer.serving.warmup import replay, requests, write_requests
+from tf_transformer.serving.warmup import replay, write_requests
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # beside a model that has none inside
 
 
-def export(
-    translator: BatchTranslator,
+def publish(
+    exportable: Exportable,
     base: Path,
     version: int | None = None,
     card: dict[str, Any] | None = None,
     *,
-    text: bool = True,
     gate: Gate | None = None,
 ) -> Path:
     """Writes BASE/VERSION/ after a self-test of the loaded model; returns that folder.
 
     Args:
-        translator: the translator to export.
+        exportable: the model and its signatures.
         base: the model's folder, as TF Serving watches it; its name is the model's.
         version: its number; the next free one by default.
-        card: content of assets.extra/model_card.json.
-        text: whether the model takes text. Otherwise it takes ids alone, needs no operations
-            but TensorFlow's, and has its tokenizer beside it.
+        card: content of assets.extra/model_card.json, to which vocabulary and sizes are added.
         gate: the published model that it must not be worse than.
 
     Raises:
         NotPublishedError: if it does not pass the gate.
         UserError: if TensorFlow could not read the folder, the version exists or cannot be
-            written, a warm-up request fails, or the loaded model translates differently from
-            the Python translator. Nothing is published then.
+            written, a warm-up request fails, or the loaded model answers differently from
+            Python. Nothing is published then.
     """
     check_readable(base)
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
         # The temporary name is no number, so TF Serving ignores the folder.
-        signatures = Signatures if text else TokenSignature
-        functions = signatures(translator).functions()
-        _save(ServedModel(translator, text), folder, functions)
-        warm_up = [r for r in requests(translator) if r.signature in functions]
-        write_requests(folder, base.name, warm_up)
+        _save(exportable, folder)
+        write_requests(folder, base.name, exportable.requests)
         write_text(folder / "batching_params.pbtxt", batching_parameters())
-        card = (card or {}) | ({} if text else tokens_beside(translator, folder / TOKENIZER))
+        if not exportable.text:
+            exportable.tokenizer.copy(folder / TOKENIZER)
+        card = (card or {}) | exportable.facts()
         with SavedModelSession(folder) as session:
-            replay(session, warm_up)
-            self_test(session, translator, text)
+            replay(session, exportable.requests)
+            self_test(exportable.compare(session), tolerance_of(exportable.models[0]))
             if gate:
                 card["compared"] = gate.compare(session, card)
         write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
     return final
-
-
-def tokens_beside(translator: BatchTranslator, file: Path) -> dict[str, Any]:
-    """Copies the tokenizer beside a model without one; returns the card's entry on its ids."""
-    translator.tokenizer.copy(file)
-    tokens = {
-        "vocab_size": translator.model.vocab_size,
-        "max_source_tokens": translator.codec.source_limit,  # EOS counted
-        "ids": {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
-    }
-    return {"tokens": tokens}
 
 
 def batching_parameters() -> str:
@@ -91,11 +73,11 @@ def batching_parameters() -> str:
     )
 
 
-def _save(module: ServedModel, path: Path, signatures: dict[str, Function]) -> None:
+def _save(exportable: Exportable, path: Path) -> None:
     # Saving would trace functions again; concrete ones it takes as they are.
-    concrete = {name: f.get_concrete_function() for name, f in signatures.items()}
+    concrete = {name: f.get_concrete_function() for name, f in exportable.functions.items()}
     try:
-        tf.saved_model.save(module, os.fspath(path), signatures=concrete)
+        tf.saved_model.save(exportable.module(), os.fspath(path), signatures=concrete)
     except tf.errors.OpError as error:
         # TensorFlow's file system raises this in place of an OSError.
         raise OSError(error.message.splitlines()[0]) from error

@@ -62,6 +62,15 @@ def exported(function: Callable, *specs: tf.TensorSpec) -> Function:
     return tf.function(function, input_signature=specs, autograph=False)
 
 
+def of_vectors(method: Callable[..., Outputs], **types: tf.DType) -> Function:
+    """Returns a TensorFlow function with vectors of these names and types as arguments."""
+    specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
+    return exported(
+        lambda *vectors: method(*(tf.ensure_shape(vector, [None]) for vector in vectors)),
+        *specs,
+    )
+
+
 def longest(sizes: tf.Tensor) -> tf.Tensor:
     """Returns the largest of sizes [B]; 0 for an empty batch, whose maximum is negative."""
     return tf.maximum(tf.reduce_max(sizes), 0)

@@ -6,15 +6,13 @@ written by hand because their classes are in tensorflow-serving-api, which nothi
 export needs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import PAD_ID
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import BadRequestError, SavedModelSession, check_names
 
@@ -51,38 +49,6 @@ class Request:
     signature: str
     inputs: Mapping[str, np.ndarray]
     outputs: tuple[str, ...] = ()
-
-
-def requests(translator: BatchTranslator) -> list[Request]:
-    """Returns a request for each signature and each set of outputs that clients often want."""
-    text = np.array(TEXTS[:2], object)
-    ids = source_ids(translator, TEXTS[:2])
-    pairs = {"source": text, "target": text}
-    options = {
-        "text": text,
-        "alpha": np.array([-1.0, 1.0], "float32"),
-        "max_length": np.array([-1, 5], "int32"),
-        "prefix": np.array(["", "A"], object),
-    }
-    return [
-        Request("serving_default", {"text": text}),
-        Request("serving_default", {"text": text}, ("translation",)),
-        Request("nbest", {"text": text}),
-        Request("nbest", {"text": text}, ("translations",)),
-        Request("nbest", {"text": text}, ("translations", "scores")),
-        Request("with_options", options),
-        Request("with_options", options, ("translations",)),
-        Request("tokens", {"tokens": ids}),
-        Request("tokens", {"tokens": ids}, ("tokens",)),
-        Request("attention", {"text": text}),
-        Request("score", pairs),
-        Request("score", pairs, ("log_prob",)),
-    ]
-
-
-def source_ids(translator: BatchTranslator, texts: Sequence[Text]) -> np.ndarray:
-    """Returns the texts as int32 [B, S], with EOS and padding."""
-    return translator.codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
 
 
 def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -> None:

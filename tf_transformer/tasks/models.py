@@ -1,7 +1,8 @@
 """Models of runs: built, loaded for decoding, and the reach of learned positions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.data.batching import bucket_boundaries
@@ -16,6 +17,9 @@ from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.serving.card import model_card
+
+Card = Callable[[], dict[str, Any]]
 
 
 def build_model(config: Config, precision: str | None = None) -> Transformer:
@@ -74,6 +78,28 @@ def load_translator(
         content = kept_lite_file(models[0], "int8", run.weights(checkpoint))
         lite = LiteModel(content, threads)
     return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
+
+
+def card_of(
+    run: Run,
+    checkpoint: str | Path | None,
+    name: str = "",
+    ensemble: Sequence[Run] = (),
+    **options: Any,
+) -> Card:
+    """Returns a function that makes the model card of an export.
+
+    Args:
+        run: the exported run.
+        checkpoint: as in `load_translator`.
+        name: description of the weights; the checkpoint by default.
+        ensemble: further runs in it.
+        **options: `precision` and `shortlist`, see `model_card`.
+    """
+    name = name or str(checkpoint or run.config.decoding.checkpoint)
+    weights = {str(other.path): other.weights(checkpoint) for other in ensemble}
+    file = run.weights(checkpoint)
+    return lambda: model_card(run, name, file, ensemble=weights, **options)
 
 
 def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:

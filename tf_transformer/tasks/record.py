@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import Config, DataConfig
@@ -22,12 +23,16 @@ class TaskRecord:
         effective_data: the run's data as parallel text, for `doctor`.
         prose: whether both sides of that text are sentences of a language.
         text_sides: the sides of it that the tokenizer is for.
-        exports: whether `export.py` takes its runs.
+        load: `load(run, checkpoint=None, *, name="", **options)` is the trained model as users
+            have it, with those of `registry.Entry.options` that it takes; its `export` writes
+            a SavedModel.
+        load_export: the same from the folder of such a SavedModel.
     """
 
     check_config: Callable[[Config], None]
     prepare: Callable[..., Any]
     effective_data: Callable[[Run], DataConfig]
     prose: bool
-    exports: bool
+    load: Callable[..., Any]
+    load_export: Callable[[Path], Any]
     text_sides: tuple[SideName, ...] = SIDES

@@ -25,6 +25,7 @@ class Entry:
         own_file: a file in the run directory that only this task writes.
         encoder_outputs: counts the outputs of a run's model if it is an encoder alone; 0 with
             a decoder.
+        options: what its runs can be loaded and exported with, beside a checkpoint.
     """
 
     scores: dict[str, str]
@@ -34,6 +35,7 @@ class Entry:
     languages: bool = False
     own_file: str = ""
     encoder_outputs: Callable[[Run], int] = lambda run: 0
+    options: frozenset[str] = frozenset(("ensemble", "precision", "decoding"))
 
     @property
     def main_score(self) -> str:
@@ -61,7 +63,11 @@ def _classification() -> TaskRecord:
 
 TASKS = {
     "translation": Entry(
-        {"bleu": "BLEU", "chrf": "chrF"}, "translate", _translation, languages=True
+        {"bleu": "BLEU", "chrf": "chrF"},
+        "translate",
+        _translation,
+        languages=True,
+        options=Entry.options | {"shortlist", "text", "gate", "format", "int8"},
     ),
     "parsing": Entry({"f1": "F1"}, "parse", _parsing, own_file=LEXICON_FILE),
     "classification": Entry(
@@ -71,6 +77,7 @@ TASKS = {
         takes_encoder=True,
         own_file=LABELS_FILE,
         encoder_outputs=lambda run: len(read_labels(run)),
+        options=frozenset(("precision",)),
     ),
 }
 

@@ -3,26 +3,50 @@
 import argparse
 import logging
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.lines import require_equal_lengths
-from tf_transformer.cli.options import add_translator_options, decoding_config, open_run
+from tf_transformer.cli.options import (
+    RUN_HELP,
+    add_decoding_options,
+    add_run_options,
+    add_shortlist_option,
+    decoding_config,
+    open_run,
+)
 from tf_transformer.cli.parser import float_from, int_from
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.run import Run
 from tf_transformer.serving.versions import check_readable, find_export
+from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
 _FORMATS = {"savedmodel": ("float32", "bfloat16"), "litert": ("float32", "int8")}
+# Arguments of loading and exporting, as the command line has them.
+_OPTIONS = {
+    "decoding": "An option of the search",
+    "ensemble": "An ensemble",
+    "format": "--format litert",
+    "gate": "--better-than",
+    "precision": "--precision",
+    "shortlist": "--shortlist",
+    "text": "--no-text",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, shortlist=True)
+    runs = f"{RUN_HELP}, of any task; several decode together, as an ensemble"
+    add_run_options(parser, nargs="+", help=runs)
+    add_decoding_options(parser)
+    add_shortlist_option(parser)
     add("--average", metavar="lastN", help="the mean of the last N checkpoints of the run")
     add(
         "--precision",
@@ -55,38 +79,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes DIR/VERSION/: a SavedModel that takes strings, or a model for LiteRT.
+    """Writes DIR/VERSION/: text to translation, tree or label as a SavedModel or for LiteRT.
 
-    The written files are first tested against the Python translator; see
-    docs/guides/exporting.md.
+    Several runs are exported as an ensemble. The written files are first tested against the
+    model in Python; see docs/guides/exporting.md.
     """
     output = Path(options.output)
     check_readable(output)
     _check_format(options)
-    run = open_run(options.run)
-    decoding = decoding_config(options, run)
+    run = open_run(options.run[0], None)
+    others = [open_run(path, run.config.task) for path in options.run[1:]]
     average = _average(options)
     compared = _compared(options)
+    loading = _loading(options, run, others)
+    how: dict[str, Any] = {"text": False} if options.no_text else {}
+    how |= {"format": "litert"} if options.format == "litert" else {}
+    _refuse_options(run, [*loading, *how, *(["gate"] if compared else [])])
     if average is None:
-        run.weights(options.checkpoint)  # before TensorFlow is imported
+        for each in (run, *others):
+            each.weights(options.checkpoint)  # before TensorFlow is imported
     import_tensorflow_quietly()
 
     from tf_transformer.api.export import export_run
     from tf_transformer.serving.gate import Gate
 
-    gate = Gate(*compared, margin=options.margin) if compared else None
+    if compared:
+        how["gate"] = Gate(*compared, margin=options.margin)
     path = export_run(
         run,
         output,
         checkpoint=options.checkpoint,
         average=average,
-        decoding=decoding,
-        precision=options.precision,
-        shortlist=options.shortlist,
-        text=not options.no_text,
+        options=loading,
         version=options.version,
-        gate=gate,
-        format=options.format,
+        **how,
     )
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
@@ -101,9 +127,30 @@ def _check_format(options: argparse.Namespace) -> None:
             f"Received: {options.precision}."
         )
     no = {"--shortlist": options.shortlist, "--no-text": options.no_text}
-    no |= {"--better-than": options.better_than}
+    no |= {"--better-than": options.better_than, "An ensemble": options.run[1:]}
     if options.format == "litert" and (wrong := [name for name, value in no.items() if value]):
         raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
+
+
+def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
+    """What the run is to be loaded with, as far as it is not the default."""
+    decoding = decoding_config(options, run)
+    values = {
+        "decoding": decoding if decoding != run.config.decoding else None,
+        "ensemble": others,
+        "precision": options.precision if options.precision != PRECISIONS[0] else None,
+        "shortlist": options.shortlist,
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _refuse_options(run: Run, names: Iterable[str]) -> None:
+    able = task_named(run.config.task).options
+    if wrong := [name for name in names if name not in able]:
+        raise UserError(
+            f"{_OPTIONS[wrong[0]]} is not for runs of --task {run.config.task}. Received: "
+            f"{run.path}. Leave it out."
+        )
 
 
 def _compared(options: argparse.Namespace) -> tuple[Path, list[str], list[str]] | None:
@@ -133,6 +180,11 @@ def _average(options: argparse.Namespace) -> int | None:
         raise UserError(
             f"--average and --checkpoint exclude each other. Received: {options.average} and "
             f"{options.checkpoint}. Leave out one of them."
+        )
+    if len(options.run) > 1:
+        raise UserError(
+            f"--average is for one run. Received: {len(options.run)} runs. Average each with "
+            "`tf-transformer average`, and export them with --checkpoint average."
         )
     match = re.fullmatch(r"last([1-9]\d{0,8})", options.average)
     if not match:

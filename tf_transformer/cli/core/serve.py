@@ -21,6 +21,7 @@ from tf_transformer.decoding.threads import ONE, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import find_export, is_version, read_config, versions
+from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,13 @@ def command(options: argparse.Namespace) -> None:
             "export."
         )
     if exported is None:
-        run = open_run(options.model)
+        run = open_run(options.model, None)
+        given = {
+            "shortlist": options.shortlist, "int8": options.precision == "int8",
+        }  # fmt: skip
+        able = task_named(run.config.task).options
+        if wrong := [name for name, value in given.items() if value and name not in able]:
+            raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
         logger.info("exporting %s and testing the export: about a minute", run.path)
     import_tensorflow_quietly()
     use_threads(options.threads, read_config(exported) if exported else run.config, [ONE])
@@ -162,8 +169,10 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
     precision = "float32" if options.precision == "int8" else options.precision
     with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder) / "model"
-        yield export_run(run, base, precision=precision, shortlist=options.shortlist)
+        given = {"precision": precision, "shortlist": options.shortlist}
+        able = task_named(run.config.task).options
+        loading = {name: value for name, value in given.items() if name in able}
+        yield export_run(run, Path(folder) / "model", options=loading)
 
 
 def _lite_session(run: Run, options: argparse.Namespace) -> Callable:

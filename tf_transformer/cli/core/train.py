@@ -71,8 +71,7 @@ def _print_next(run: Run, result: "Result") -> None:
     program = _program()
     example = shlex.quote(result.example)
     print(f"  echo {example} | {program} {task.command} {run.path}")
-    if task.record().exports:
-        print(f"  {program} export {run.path} --output exported/{run.path.name}")
+    print(f"  {program} export {run.path} --output exported/{run.path.name}")
 
 
 def _program() -> str:

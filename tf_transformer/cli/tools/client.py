@@ -38,16 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Translates stdin to stdout with a served model, one sentence per line.
+    """Asks a served model for the lines of stdin: translations, trees or labels to stdout.
 
     Several requests are sent at a time.
     """
-    from tf_transformer.serving.client import ServerError, patiently, translate
+    from tf_transformer.serving.client import ServerError, best_answers, patiently
 
     client = _client(options)
 
     def ask(batch: list[str]) -> list[str]:
-        return patiently(lambda: translate(client, batch), options.deadline)
+        return patiently(lambda: best_answers(client, batch), options.deadline)
 
     with ThreadPoolExecutor(options.concurrency) as pool:
         for batches in _batches(options):

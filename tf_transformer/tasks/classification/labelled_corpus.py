@@ -73,11 +73,23 @@ def sentence_ids(
     Returns:
         int32 ids, int32 lengths [sentences], and how many were cut.
     """
-    ids = tokenizer.tokenize(tf.constant(sentences, tf.string))
-    cut = int(np.sum(ids.row_lengths().numpy() > max_length - 1))
-    ends = tf.fill([len(sentences), 1], EOS_ID)
-    ids = tf.concat([ids[:, : max_length - 1], ends], axis=1)
-    return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32), cut
+    ids, cut = closed_ids(tokenizer, tf.constant(sentences, tf.string), max_length)
+    lengths = ids.row_lengths().numpy().astype(np.int32)
+    return ids.values.numpy(), lengths, int(cut.numpy().sum())
+
+
+def closed_ids(
+    tokenizer: Tokenizer, sentences: tf.Tensor, max_length: int
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the ids of strings [B], each cut to `max_length` with its EOS, in a graph too.
+
+    Returns:
+        int32 [B, None], and bool [B]: whether a sentence was cut.
+    """
+    ids = tokenizer.tokenize(sentences)
+    cut = ids.row_lengths() > max_length - 1
+    ends = tf.fill([ids.nrows(), 1], EOS_ID)
+    return tf.concat([ids[:, : max_length - 1], ends], axis=1), cut
 
 
 def labelled_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:

@@ -1,7 +1,9 @@
 """Classes of sentences by a trained model."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import overload
 
 import numpy as np
@@ -9,11 +11,15 @@ import tensorflow as tf
 
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import Progress, by_length, padded
+from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.classifier import Classifier
+from tf_transformer.serving.publish import publish
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled_corpus import sentence_ids
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes
+from tf_transformer.tasks.classification.signature import exportable
+from tf_transformer.tasks.models import Card
 
 
 @dataclass(frozen=True)
@@ -32,67 +38,23 @@ class Classification:
         return self.label
 
 
-class SentenceClassifier:
-    """Classifies sentences with a model, its tokenizer and the names of its classes.
+class BaseClassifier(ABC):
+    """Classifies sentences, whatever it gets their probabilities from.
 
-    Args:
-        model: a trained `Classifier`.
-        tokenizer: the one it was trained with.
-        labels: what its classes are called, in order.
-        max_length: of a sentence in tokens with EOS; a longer one is cut, as in training.
-        batch_tokens: positions of a batch.
-
-    Raises:
-        ValueError: if there are not as many labels as classes.
+    Attributes:
+        labels: what the classes are called, in order.
     """
 
-    def __init__(
-        self,
-        model: Classifier,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        *,
-        max_length: int,
-        batch_tokens: int = 4_096,
-    ) -> None:
-        labels = strings("labels", labels)
-        if len(labels) != model.output_shape[-1]:
-            raise ValueError(
-                f"`labels` must be {model.output_shape[-1]}, the model's classes. "
-                f"Received: {len(labels)}."
-            )
-        self.labels = labels
-        self._tokenizer = tokenizer
-        self._max_length = max_length
-        self._batch_tokens = batch_tokens
-        self._probabilities = tf.function(
-            lambda source: tf.nn.softmax(model({"source": source}, training=False)),
-            input_signature=[tf.TensorSpec([None, None], tf.int32)],
-            autograph=False,
-        )
+    labels: Sequence[str]
 
-    def probabilities(
-        self, sentences: Sequence[str], progress: Progress | None = None
-    ) -> np.ndarray:
+    @abstractmethod
+    def probabilities(self, sentences: Strings, progress: Progress | None = None) -> np.ndarray:
         """Returns the probability of each class for each sentence: float32 [sentences, C].
 
         Args:
             sentences: any number of them.
             progress: called with the number of sentences done so far.
         """
-        sentences = strings("sentences", sentences)
-        probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
-        if not sentences:
-            return probabilities
-        ids, lengths, _ = sentence_ids(self._tokenizer, sentences, self._max_length)
-        texts = np.split(ids, np.cumsum(lengths)[:-1])
-        done = 0
-        for rows in by_length(lengths.tolist(), self._batch_tokens):
-            probabilities[rows] = self._probabilities(padded([texts[row] for row in rows]))
-            done += len(rows)
-            if progress:
-                progress(done)
-        return probabilities
 
     @overload
     def classify(self, sentences: str, progress: Progress | None = None) -> Classification: ...
@@ -139,3 +101,72 @@ class SentenceClassifier:
             )
         predicted = [each.label for each in self.classify(texts, progress)]
         return score_classes(gold, predicted, self.labels)
+
+
+class SentenceClassifier(BaseClassifier):
+    """Classifies sentences with a model, its tokenizer and the names of its classes.
+
+    Args:
+        model: a trained `Classifier`.
+        tokenizer: the one it was trained with.
+        labels: what its classes are called, in order.
+        max_length: of a sentence in tokens with EOS; a longer one is cut, as in training.
+        batch_tokens: positions of a batch.
+        card: makes the model card of its exports.
+
+    Raises:
+        ValueError: if there are not as many labels as classes.
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        *,
+        max_length: int,
+        batch_tokens: int = 4_096,
+        card: Card | None = None,
+    ) -> None:
+        labels = strings("labels", labels)
+        if len(labels) != model.output_shape[-1]:
+            raise ValueError(
+                f"`labels` must be {model.output_shape[-1]}, the model's classes. "
+                f"Received: {len(labels)}."
+            )
+        self.labels = labels
+        self.model, self.tokenizer, self._card = model, tokenizer, card or dict
+        self.max_length, self.batch_tokens = max_length, batch_tokens
+        self._compiled = tf.function(self.probabilities_of, [IDS], autograph=False)
+
+    def probabilities_of(self, source: tf.Tensor) -> tf.Tensor:
+        """Returns the probabilities of ids with EOS and padding: [B, S] -> float32 [B, C]."""
+        return tf.nn.softmax(self.model({"source": source}, training=False))
+
+    def probabilities(self, sentences: Strings, progress: Progress | None = None) -> np.ndarray:
+        """Returns the probability of each class for each sentence: float32 [sentences, C]."""
+        sentences = strings("sentences", sentences)
+        probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
+        if not sentences:
+            return probabilities
+        ids, lengths, _ = sentence_ids(self.tokenizer, sentences, self.max_length)
+        texts = np.split(ids, np.cumsum(lengths)[:-1])
+        done = 0
+        for rows in by_length(lengths.tolist(), self.batch_tokens):
+            probabilities[rows] = self._compiled(padded([texts[row] for row in rows]))
+            done += len(rows)
+            if progress:
+                progress(done)
+        return probabilities
+
+    def export(self, output: str | Path, *, version: int | None = None) -> Path:
+        """Writes a SavedModel for TF Serving, after testing it; returns OUTPUT/VERSION.
+
+        Args:
+            output: the model's folder.
+            version: its number; None for the next free one.
+
+        Raises:
+            UserError: if the export cannot be written, or fails its test.
+        """
+        return publish(exportable(self), Path(output), version, self._card())

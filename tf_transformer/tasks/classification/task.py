@@ -16,6 +16,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_layers, load_weights
+from tf_transformer.tasks.classification.exported import ExportedClassifier
 from tf_transformer.tasks.classification.labelled import (
     labels_of,
     read_examples,
@@ -31,7 +32,7 @@ from tf_transformer.tasks.classification.labelled_corpus import (
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
 from tf_transformer.tasks.classification.predictor import SentenceClassifier
 from tf_transformer.tasks.classification.transfer import check_encoder, encoder_layers
-from tf_transformer.tasks.models import check_positions, position_limits
+from tf_transformer.tasks.models import Card, card_of, check_positions, position_limits
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
@@ -175,28 +176,42 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     )
 
 
-def load_classifier(run: Run, checkpoint: str | Path | None) -> SentenceClassifier:
-    """A classifier with the weights of a checkpoint, as `Run.weights` finds them.
+def load_classifier(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    name: str = "",
+    precision: str = "float32",
+) -> SentenceClassifier:
+    """Loads a classifier with the weights of a checkpoint, as `Run.weights` finds them.
 
-    It computes in float32, whatever the precision of training was.
+    Args:
+        run: the run.
+        checkpoint: one of its checkpoints, or a file; None for the run's own choice.
+        name: description of the weights in the card; the checkpoint by default.
+        precision: float32 or bfloat16, whatever the precision of training was.
 
     Raises:
         UserError: if the run lacks the checkpoint, its tokenizer or its labels.
     """
     path = run.weights(checkpoint)
     tokenizer = Tokenizer(run.require_tokenizer())
-    model = build_classifier(run, "float32")
+    model = build_classifier(run, precision)
     load_weights(path, model)
-    return _classifier(run, model, tokenizer)
+    card = card_of(run, checkpoint, name, precision=precision)
+    return _classifier(run, model, tokenizer, card)
 
 
-def _classifier(run: Run, model: Classifier, tokenizer: Tokenizer) -> SentenceClassifier:
+def _classifier(
+    run: Run, model: Classifier, tokenizer: Tokenizer, card: Card | None = None
+) -> SentenceClassifier:
     return SentenceClassifier(
         model,
         tokenizer,
         read_labels(run),
         max_length=(position_limits(run) or [run.config.data.max_length])[0],
         batch_tokens=run.config.decoding.batch_tokens,
+        card=card,
     )
 
 
@@ -205,6 +220,7 @@ TASK = TaskRecord(
     prepare=ClassificationTask,
     effective_data=effective_data,
     prose=False,
-    exports=False,
+    load=load_classifier,
+    load_export=ExportedClassifier,
     text_sides=LabelledCorpus.text_sides,
 )

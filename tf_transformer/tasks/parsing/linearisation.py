@@ -17,6 +17,7 @@ TRACE = "-NONE-"
 # Words of which practically all occurrences in GUM and CRAFT have one of those tags, and which.
 _WORDS_OF = {",": ",", ".": ". ? !", ":": "; -- ... … —", "``": "`` “ ‘", "''": "'' ”"}
 _TAG_OF = {word: tag for tag, words in _WORDS_OF.items() for word in words.split()}
+SELF_TAGGED = frozenset((*_TAG_OF, '"'))  # whose tag `leaf_tag` derives from the word itself
 
 
 def strip_label(label: str) -> str:

@@ -1,21 +1,28 @@
 """Parser: well-formed trees over exactly the words of each sentence."""
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Self, overload
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
-from tf_transformer.strings import Strings, one_or_more, strings
+from tf_transformer.serving.publish import publish
+from tf_transformer.strings import Strings, one_or_more, pairs, strings
+from tf_transformer.tasks.models import Card
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
-from tf_transformer.tasks.parsing.linearisation import Parse, delinearise
+from tf_transformer.tasks.parsing.linearisation import Parse, delinearise, linearise
+from tf_transformer.tasks.parsing.signature import exportable
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
 from tf_transformer.tasks.parsing.treebank import pair_of, rooted, words_of
-from tf_transformer.tasks.parsing.trees import Tree, read_trees
+from tf_transformer.tasks.parsing.trees import Tree, read_line, read_trees
 
 
 @dataclass(frozen=True)
@@ -69,22 +76,8 @@ def check_rules(decoding: DecodingConfig) -> None:
         )
 
 
-class Parser:
-    """Parses with a translator from sentences to linearised trees.
-
-    Args:
-        translator: the trained model.
-        grammar: what keeps its search to trees over the words; None leaves it free.
-
-    Raises:
-        UserError: if the translator has rules under which the grammar could find no tree.
-    """
-
-    def __init__(self, translator: BatchTranslator, grammar: TreeGrammar | None = None) -> None:
-        if grammar:
-            check_rules(translator.decoding)
-        self._translator = translator
-        self._grammar = grammar
+class BaseParser(ABC):
+    """Parses, whatever it gets the trees from."""
 
     @overload
     def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
@@ -103,16 +96,6 @@ class Parser:
         one, texts = one_or_more("sentences", sentences)
         parses = self._parse([words_of(text) for text in texts], progress)
         return parses[0] if one else parses
-
-    def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
-        texts = [" ".join(words) for words in sentences]
-        found = self._translator.translate(texts, progress, grammar=self._grammar)
-        limits = self._translator.codec.length_limits(texts)
-        parses = []
-        for words, (best, *_), limit in zip(sentences, found, limits, strict=True):
-            parse = delinearise(best.text.split(), words) if words else Parse(None, 0)
-            parses.append(dataclasses.replace(parse, cut=best.num_tokens >= limit))
-        return parses
 
     def evaluate(self, trees: Strings, progress: Progress | None = None) -> Bracketing:
         """Parses the words of trees and scores the parses by Collins's rules.
@@ -133,6 +116,119 @@ class Parser:
             )
         sentences = [pair_of(tree)[0].split() for tree in gold]
         return score_parses(gold, self._parse(sentences, progress))
+
+    @abstractmethod
+    def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
+        """Returns the best tree over each sentence's words."""
+
+
+class Parser(BaseParser):
+    """Parses with a translator from sentences to linearised trees.
+
+    Args:
+        translator: the trained model.
+        grammar: what keeps its search to trees over the words; None leaves it free.
+        card: makes the model card of its exports.
+
+    Raises:
+        UserError: if the translator has rules under which the grammar could find no tree.
+    """
+
+    def __init__(
+        self,
+        translator: BatchTranslator,
+        grammar: TreeGrammar | None = None,
+        *,
+        card: Card | None = None,
+    ) -> None:
+        if grammar:
+            check_rules(translator.decoding)
+        self.translator, self.grammar, self._card = translator, grammar, card or dict
+
+    def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
+        texts = [" ".join(words) for words in sentences]
+        found = self.translator.translate(texts, progress, grammar=self.grammar)
+        limits = self.translator.codec.length_limits(texts)
+        parses = []
+        for words, (best, *_), limit in zip(sentences, found, limits, strict=True):
+            parse = delinearise(best.text.split(), words) if words else Parse(None, 0)
+            parses.append(dataclasses.replace(parse, cut=best.num_tokens >= limit))
+        return parses
+
+    # fmt: off
+    @overload
+    def score(self, sentences: str, trees: str) -> Hypothesis: ...
+    @overload
+    def score(self, sentences: Strings, trees: Strings) -> list[Hypothesis]: ...
+    # fmt: on
+    def score(self, sentences, trees):
+        """Returns the log-probabilities of given trees, as the sequences that the model writes.
+
+        Args:
+            sentences: a sentence, or a list of them.
+            trees: its tree in Penn brackets, of which function tags do not count; a list for a
+                list.
+
+        Raises:
+            UserError: if a tree is not well-formed.
+        """
+        one, texts, gold = pairs(sentences=sentences, trees=trees)
+        scored = self.translator.score(*self._sequences(texts, gold))
+        results = [
+            dataclasses.replace(each, text=tree)
+            for each, tree in zip(scored, gold, strict=True)
+        ]
+        return results[0] if one else results
+
+    # fmt: off
+    @overload
+    def attention(self, sentences: str, trees: str | None = None) -> Attention: ...
+    @overload
+    def attention(
+        self, sentences: Strings, trees: Strings | None = None
+    ) -> list[Attention]: ...
+    # fmt: on
+    def attention(self, sentences, trees=None):
+        """Returns all attention weights of one pass over a sentence and its tree.
+
+        Args:
+            sentences: a sentence, or a list of them.
+            trees: its tree in Penn brackets; a list for a list; None for the model's own.
+        """
+        if trees is None:
+            one, texts = one_or_more("sentences", sentences)
+            trees = [str(parse) for parse in self.parse(texts)]
+        else:
+            one, texts, trees = pairs(sentences=sentences, trees=trees)
+        weights = self.translator.attention(*self._sequences(texts, trees))
+        return weights[0] if one else weights
+
+    def _sequences(self, texts: list[str], trees: list[str]) -> tuple[list[str], list[str]]:
+        """Returns the sentences and sequences, as the model reads and writes them."""
+        gold = [read_line(tree, "trees", n) for n, tree in enumerate(trees, start=1)]
+        sequences = [" ".join(linearise(tree[0])) if tree else "" for tree in gold]
+        return [" ".join(words_of(text)) for text in texts], sequences
+
+    def export(
+        self,
+        output: str | Path,
+        *,
+        version: int | None = None,
+    ) -> Path:
+        """Writes a SavedModel for TF Serving, after testing it; returns OUTPUT/VERSION.
+
+        Args:
+            output: the model's folder.
+            version: its number; None for the next free one.
+
+        Raises:
+            ValueError: if the search is free: an export has the grammar in its graph.
+            UserError: if the export cannot be written, or fails its test.
+        """
+        if self.grammar is None:
+            raise ValueError("An export needs a `grammar`. Received: a parser without one.")
+        card = self._card() | {"decoding": dataclasses.asdict(self.translator.decoding)}
+        return publish(exportable(self, self.grammar), Path(output), version, card)
 
 
 def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:

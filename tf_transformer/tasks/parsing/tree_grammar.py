@@ -10,9 +10,10 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
+from tf_transformer.tasks.parsing.trees import MAX_DEPTH
 
 LONGEST_CHAIN = 8  # brackets that open in a row: the most in the trees of GUM and CRAFT
-_OPEN, _CLOSE, _TAG = 1, 2, 3
+OPEN, CLOSE, TAG = 1, 2, 3
 
 
 class TreeGrammar:
@@ -30,24 +31,32 @@ class TreeGrammar:
         tokenizer: the parser's, in which brackets and tags are single pieces.
         lexicon: the tags of each word.
 
+    Attributes:
+        lexicon: the tags of each word.
+        kinds: int32 [V], OPEN, CLOSE or TAG, or 0 for what is none of these.
+        labels: V strings, the tag, or the label of an opening bracket.
+        tag_columns: int32 [V], the tags' numbers from 1; 0 for what is no tag.
+
     Raises:
         UserError: if a tag is no piece of the tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer, lexicon: Lexicon) -> None:
         ids = _words_of(tokenizer)
-        self._lexicon = lexicon
+        self.lexicon = lexicon
         _check_tags(lexicon, ids)
         kinds, closing, tag_columns = np.zeros((3, tokenizer.vocab_size), np.int32)
         for label in (text[1:] for text in ids if text.startswith("(") and text[1:]):
             if f"){label}" in ids:
                 opener, closer = ids[f"({label}"], ids[f"){label}"]
-                kinds[opener], kinds[closer], closing[opener] = _OPEN, _CLOSE, closer
+                kinds[opener], kinds[closer], closing[opener] = OPEN, CLOSE, closer
         for column, tag in enumerate(lexicon.tags, start=1):
-            kinds[ids[tag]], tag_columns[ids[tag]] = _TAG, column
-        self._kinds = tf.constant(kinds)  # int32 [V]
+            kinds[ids[tag]], tag_columns[ids[tag]] = TAG, column
+        self.kinds = tf.constant(kinds)  # int32 [V]
+        texts = {number: text.removeprefix("(") for text, number in ids.items()}
+        self.labels = [texts.get(number, "") for number in range(len(kinds))]
         self._closing = tf.constant(closing)  # int32 [V], what closes an opening bracket
-        self._tag_columns = tf.constant(tag_columns)  # int32 [V], 0 for what is no tag
+        self.tag_columns = tf.constant(tag_columns)  # int32 [V], 0 for what is no tag
 
     def context(self, sentences: Sequence[str]) -> np.ndarray:
         """Returns the tags that each word may have: bool [B, N, G], none after the last word.
@@ -55,11 +64,11 @@ class TreeGrammar:
         A word that no tag fits may have any.
         """
         split = [sentence.split() for sentence in sentences]
-        allowed = np.zeros((len(split), max(map(len, split)), len(self._lexicon.tags)), bool)
+        allowed = np.zeros((len(split), max(map(len, split)), len(self.lexicon.tags)), bool)
         for row, words in zip(allowed, split, strict=True):
             for column, word in enumerate(words):
-                fitting = self._lexicon.tags_of(word)
-                row[column] = [not fitting or tag in fitting for tag in self._lexicon.tags]
+                fitting = self.lexicon.tags_of(word)
+                row[column] = [not fitting or tag in fitting for tag in self.lexicon.tags]
         return allowed
 
     def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
@@ -67,26 +76,27 @@ class TreeGrammar:
 
         `context` is that of the sentences.
         """
-        kinds = tf.gather(self._kinds, tokens)
-        is_open = kinds == _OPEN
-        done = tf.math.count_nonzero(kinds == _TAG, axis=-1, dtype=tf.int32)  # [B, W]
+        kinds = tf.gather(self.kinds, tokens)
+        is_open = kinds == OPEN
+        done = tf.math.count_nonzero(kinds == TAG, axis=-1, dtype=tf.int32)  # [B, W]
         # Behind the last word of all stands one without a tag; only an impossible beam has
         # more tags than that.
         context = tf.pad(context, [[0, 0], [0, 1], [1, 0]])
         done = tf.minimum(done, tf.shape(context)[1] - 1)
         tags = tf.gather(context, done, batch_dims=1)  # [B, W, 1 + G]
         unfinished = tf.reduce_any(tags, axis=-1, keepdims=True)
-        may_open = unfinished & (_run_length(is_open) < LONGEST_CHAIN)[..., tf.newaxis]
+        depth = tf.reduce_sum(_changes(kinds), axis=-1)
+        may_open = (_run_length(is_open) < LONGEST_CHAIN) & (depth < MAX_DEPTH - 2)
+        may_open = unfinished & may_open[..., tf.newaxis]
         return (
-            tf.gather(tags, self._tag_columns, axis=-1)
-            | (may_open & (self._kinds == _OPEN))
+            tf.gather(tags, self.tag_columns, axis=-1)
+            | (may_open & (self.kinds == OPEN))
             | self._closes(tokens, kinds, unfinished[..., 0])
         )
 
     def _closes(self, tokens: tf.Tensor, kinds: tf.Tensor, unfinished: tf.Tensor) -> tf.Tensor:
         """The closing bracket or EOS that may follow: bool [B, W, V], one true at most."""
-        is_open = kinds == _OPEN
-        changes = tf.cast(is_open, tf.int32) - tf.cast(kinds == _CLOSE, tf.int32)
+        is_open, changes = kinds == OPEN, _changes(kinds)
         depths = tf.cumsum(changes, axis=-1)
         depth = tf.reduce_sum(changes, axis=-1, keepdims=True)  # [B, W, 1]
         # The innermost open bracket is the last one that led to the present depth.
@@ -97,7 +107,7 @@ class TreeGrammar:
         complete = (depth[..., 0] == 0) & ~unfinished
         only = tf.where(closable, tf.gather(self._closing, opener), -1)
         only = tf.where(complete, EOS_ID, only)
-        return only[..., tf.newaxis] == tf.range(tf.size(self._kinds))
+        return only[..., tf.newaxis] == tf.range(tf.size(self.kinds))
 
 
 def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
@@ -127,6 +137,11 @@ def _words_of(tokenizer: Tokenizer) -> dict[str, int]:
     pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
     texts = [piece.decode("utf-8") for piece in pieces]
     return {text[1:]: number for number, text in enumerate(texts) if text[0] == "\u2581"}
+
+
+def _changes(kinds: tf.Tensor) -> tf.Tensor:
+    """The change of depth by each token: 1, -1 or 0."""
+    return tf.cast(kinds == OPEN, tf.int32) - tf.cast(kinds == CLOSE, tf.int32)
 
 
 def _with_first(sequences: tf.Tensor) -> tf.Tensor:

@@ -15,6 +15,8 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
+from tf_transformer.tasks.translation.exported import ExportedTranslator
+from tf_transformer.tasks.translation.loading import load_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,5 +125,6 @@ TASK = TaskRecord(
     prepare=TranslationTask,
     effective_data=effective_data,
     prose=True,
-    exports=True,
+    load=load_run,
+    load_export=ExportedTranslator,
 )

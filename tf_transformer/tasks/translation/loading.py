@@ -1,68 +1,39 @@
-"""Loaders of runs and of .keras files."""
+"""Loaders of translators: from a run, or from a .keras file."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
-from tf_transformer.api.translator import Translator
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.serving.card import model_card
-from tf_transformer.tasks.classification.predictor import SentenceClassifier
-from tf_transformer.tasks.classification.task import load_classifier
-from tf_transformer.tasks.models import load_translator
-from tf_transformer.tasks.parsing.parser import Parser
-from tf_transformer.tasks.parsing.tree_grammar import load_grammar
+from tf_transformer.tasks.models import card_of, load_translator
+from tf_transformer.tasks.translation.translator import Translator
 
 
 def load_run(
     run: Run,
-    checkpoint: str | None = None,
-    others: Sequence[Run] = (),
-    *,
-    precision: str = "float32",
-    shortlist: bool = False,
-    threads: int | None = None,
-) -> Translator | Parser | SentenceClassifier:
-    """Loads a run of any task; arguments and errors are those of `tasks.models`."""
-    if run.config.task == "classification":
-        return load_classifier(run, checkpoint)
-    if run.config.task == "parsing":
-        batches = load_translator(run, checkpoint, run.config.decoding, others=others)
-        return Parser(batches, load_grammar(run, batches.tokenizer))
-    return translator_of(
-        run,
-        checkpoint,
-        others=others,
-        precision=precision,
-        shortlist=shortlist,
-        threads=threads,
-    )
-
-
-def translator_of(
-    run: Run,
-    checkpoint: str | Path | None,
-    decoding: DecodingConfig | None = None,
+    checkpoint: str | Path | None = None,
     *,
     name: str = "",
-    others: Sequence[Run] = (),
+    decoding: DecodingConfig | None = None,
+    ensemble: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
     threads: int | None = None,
 ) -> Translator:
-    """Loads a run of text to text, with the model card of its exports.
+    """Loads a run, with the model card of its exports.
 
     Args:
         run: the run.
         checkpoint: one of its checkpoints, or a file; None for the run's own choice.
-        decoding: options of the search; None for the run's own.
         name: description of the weights in the card; the checkpoint by default.
-        others: runs with the same tokenizer, to decode with as an ensemble.
+        decoding: options of the search; None for the run's own.
+        ensemble: runs with the same tokenizer, to decode with the mean of all probabilities.
         precision: float32, bfloat16 or int8; see `tasks.models.load_translator`.
         shortlist: whether to search with the run's shortlist.
         threads: that share an operation of LiteRT; None for the fastest number.
@@ -70,32 +41,19 @@ def translator_of(
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist.
     """
-    file = run.weights(checkpoint)
-    name = name or str(checkpoint or run.config.decoding.checkpoint)
     decoding = decoding or run.config.decoding
+    options: dict[str, Any] = {"precision": precision, "shortlist": shortlist}
     batches = load_translator(
-        run,
-        file,
-        decoding,
-        others=others,
-        precision=precision,
-        shortlist=shortlist,
-        threads=threads,
+        run, checkpoint, decoding, others=ensemble, threads=threads, **options
     )
+    card = card_of(run, checkpoint, name, ensemble, **options)
     return Translator(
         batches.model,
         batches.tokenizer,
         decoding,
         shortlist=batches.shortlist,
         lite=batches.lite,
-        card=lambda search: model_card(
-            run,
-            name or str(checkpoint or run.config.decoding.checkpoint),
-            file,
-            search,
-            precision,
-            shortlist,
-        ),
+        card=card,
     )
 
 

@@ -1,0 +1,54 @@
+"""An exported ensemble: two runs in one SavedModel."""
+
+import json
+import shutil
+
+import pytest
+
+from tf_transformer import load
+from tf_transformer.cli.main import main
+from tf_transformer.run import Run
+from tf_transformer.run.facts import sha256
+from tf_transformer.serving.publish import CARD
+from tf_transformer.serving.session import SavedModelSession
+
+
+@pytest.fixture(scope="module")
+def runs(trained_run, tmp_path_factory) -> list[str]:
+    """The trained run, and a copy whose own choice is an earlier checkpoint."""
+    other = tmp_path_factory.mktemp("runs") / "other"
+    shutil.copytree(trained_run.path, other)
+    Run.open(other).change_settings({"decoding.checkpoint": "160"}, "")
+    return [str(trained_run.path), str(other)]
+
+
+def test_an_ensemble_is_exported_as_one_model(runs, trained_run, tmp_path):
+    assert main(["export", *runs, "--output", str(tmp_path / "both")]) == 0
+    both = tmp_path / "both" / "1"
+    texts = [*trained_run.lines("dev.en")[:8], ""]
+    expected = load(runs[0], ensemble=[runs[1]]).translate(texts)
+    found = load(both).translate(texts)
+    assert [str(each) for each in found] == [str(each) for each in expected]
+    scores = [each.score for each in expected]
+    assert [each.score for each in found] == pytest.approx(scores, abs=1e-4)
+    alone = [each.score for each in load(runs[0]).translate(texts)]
+    assert max(abs(one - other) for one, other in zip(alone, scores, strict=True)) > 1e-3
+    card = json.loads((both / CARD).read_text("utf-8"))
+    weights = sha256(Run.open(runs[1]).checkpoints.find("160"))
+    assert card["ensemble"] == {runs[1]: {"sha256": weights}}
+    with SavedModelSession(both) as session:
+        assert set(session.signatures) == {
+            "serving_default", "nbest", "with_options", "tokens", "score",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--average", "last2"], "--average is for one run. Received: 2 runs"),
+        (["--checkpoint", "80"], "no checkpoint '80'"),
+    ],
+)
+def test_what_an_ensemble_cannot_have_is_refused(runs, arguments, message, tmp_path, capsys):
+    assert main(["export", *runs, *arguments, "--output", str(tmp_path / "new")]) == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""An exported classifier: text in, labels out, as the run it was made from."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tf_transformer import load
+from tf_transformer.cli.main import main
+from tf_transformer.serving.publish import CARD
+from tf_transformer.serving.selftest import agree
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.classification.signature import _comparisons
+
+
+@pytest.fixture(scope="module")
+def classifier(classification_run):
+    return load(classification_run.path, task="classification")
+
+
+def test_an_export_classifies_as_its_run(classification_run, classifier, exported_classifier):
+    of_export = load(exported_classifier, task="classification")
+    rows = [line.split("\t") for line in classification_run.lines("dev.tsv")]
+    labels, texts = (list(column) for column in zip(*rows, strict=True))
+    assert of_export.labels == classifier.labels
+    texts += ["", "\u200b", "the cat " * 300]
+    np.testing.assert_allclose(
+        of_export.probabilities(texts), classifier.probabilities(texts), atol=1e-6
+    )
+    scores = of_export.evaluate(texts[: len(labels)], labels)
+    assert scores.accuracy == classifier.evaluate(texts[: len(labels)], labels).accuracy > 0.9
+    assert str(of_export.classify("we saw the cat .")) == "animal"
+    assert of_export.classify([]) == []
+
+
+def test_the_card_has_the_task_and_sizes(exported_classifier):
+    card = json.loads((exported_classifier / CARD).read_text("utf-8"))
+    assert card["task"] == "classification" and card["sizes"]["labels"] == 3
+    assert card["evaluation_of_these_weights"]["valid_accuracy"] > 0.9
+
+
+def test_its_self_test_overlooks_nothing(exported_classifier, classifier):
+    class Tampered:
+        def run(self, signature, inputs):
+            answer = session.run(signature, inputs)
+            labels = {name: answer[name] + b"!" for name in ("label", "labels")}
+            changed = {"probabilities": answer["probabilities"] + np.float32(2e-3)}
+            return labels | changed | {"source_cut": ~answer["source_cut"]}
+
+    with SavedModelSession(exported_classifier) as session:
+        assert all(agree(*each[2:]) for each in _comparisons(session, classifier))
+        found = list(_comparisons(Tampered(), classifier))
+    assert not any(agree(*each[2:]) for each in found)
+    outputs = session.signature("serving_default").outputs
+    assert {what for what, *_ in found} == {f"serving_default: {name}" for name in outputs}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--beam", "2"], "An option of the search is not for runs of --task classification"),
+        (["AGAIN"], "An ensemble is not for runs of --task classification"),
+    ],
+)
+def test_what_a_classifier_cannot_have_is_refused(
+    classification_run, tmp_path, arguments, message, capsys
+):
+    run = str(classification_run.path)
+    arguments = [run if each == "AGAIN" else each for each in arguments]
+    assert main(["export", run, *arguments, "--output", str(tmp_path / "new")]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_command_exports_in_bfloat16(classification_run, tmp_path):
+    run, output = str(classification_run.path), tmp_path / "half"
+    assert main(["export", run, "--output", str(output), "--precision", "bfloat16"]) == 0
+    assert json.loads((output / "1" / CARD).read_text("utf-8"))["precision"] == "bfloat16"
+    assert str(load(output).classify("we saw the cat .")) == "animal"

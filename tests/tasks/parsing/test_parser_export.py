@@ -1,0 +1,109 @@
+"""An exported parser: text in, trees out, as the run it was made from."""
+
+import json
+import re
+
+import pytest
+import tensorflow as tf
+
+from tf_transformer import load
+from tf_transformer.cli.main import main
+from tf_transformer.errors import UserError
+from tf_transformer.serving.publish import CARD
+from tf_transformer.serving.selftest import agree
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.parsing.exported import ExportedParser
+from tf_transformer.tasks.parsing.parser import Parser
+from tf_transformer.tasks.parsing.signature import _comparisons
+from tf_transformer.tasks.parsing.trees import read_line
+
+
+@pytest.fixture(scope="module")
+def parser(parsing_run) -> Parser:
+    return load(parsing_run.path, task="parsing")
+
+
+@pytest.fixture(scope="module")
+def of_export(exported_parser) -> ExportedParser:
+    return load(exported_parser.parent, task="parsing")
+
+
+def test_an_export_parses_as_its_run(parsing_run, parser, of_export):
+    trees = parsing_run.lines("dev.ptb")
+    words = [" ".join(parse.tree.words()) for parse in of_export.parse(["a dog ."] * 2)]
+    assert words == ["a dog ."] * 2
+    texts = [
+        "",
+        "the cat ( sees a dog .",
+        " ; ".join(["the dog sees a cat"] * 30),
+        "\u200b",
+        '"',
+    ]
+    assert of_export.parse(texts) == parser.parse(texts)
+    assert any(parse.cut and parse.repairs for parse in parser.parse(texts))
+    assert of_export.evaluate(trees) == parser.evaluate(trees)
+    assert of_export.parse([]) == []
+
+
+def test_the_card_has_the_task_vocabulary_and_sizes(exported_parser, parser):
+    card = json.loads((exported_parser / CARD).read_text("utf-8"))
+    assert (card["task"], card["vocabulary"]["size"]) == ("parsing", 330)
+    assert card["sizes"]["words_in_lexicon"] == len(parser.grammar.lexicon.words) > 5
+    assert card["evaluation_of_these_weights"]["valid_f1"] > 50
+
+
+def test_its_self_test_overlooks_nothing(exported_parser, parser):
+    class Tampered:
+        def run(self, signature, inputs):
+            answer = session.run(signature, inputs)
+            numbers = {name: answer[name] + 1 for name in ("score", "repairs")}
+            flags = {name: ~answer[name] for name in ("cut", "source_cut")}
+            return {"tree": answer["tree"] + b"!"} | numbers | flags
+
+    with SavedModelSession(exported_parser) as session:
+        assert all(agree(*each[2:]) for each in _comparisons(session, parser))
+        found = list(_comparisons(Tampered(), parser))
+    assert not any(agree(*each[2:]) for each in found)
+    outputs = session.signature("serving_default").outputs
+    assert {what for what, *_ in found} == {f"serving_default: {name}" for name in outputs}
+
+
+def test_plain_tensorflow_parses_bytes_that_are_no_text(exported_parser):
+    model = tf.saved_model.load(str(exported_parser))
+    answer = model.signatures["serving_default"](text=tf.constant([b"a \xff dog .", b"\xff"]))
+    assert b"\xef\xbf\xbd" in answer["tree"][0].numpy()
+    assert answer["tree"][1].numpy().count(b" \xef\xbf\xbd)") == 1
+
+
+def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
+    (tree,) = read_line(parsing_run.lines("dev.ptb")[0])
+    text = " ".join(tree.words())
+    parse = str(parser.parse(text))
+    scored = parser.score(text, parse)
+    ((best,),) = parser.translator.translate([text], grammar=parser.grammar)
+    assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
+    assert scored.text == parse
+    attention = parser.attention(text)
+    assert attention.target[0].startswith("\u2581(")
+    assert len(attention.target) == best.num_tokens
+    assert parser.attention([text], [parse])[0].target == attention.target
+    with pytest.raises(UserError, match="trees:1:1: no well-formed tree"):
+        parser.score("a dog", "(NP (DT a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--no-text"], "--no-text is not for runs of --task parsing"),
+        (["--shortlist"], "--shortlist is not for runs of --task parsing"),
+        (["--no-repeat-ngram", "2"], "`decoding.no_repeat_ngram` and .* must be off"),
+    ],
+)
+def test_what_a_parser_cannot_have_is_refused(
+    parsing_run, tmp_path, arguments, message, capsys
+):
+    command = ["export", str(parsing_run.path), "--output", str(tmp_path / "new"), *arguments]
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert re.search(message, error) and error.count("\n") == 1
+    assert not (tmp_path / "new").exists()

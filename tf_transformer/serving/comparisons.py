@@ -1,0 +1,208 @@
+"""Answers of an exported translator beside those of the translator itself."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.decoding.alignment import nearest_pieces
+from tf_transformer.decoding.ensemble import models_of
+from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
+from tf_transformer.decoding.text_codec import IDS
+from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.serving.selftest import (
+    Answer,
+    Comparison,
+    Expected,
+    agree,
+    compare,
+    tolerance_of,
+)
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.warmup import TEXTS, Text
+
+
+def source_ids(translator: BatchTranslator, texts: Sequence[Text]) -> np.ndarray:
+    """Returns the texts as int32 [B, S], with EOS and padding."""
+    return translator.codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
+
+
+def comparisons(
+    session: SavedModelSession, translator: BatchTranslator, text: bool = True
+) -> Iterator[Comparison]:
+    """Yields answers of all outputs beside the translator's.
+
+    Args:
+        session: the exported model.
+        translator: the translator it was exported from.
+        text: whether the model takes text, or ids alone.
+    """
+    signatures = _Signatures(session, translator)
+    best = signatures.best_of_each()
+    yield from signatures.tokens(best)
+    if text:
+        if len(models_of(translator.model)) == 1:
+            yield from signatures.attention(best)
+        for compare_one in (signatures.best_and_all, signatures.with_options, signatures.score):
+            yield from compare_one()
+
+
+class _Best(NamedTuple):
+    """The best translation of each text, as ids; a blank text is not translated."""
+
+    source: np.ndarray  # int32 [B, S]
+    target: np.ndarray  # int32 [B, T]
+    sizes: list[int]  # tokens of the targets; 0 for a blank text, whose target is EOS
+    scores: list[float]
+
+
+class _Signatures:
+    """The signatures of a session, each compared with a translator."""
+
+    def __init__(self, session: SavedModelSession, translator: BatchTranslator) -> None:
+        self._session = session
+        self._translator = translator
+        _, cut = translator.codec.encode(tf.constant(TEXTS))
+        uncut = [t for t, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
+        self._texts = cast(list[str], uncut)  # bytes too, which TensorFlow takes alike
+        self._uncut = [False] * len(self._texts)
+
+    def best_of_each(self) -> _Best:
+        """Translates the texts by a search for ids alone."""
+        ids = source_ids(self._translator, self._texts)
+        real = ids[:, 0] != EOS_ID
+        hypotheses = _compiled(self._translator.searcher.search, ids)
+        sizes = np.where(real, hypotheses.lengths[:, 0], 0).tolist()
+        target = np.where(real[:, None], hypotheses.tokens[:, 0, : max(sizes)], EOS_ID)
+        return _Best(ids, target, sizes, np.where(real, hypotheses.scores[:, 0], 0.0).tolist())
+
+    def tokens(self, best: _Best) -> Iterator[Comparison]:
+        """Compares `tokens`."""
+        sizes = [size or 1 for size in best.sizes]
+        expected = {
+            "tokens": [ids[:n].tolist() for ids, n in zip(best.target, sizes, strict=True)],
+            "score": best.scores,
+            "num_tokens": sizes,
+            "source_cut": self._uncut,
+        }
+        answer = self._session.run("tokens", {"tokens": best.source})
+        yield from compare("tokens", self._texts, expected, answer)
+
+    def attention(self, best: _Best) -> Iterator[Comparison]:
+        """Compares `attention`."""
+        weights = self._translator.scorer.cross_weights
+        cross = _compiled(weights, best.source, best.target)  # [B, H, T, S]
+        nearest = nearest_pieces(cross, best.source).numpy()
+        heads = cross.numpy()
+        tokenizer = self._translator.tokenizer
+        texts = tokenizer.detokenize(tf.constant(best.target)).numpy()
+        rows = list(enumerate(best.sizes))
+        targets = [best.target[row, :size] for row, size in rows]
+        expected = {
+            "translation": [texts[row].decode() if size else "" for row, size in rows],
+            "source_pieces": [
+                tokenizer.pieces(ids[ids != PAD_ID]).numpy().tolist() for ids in best.source
+            ],
+            "target_pieces": [tokenizer.pieces(ids).numpy().tolist() for ids in targets],
+            "attention": [heads[row, :, :size].mean(axis=0) for row, size in rows],
+            "heads": [heads[row, :, :size] for row, size in rows],
+            "alignment": [nearest[row, : max(size - 1, 0)].tolist() for row, size in rows],
+            "source_cut": self._uncut,
+        }
+        answer = self._session.run("attention", {"text": np.array(self._texts, object)})
+        yield from compare("attention", self._texts, expected, answer)
+
+    def best_and_all(self) -> Iterator[Comparison]:
+        """Compares `serving_default` and `nbest` with one search."""
+        translations = self._with_all_hypotheses().translate(self._texts)
+        expected: Expected = {
+            "translation": [best.text for best, *_ in translations],
+            "score": [best.score for best, *_ in translations],
+            "source_cut": self._uncut,
+        }
+        inputs = {"text": np.array(self._texts, object)}
+        answer = self._session.run("serving_default", inputs)
+        yield from compare("serving_default", self._texts, expected, answer)
+        answer = self._session.run("nbest", inputs)
+        yield from self._all_hypotheses("nbest", self._texts, translations, answer)
+
+    def with_options(self) -> Iterator[Comparison]:
+        """Compares `with_options`, of texts that are not blank."""
+        texts, decoding = [t for t in self._texts if t.strip()], self._translator.decoding
+        longest = max(12, decoding.min_length)
+        longest = min(longest, decoding.max_length or longest)
+        limited = self._with_all_hypotheses(alpha=1.5, max_length=longest)
+        prefixes = ["A"] * len(texts)
+        options = {
+            "text": np.array(texts, object),
+            "alpha": np.full(len(texts), 1.5, "float32"),
+            "max_length": np.full(len(texts), longest, "int32"),
+            "prefix": np.array(prefixes, object),
+        }
+        answer = self._session.run("with_options", options)
+        translations = limited.translate(texts, prefixes=prefixes)
+        yield from self._all_hypotheses("with_options", texts, translations, answer)
+        ids, _ = self._translator.codec.encode(tf.constant(texts))
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        _, cut = limited.codec.encode_prefix(tf.constant(prefixes), lengths)
+        expected = {"prefix_cut": cut.numpy().tolist()}
+        yield from compare("with_options", texts, expected, answer)
+
+    def score(self) -> Iterator[Comparison]:
+        """Compares `score`, of neighbouring texts and of a source longer than the limit."""
+        codec = self._translator.codec
+        texts, long = self._texts, "word " * codec.source_limit
+        sources, targets = [*texts, long], [*texts[1:], texts[0], texts[0]]
+        source, _ = codec.encode(tf.constant([long]))
+        target, _ = codec.encode(tf.constant([texts[0]]), target=True)
+        cut = self._translator.scorer.log_probs(source.to_tensor(), target.to_tensor())
+        scored = self._translator.score(texts, targets[:-1])
+        sizes = [*(hypothesis.num_tokens for hypothesis in scored), len(target[0])]
+        log_probs = [*(hypothesis.log_prob for hypothesis in scored), *cut.numpy().tolist()]
+        penalties = length_penalty(sizes, self._translator.decoding.alpha).numpy()
+        expected: Expected = {
+            "log_prob": log_probs,
+            "score": (np.array(log_probs) / penalties).tolist(),
+            "num_tokens": sizes,
+            "source_cut": [*self._uncut, True],
+            "target_cut": [False] * len(sources),
+        }
+        inputs = {"source": np.array(sources, object), "target": np.array(targets, object)}
+        answer = self._session.run("score", inputs)
+        yield from compare("score", [text[:40] for text in sources], expected, answer)
+
+    def _all_hypotheses(
+        self,
+        signature: str,
+        texts: Sequence[Text],
+        translations: list[list[Hypothesis]],
+        answer: Answer,
+    ) -> Iterator[Comparison]:
+        """Compares all hypotheses, without the texts of those that tie with the last one."""
+        tolerance = tolerance_of(models_of(self._translator.model)[0])
+        counts = [sum(h.num_tokens > 0 for h in hypotheses) or 1 for hypotheses in translations]
+        expected: Expected = {"count": counts, "source_cut": [False] * len(texts)}
+        yield from compare(signature, texts, expected, answer)
+        for row, (text, hypotheses) in enumerate(zip(texts, translations, strict=True)):
+            for rank, hypothesis in enumerate(hypotheses[: counts[row]]):
+                score = answer["scores"][row][rank]
+                yield f"{signature}: scores", text, hypothesis.score, score
+                if rank and agree(hypothesis.score, hypotheses[-1].score, tolerance):
+                    continue
+                tied = [h for h in hypotheses if agree(h.score, hypothesis.score, tolerance)]
+                received = answer["translations"][row][rank].decode()
+                value = received if received in {h.text for h in tied} else hypothesis.text
+                yield f"{signature}: translations", text, value, received
+
+    def _with_all_hypotheses(self, **settings) -> BatchTranslator:
+        """Returns the translator with some settings of decoding, for all W hypotheses."""
+        decoding = dataclasses.replace(self._translator.decoding, **settings)
+        return self._translator.with_decoding(decoding, decoding.beam_size)
+
+
+def _compiled(method: Callable, *ids: np.ndarray) -> Any:
+    # A graph for a known size may round differently, and eager operations are much slower.
+    return tf.function(lambda *args: method(*args), [IDS] * len(ids), autograph=False)(*ids)

@@ -1,0 +1,71 @@
+"""A SavedModel that answers lists of texts from Python, without Keras."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from tf_transformer.errors import UserError
+from tf_transformer.serving.session import Arrays, SavedModelSession
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 256  # rows of a call: the graph itself divides them into batches
+
+
+class ExportedModel:
+    """An export that takes text.
+
+    Args:
+        path: the folder of the SavedModel.
+        output: an output of its signature `serving_default` that the caller needs.
+
+    Raises:
+        UserError: if it cannot be loaded, or has no such output.
+    """
+
+    def __init__(self, path: Path, output: str) -> None:
+        self.path = path
+        self._session = SavedModelSession(path)
+        signatures = self._session.signatures
+        default = signatures.get("serving_default")
+        if default is None or output not in default.outputs:
+            raise UserError(
+                f"{path} must be an export of this package that takes text and gives "
+                f"`{output}`. Received: one with the signatures {', '.join(signatures)}."
+            )
+
+    def answers(
+        self,
+        signature: str,
+        inputs: Arrays,
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[Arrays]:
+        """Yields the outputs of a signature for some rows at a time; warns of cut texts.
+
+        Args:
+            signature: its name.
+            inputs: arrays with equally many rows.
+            progress: called with the number of rows done so far.
+        """
+        rows, cut = len(next(iter(inputs.values()))), 0
+        for start in range(0, rows, _AT_ONCE):
+            some = {name: each[start : start + _AT_ONCE] for name, each in inputs.items()}
+            answer = self._session.run(signature, some)
+            cut += sum(int(answer[name].sum()) for name in answer if name.endswith("_cut"))
+            yield answer
+            if progress:
+                progress(min(start + _AT_ONCE, rows))
+        if cut:
+            logger.warning("texts cut at the limits of %s: %d", self.path, cut)
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raises UserError: the export cannot do what was asked for."""
+        raise UserError(f"The export {self.path} cannot {what}: load the run it was made from.")
+
+
+def column(texts: Sequence[str]) -> np.ndarray:
+    """Returns texts as an array of bytes; half a surrogate pair stays as it is."""
+    return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)

@@ -1,0 +1,81 @@
+"""The export of a translator: its signatures, warm-up requests and self-test."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tf_transformer.decoding.ensemble import models_of
+from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.serving.comparisons import comparisons, source_ids
+from tf_transformer.serving.exportable import Exportable
+from tf_transformer.serving.gate import Gate
+from tf_transformer.serving.module import Signatures
+from tf_transformer.serving.publish import publish
+from tf_transformer.serving.token_signature import TokenSignature
+from tf_transformer.serving.warmup import TEXTS, Request
+
+
+def export(
+    translator: BatchTranslator,
+    base: Path,
+    version: int | None = None,
+    card: dict[str, Any] | None = None,
+    *,
+    text: bool = True,
+    gate: Gate | None = None,
+) -> Path:
+    """Exports a translator to BASE/VERSION/; returns that folder.
+
+    Arguments and errors are those of `publish`, and `text`: whether the model takes text.
+    Otherwise it takes ids alone, needs no operations but TensorFlow's, and has its tokenizer
+    beside it.
+    """
+    return publish(exportable(translator, text), base, version, card, gate=gate)
+
+
+def exportable(translator: BatchTranslator, text: bool = True) -> Exportable:
+    """Returns what an export needs to know of a translator, see `export`."""
+    functions = (Signatures if text else TokenSignature)(translator).functions()
+    return Exportable(
+        models=models_of(translator.model),
+        tokenizer=translator.tokenizer,
+        functions=functions,
+        requests=[each for each in requests(translator) if each.signature in functions],
+        compare=lambda session: comparisons(session, translator, text),
+        sizes=sizes(translator),
+        text=text,
+    )
+
+
+def sizes(translator: BatchTranslator) -> dict[str, int]:
+    """Returns the most tokens of a source and of a target, EOS counted."""
+    codec = translator.codec
+    return {"max_source_tokens": codec.source_limit, "max_target_tokens": codec.target_limit}
+
+
+def requests(translator: BatchTranslator) -> list[Request]:
+    """Returns a request for each signature and each set of outputs that clients often want."""
+    text = np.array(TEXTS[:2], object)
+    ids = source_ids(translator, TEXTS[:2])
+    pairs = {"source": text, "target": text}
+    options = {
+        "text": text,
+        "alpha": np.array([-1.0, 1.0], "float32"),
+        "max_length": np.array([-1, 5], "int32"),
+        "prefix": np.array(["", "A"], object),
+    }
+    return [
+        Request("serving_default", {"text": text}),
+        Request("serving_default", {"text": text}, ("translation",)),
+        Request("nbest", {"text": text}),
+        Request("nbest", {"text": text}, ("translations",)),
+        Request("nbest", {"text": text}, ("translations", "scores")),
+        Request("with_options", options),
+        Request("with_options", options, ("translations",)),
+        Request("tokens", {"tokens": ids}),
+        Request("tokens", {"tokens": ids}, ("tokens",)),
+        Request("attention", {"text": text}),
+        Request("score", pairs),
+        Request("score", pairs, ("log_prob",)),
+    ]

@@ -1,0 +1,144 @@
+"""Base of the translators for users: one string in, one result out; a list in, a list out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Unpack, overload
+
+from tf_transformer.config import SearchOptions
+from tf_transformer.config.settings import Setting
+from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.hypotheses import Hypothesis, Translation
+from tf_transformer.evaluation.scores import Scores, score_translations
+from tf_transformer.strings import Strings, one_or_more, pairs, strings
+
+
+class BaseTranslator(ABC):
+    """Translates and scores, whatever it translates with.
+
+    Where a method takes texts, one string gives one result and a list gives a list.
+    """
+
+    # fmt: off
+    @overload
+    def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> Translation: ...
+    @overload
+    def translate(self, texts: str, *, n_best: int, prefix: str | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> list[Translation]: ...
+    @overload
+    def translate(self, texts: Strings, *, n_best: None = None, prefix: Strings | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> list[Translation]: ...
+    @overload
+    def translate(self, texts: Strings, *, n_best: int, prefix: Strings | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> list[list[Translation]]: ...
+    # fmt: on
+    def translate(
+        self, texts, *, n_best=None, prefix=None, sample=False, progress=None, **options
+    ):
+        """Translates a sentence, or a list of sentences.
+
+        Args:
+            texts: a string, or a list of strings.
+            n_best: number of translations of each, best first; None for the best alone.
+            prefix: beginning of the translation, "" to leave it free; a list for a list.
+            sample: draw translations instead of searching for the best.
+            progress: called with the number of sentences done so far.
+            **options: of the search, where they differ from `decoding`: `beam_size`, `alpha`
+                (exponent of the length penalty), `max_length`, `min_length`,
+                `no_repeat_ngram`, `max_extra_length`, `max_source_length` and `batch_tokens`;
+                with `sample`, `temperature`, `top_k`, `top_p` and `seed`.
+
+        Returns:
+            A `Translation`, whose `str` is its text; a list of them for a list of texts, or
+            for `n_best`; a list of such lists for both.
+
+        Raises:
+            TypeError: if the texts are neither a string nor a list of strings.
+            UserError: if there is no such option, or a value is out of its range.
+        """
+        one, sources = one_or_more("texts", texts)
+        begin = None
+        if prefix is not None:
+            one, sources, begin = pairs(texts=texts, prefix=prefix)
+        number = 1 if n_best is None else Setting(int).check("n_best", n_best)
+        found = self._search(sources, begin, number, sample, options, progress)
+        results = [ranked[0] for ranked in found] if n_best is None else found
+        return results[0] if one else results
+
+    # fmt: off
+    @overload
+    def score(self, source: str, target: str, *, alpha: float | None = None,
+              progress: Progress | None = None) -> Hypothesis: ...
+    @overload
+    def score(self, source: Strings, target: Strings, *, alpha: float | None = None,
+              progress: Progress | None = None) -> list[Hypothesis]: ...
+    # fmt: on
+    def score(self, source, target, *, alpha=None, progress=None):
+        """Returns given translations with their log-probabilities.
+
+        Args:
+            source: a sentence, or a list of them.
+            target: its translation; a list for a list.
+            alpha: exponent of the length penalty, where it differs from `decoding`.
+            progress: called with the number of sentences done so far.
+        """
+        one, sources, targets = pairs(source=source, target=target)
+        scored = self._score(sources, targets, alpha, progress)
+        return scored[0] if one else scored
+
+    def evaluate(
+        self,
+        source: Strings,
+        *references: Strings,
+        lowercase: bool = False,
+        tokenize: str = "13a",
+        progress: Progress | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Scores:
+        """Translates sentences and scores the translations.
+
+        Args:
+            source: the sentences.
+            *references: one or more sets of translations, each with one a sentence.
+            lowercase: ignore case.
+            tokenize: sacreBLEU's tokeniser; "none" for text that is tokenised already.
+            progress: called with the number of sentences done so far.
+            **options: of the search; see `translate`.
+        """
+        sources = strings("source", source)
+        sets = [strings("references", each) for each in references]
+        counts = [len(each) for each in (sources, *sets)]
+        if not (sources and sets) or len({*counts}) > 1:
+            raise ValueError(
+                "`source` and each of `references` must have equally many sentences, at least "
+                f"one. Received: {counts}."
+            )
+        translations = self.translate(sources, progress=progress, **options)
+        texts = [translation.text for translation in translations]
+        return score_translations(texts, *sets, lowercase=lowercase, tokenize=tokenize)
+
+    @abstractmethod
+    def _search(
+        self,
+        texts: list[str],
+        prefixes: list[str] | None,
+        number: int,
+        sample: bool,
+        options: dict[str, Any],
+        progress: Progress | None,
+    ) -> Sequence[Sequence[Translation]]:
+        """Returns the `number` best translations of each text."""
+
+    @abstractmethod
+    def _score(
+        self,
+        sources: list[str],
+        targets: list[str],
+        alpha: float | None,
+        progress: Progress | None,
+    ) -> list[Hypothesis]:
+        """Returns the targets with their log-probabilities."""

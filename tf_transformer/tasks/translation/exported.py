@@ -1,0 +1,83 @@
+"""Translator with an exported SavedModel alone, for users."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.hypotheses import Hypothesis, Translation
+from tf_transformer.errors import UserError
+from tf_transformer.serving.exported import ExportedModel, column
+from tf_transformer.tasks.translation.base import BaseTranslator
+from tf_transformer.tasks.translation.options import search_options
+
+
+class ExportedTranslator(BaseTranslator):
+    """Translates and scores with an export alone, without Keras.
+
+    It searches as it was exported, but for the options `alpha` and `max_length`, and gives at
+    most as many translations as its beam is wide. A `Translator`, which has the model, also
+    aligns, shows attention and exports.
+
+    Args:
+        path: the folder of the SavedModel.
+
+    Raises:
+        UserError: if it cannot be loaded, or does not take text.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._model = ExportedModel(path, "translation")
+
+    def _search(
+        self,
+        texts: list[str],
+        prefixes: list[str] | None,
+        number: int,
+        sample: bool,
+        options: dict[str, Any],
+        progress: Progress | None,
+    ) -> list[list[Translation]]:
+        search_options(options, DecodingConfig(), sample)  # refuses what nothing could do
+        if fixed := [*(["sample"] * sample), *(options.keys() - {"alpha", "max_length"})]:
+            self._model.refuse(f"search with another `{fixed[0]}`")
+        inputs = {
+            "text": column(texts),
+            "alpha": np.full(len(texts), options.get("alpha", -1.0), np.float32),
+            "max_length": np.full(len(texts), options.get("max_length", 0), np.int32),
+            "prefix": column(prefixes or [""] * len(texts)),
+        }
+        found: list[list[Translation]] = []
+        for answer in self._model.answers("with_options", inputs, progress):
+            beams = answer["scores"].shape[1]
+            if not 1 <= number <= beams:
+                raise UserError(
+                    f"`n_best` must be between 1 and the beam size of {self.path}, {beams}. "
+                    f"Received: {number}."
+                )
+            columns = answer["translations"], answer["scores"], answer["count"]
+            for row, scores, count in zip(*columns, strict=True):
+                best = zip(row[: min(count, number)], scores.tolist(), strict=False)
+                found.append([Translation(text.decode(), score) for text, score in best])
+        return found
+
+    def _score(
+        self,
+        sources: list[str],
+        targets: list[str],
+        alpha: float | None,
+        progress: Progress | None,
+    ) -> list[Hypothesis]:
+        if alpha is not None:
+            self._model.refuse("score with another `alpha`")
+        scored: list[Hypothesis] = []
+        inputs = {"source": column(sources), "target": column(targets)}
+        for answer in self._model.answers("score", inputs, progress):
+            names = ("score", "log_prob", "num_tokens")
+            columns = (answer[name].tolist() for name in names)
+            rows = targets[len(scored) : len(scored) + len(answer["score"])]
+            scored += [Hypothesis(*row) for row in zip(rows, *columns, strict=True)]
+        return scored
