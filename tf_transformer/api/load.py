@@ -131,9 +131,7 @@ def _found(path: Path) -> _Found:
         return _Found(kind, _DEFAULT_TASK, options, lambda **given: _keras_file(path, **given))
     if export := find_export(path):
         task = _task_of(export)
-        return _Found(
-            "an export", task, frozenset(), lambda threads: _export(export, task, threads)
-        )
+        return _Found("an export", task, frozenset(), lambda threads: _export(export, threads))
     run = _open(path)
     task, options = run.config.task, task_named(run.config.task).options | {"checkpoint"}
     return _Found(
