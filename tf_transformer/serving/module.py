@@ -34,7 +34,7 @@ class ServedModel(tf.Module):
             self.tokenizer = translator.tokenizer
         # Keras's own objects would be written with a second copy of every weight.
         model = only_model(translator.model)
-        self.weights = [variable.value for variable in model.trainable_variables]
+        self.weights = [variable.value for variable in model.weights]
 
 
 class Signatures:
