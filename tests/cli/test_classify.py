@@ -161,9 +161,11 @@ DATA = ["--task", "classification", "--train", "train.tsv", "--valid", "dev.tsv"
 def test_a_classifier_begins_with_the_encoder_of_a_translator(classifier, trained_run, capsys):
     source = str(trained_run.path)
     assert main(["train", *DATA, "--encoder-from", source, "--output", "fine"]) == 0
-    assert f"embeddings and encoder: those of {source}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"weights: those of {source}" in printed
+    assert "none for classes/kernel, classes/bias, which begin anew" in printed
     card = Path("fine/card.md").read_text()
-    assert f"It began with the encoder of {source}." in card
+    assert f"It began with the weights of {source}." in card
     (command,) = re.findall("^tf-transformer train (.*) --output fine$", card, re.M)
     assert main(["train", *command.split(), "--output", "fine"]) == 0  # the card's, to go on
     out = capsys.readouterr().out
@@ -175,10 +177,8 @@ def test_a_classifier_begins_with_the_encoder_of_a_translator(classifier, traine
     [
         (["--set", "model.d_model=32"], "model.d_model` must be 64, as in .* Received: 32"),
         (["--set", "model.norm_first=true"], "model.norm_first` must be False"),
-        (["--set", "data.tokenizer=mine.model"], "data.tokenizer` must be .*that of the enc"),
-        (["--task", "translation"], "--encoder-from is for --task classification. Received"),
-        (["--encoder-from", "nowhere"], "nowhere is not a run directory"),
-        (["--encoder-from", "begun"], "begun.* has no checkpoint 'best'"),
+        (["--init-from", "nowhere"], "nowhere is not a run directory"),
+        (["--init-from", "begun"], "begun.* has no checkpoint 'best'"),
     ],
 )
 def test_an_encoder_that_does_not_fit_is_refused(

@@ -33,6 +33,12 @@ def test_rate_grows_linearly_in_the_warmup_and_falls_as_the_square_root_after():
     assert float(schedule(399)) == pytest.approx(float(schedule(99)) / 2, rel=1e-5)
 
 
+def test_a_start_skips_steps_of_the_schedule():
+    plain, later = TransformerSchedule(512, 100), TransformerSchedule(512, 100, start=70)
+    for step in (0, 29, 30, 5_000):
+        assert float(later(step)) == pytest.approx(float(plain(step + 70)), rel=1e-6)
+
+
 def test_scale_multiplies_the_rate():
     plain, scaled = TransformerSchedule(512, 100), TransformerSchedule(512, 100, scale=2.5)
     for step in (0, 99, 5_000):
@@ -55,4 +61,4 @@ def test_schedule_survives_serialisation_inside_an_optimizer():
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert float(again.learning_rate) == float(optimizer.learning_rate)
     config = again.get_config()["learning_rate"]["config"]
-    assert config == {"d_model": 64, "warmup_steps": 10, "scale": 2.0}
+    assert config == {"d_model": 64, "warmup_steps": 10, "scale": 2.0, "start": 0}

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf_transformer.config import Config, presets, recipes
-from tf_transformer.tasks.classification.transfer import take_over
 from tf_transformer.tasks.registry import task_named
+from tf_transformer.tasks.transfer import take_over
 
 
 def configure(
-    model: str = "tiny",
+    model: str | None = None,
     *,
     task: str | None = None,
     recipe: str | None = None,
@@ -19,11 +19,12 @@ def configure(
 ) -> Config:
     """Returns a preset with a recipe applied, then with single settings.
 
-    With the setting "training.encoder_from", the model and the tokenizer of that run replace
-    those of the preset before the settings are applied.
+    With the setting "training.init_from", the model and the tokenizer of that run replace
+    those of the preset before the settings are applied; without a preset and a recipe, those of
+    its training do so too.
 
     Args:
-        model: name of a preset.
+        model: name of a preset; None for "tiny".
         task: name of a task; None for the preset's own.
         recipe: name of a recipe of training.
         settings: values by "section.field".
@@ -32,13 +33,14 @@ def configure(
     Raises:
         UserError: if there is no such name, or a value is out of bounds.
     """
-    config = presets.preset(model)
+    config = presets.preset(model or "tiny")
     if task not in (None, config.task):
         best_by = {"training.best_by": task_named(task).main_score}
         config = dataclasses.replace(config, task=task).replace(best_by)
     if recipe:
         config = recipes.recipe(recipe).apply(config)
     configured = config.replace(settings or {}).override(overrides)
-    if source := configured.training.encoder_from:
-        return take_over(config, source).replace(settings or {}).override(overrides)
+    if source := configured.training.init_from:
+        config = take_over(config, source, recipe_too=not (model or recipe))
+        return config.replace(settings or {}).override(overrides)
     return configured

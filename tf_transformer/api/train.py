@@ -26,20 +26,21 @@ logger = logging.getLogger("tf_transformer")
 
 # fmt: off
 @overload
-def train(model: str = "tiny", *, task: Literal["translation"] | None = None,
+def train(model: str | None = None, *, task: Literal["translation"] | None = None,
           train: str | Path | Strings = (), valid: str | Path | Strings = (),
           source: str = "", target: str = "", recipe: str | None = None,
           output: str | Path | None = None, devices: int | None = None,
           stop_after: str | None = None, accept_new_data: bool = False,
           settings: Mapping[str, Any] | None = None, **fields: Any) -> "Translator": ...
 @overload
-def train(model: str = "tiny", *, task: Literal["parsing"], **options: Any) -> "Parser": ...
+def train(model: str | None = None, *, task: Literal["parsing"],
+          **options: Any) -> "Parser": ...
 @overload
-def train(model: str = "tiny", *, task: Literal["classification"],
+def train(model: str | None = None, *, task: Literal["classification"],
           **options: Any) -> "SentenceClassifier": ...
 # fmt: on
 def train(
-    model: str = "tiny",
+    model: str | None = None,
     *,
     task: str | None = None,
     train: str | Path | Strings = (),
@@ -61,7 +62,8 @@ def train(
     so far.
 
     Args:
-        model: name of a preset, such as "small" or "base".
+        model: name of a preset, such as "small" or "base"; None for the settings of the run
+            `init_from`, "tiny" without one.
         task: "translation", "parsing" or "classification"; None for the preset's own.
         train: training text PREFIX.LANG or PREFIX.LANG.gz, or a table FILE.tsv[.gz], for other
             tasks a file of trees or labelled sentences; one or a list.
@@ -74,8 +76,8 @@ def train(
         stop_after: end of this session: "2h", "90m", "45s" or "500 steps".
         accept_new_data: resume although the content of the training text has changed.
         settings: values by "section.field", such as {"data.max_length": 100}.
-        **fields: settings by their field alone, such as `dropout=0.3` or `steps=3000`;
-            `batch_tokens` is that of training.
+        **fields: settings by their field alone, such as `dropout=0.3`, `steps=3000` or
+            `init_from="runs/base"`; `batch_tokens` is that of training.
 
     Returns:
         What `load` returns for the run.
@@ -90,7 +92,7 @@ def train(
     named |= dict(settings or {})
     config = configure(model, task=task, recipe=recipe, settings=named)
     budget = Budget.parse(stop_after) if stop_after else None
-    folder = Path(output or f"runs/{model}")
+    folder = Path(output or f"runs/{model or 'tiny'}")
     import_tensorflow()
 
     from tf_transformer.api.training import train_and_report

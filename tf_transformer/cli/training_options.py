@@ -1,11 +1,13 @@
 """The options of a training, which `train`, `doctor` and `ablate` share."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from tf_transformer.api.configuration import configure
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import Config
+from tf_transformer.config.config_file import read_config_file
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.config.recipes import RECIPES
 from tf_transformer.tasks.registry import TASKS
@@ -13,7 +15,7 @@ from tf_transformer.tasks.registry import TASKS
 # The options, other than --set, that name a setting.
 _SETTINGS = {
     "data": ("train", "valid", "mix", "source", "target"),
-    "training": ("batch_tokens", "max_tokens_per_device", "encoder_from"),
+    "training": ("batch_tokens", "max_tokens_per_device", "init_from", "freeze", "lora_rank"),
 }
 
 
@@ -29,9 +31,29 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
         help=f"training recipe for any model: {', '.join(RECIPES)}; other options override it",
     )
     add(
+        "--init-from",
         "--encoder-from",
         metavar="RUN",
-        help="with --task classification: start from the encoder and the tokenizer of a run",
+        help="begin with the weights and the tokenizer of a run and, without --model and "
+        "--recipe, with the settings of its training",
+    )
+    add(
+        "--freeze",
+        action="append",
+        metavar="PATTERN",
+        help="layers not to train, such as encoder or '!*norm' (all but norms); repeatable",
+    )
+    add(
+        "--lora",
+        dest="lora_rank",
+        type=value_of("training.lora_rank"),
+        metavar="RANK",
+        help="train adapters of this rank (LoRA) on the weights of --init-from",
+    )
+    add(
+        "--config",
+        metavar="FILE",
+        help="settings in YAML, or the config.json of a run; other options override them",
     )
     add("--output", metavar="DIR", help="run directory (default: runs/NAME)")
     add(
@@ -100,10 +122,12 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def config_of(options: argparse.Namespace) -> Config:
     """The configuration that the options of `add_run_settings` describe."""
+    values = read_config_file(Path(options.config)) if options.config else {}
+    preset, task = values.pop("preset", None), values.pop("task", None)
     return configure(
-        options.model or "tiny",
-        task=options.task,
+        options.model or preset or None,
+        task=options.task or task,
         recipe=options.recipe,
-        settings=settings_of(options),
+        settings=values | settings_of(options),
         overrides=options.set,
     )

@@ -151,7 +151,7 @@ def parse_assignments(
                 f"Received: {quoted(assignment)}.{known}"
             )
         find_field(dotted, settings)
-        values[dotted] = _parse(settings[dotted].type, text.strip())
+        values[dotted] = parse_value(settings[dotted], text.strip())
     return values
 
 
@@ -183,11 +183,11 @@ def _is_text(value: Any) -> bool:
     )
 
 
-def _parse(hint: Any, text: str) -> Any:
-    """Reads a command-line value: JSON where it is JSON, comma-separated lists, else text."""
-    if hint == tuple[str, ...]:
+def parse_value(setting: Setting, text: str) -> Any:
+    """Reads the text of a value: JSON where it is JSON, comma-separated lists, else text."""
+    if setting.type == tuple[str, ...]:
         return [part for part in text.split(",") if part]
-    if hint is str:
+    if setting.type is str:
         return text
     try:
         return json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))

@@ -54,8 +54,15 @@ class TrainingConfig:
     jit_compile: bool = setting(False, help="compile the train step with XLA")
     deterministic: bool = setting(
         False, help="fixed order of additions on a GPU, which is slower; a CPU always has one")
-    encoder_from: str = setting(
-        "", help="run whose encoder and embeddings training begins with; empty for none")
+    init_from: str = setting(
+        "", help="run whose best weights and tokenizer training begins with; empty for none")
+    freeze: tuple[str, ...] = setting(
+        (), help="layers not to train, as shell patterns such as encoder; !*norm: all others")
+    lora_rank: int = setting(
+        0, low=0, high=65_536,
+        help="train adapters of this rank on attention and feed-forward kernels alone; 0: off")
+    schedule_start: int = setting(
+        0, low=0, high=MAX_COUNT, help="steps of the learning rate's schedule to skip")
     seed: int = setting(
         1, low=0, high=2**32 - 1, help="of initial weights, dropout and the order of batches")
     # fmt: on

@@ -14,15 +14,19 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         d_model: D.
         warmup_steps: steps of linear growth; 4,000 in the paper.
         scale: 1 in the paper.
+        start: steps to skip.
     """
 
-    def __init__(self, d_model: int, warmup_steps: int = 4_000, scale: float = 1.0):
+    def __init__(
+        self, d_model: int, warmup_steps: int = 4_000, scale: float = 1.0, start: int = 0
+    ):
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale
+        self.start = start
 
     def __call__(self, step):
-        step = ops.cast(step, "float32") + 1.0
+        step = ops.cast(step, "float32") + (self.start + 1.0)
         decay = ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
         return self.scale * self.d_model**-0.5 * decay
 
@@ -31,4 +35,5 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "d_model": self.d_model,
             "warmup_steps": self.warmup_steps,
             "scale": self.scale,
+            "start": self.start,
         }

@@ -1,20 +1,21 @@
 """Checkpoints: .npz files, weights for decoding and states to resume training from.
 
 Weights are stored under their Keras paths ("model/..."); `run.scores` has what best.npz and
-averages hold beside them. A state adds the optimizer's variables ("optimizer/..."), the dropout
-seeds ("seed/..."), which no Keras writer saves, and the trainer's progress ("progress/...").
-Zip's checksums reveal damaged files.
+averages hold beside them. A state has LoRA's adapters unmerged, and adds the optimizer's
+variables ("optimizer/..."), the dropout seeds ("seed/..."), which no Keras writer saves, and
+the trainer's progress ("progress/..."). Zip's checksums reveal damaged files.
 """
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.run.adapters import idle, kernel_of, merged
 from tf_transformer.run.npz import (
     Arrays,
     is_valid,
@@ -31,8 +32,8 @@ logger = logging.getLogger(__name__)
 
 
 def save_weights(path: Path, model: "keras.Model") -> None:
-    """Writes the model's weights; `path` appears whole or not at all."""
-    write_arrays(path, _values(_model_variables(model)))
+    """Writes the model's weights, adapters merged; `path` appears whole or not at all."""
+    write_arrays(path, merged(_values(_model_variables(model))))
 
 
 def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
@@ -68,29 +69,53 @@ def read_progress(path: Path) -> Arrays:
 
 
 def load_weights(path: Path, model: "keras.Model") -> None:
-    """Loads the model's weights only, for decoding."""
-    _assign(path, read_arrays(path, prefix="model/"), _model_variables(model))
+    """Loads the model's weights only, for decoding; adapters then change nothing."""
+    variables = _model_variables(model)
+    adapters = {name: variable for name, variable in variables.items() if kernel_of(name)}
+    _assign(path, read_arrays(path, prefix="model/") | idle(_values(adapters)), variables)
 
 
-def load_layers(path: Path, model: "keras.Model", layers: Mapping[str, str]) -> None:
-    """Loads the weights of some layers only, perhaps from a checkpoint of another model.
+# Returns a weight, from that of the checkpoint and the present one, or None to take the former.
+Conversion = Callable[[str, np.ndarray, np.ndarray], np.ndarray | None]
+
+
+def load_some(path: Path, model: "keras.Model", convert: Conversion | None = None) -> list[str]:
+    """Loads the weights that a checkpoint, perhaps of another model, has for a model.
+
+    The only embedding of an encoder may be called a source embedding there.
 
     Args:
         path: the checkpoint.
         model: the model.
-        layers: maps names of its layers to their names in the checkpoint.
+        convert: makes other values for some weights.
+
+    Returns:
+        The paths of the weights that the checkpoint lacks, which stay as they are.
 
     Raises:
-        UserError: if the checkpoint lacks a weight, or has it in another shape.
+        UserError: if a weight has another shape there, with the names of all.
     """
-    stored, arrays = read_arrays(path, prefix="model/"), {}
-    variables = _model_variables(model)
-    variables = {name: v for name, v in variables.items() if name.split("/")[1] in layers}
-    for name in variables:
-        _, layer, rest = name.split("/", maxsplit=2)
-        if (there := f"model/{layers[layer]}/{rest}") in stored:
-            arrays[name] = stored[there]
-    _assign(path, arrays, variables)
+    stored = _without("model/", read_arrays(path, prefix="model/"))
+    stored |= {
+        name.removeprefix("source_"): value
+        for name, value in stored.items()
+        if name.startswith("source_embedding/")
+    }
+    taken, lacking = {}, []
+    for weight in model.weights:
+        value = stored.get(weight.path)
+        if value is None:
+            lacking.append(weight.path)
+        else:
+            converted = convert and convert(weight.path, value, weight.numpy())
+            taken[weight.path] = value if converted is None else converted
+    expected = {weight.path: tuple(weight.shape) for weight in model.weights}
+    require_shapes(path, taken, {name: expected[name] for name in taken})
+    require_numbers(path, {f"model/{name}": value for name, value in taken.items()})
+    for weight in model.weights:
+        if weight.path in taken:
+            weight.assign(taken[weight.path])
+    return lacking
 
 
 def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
@@ -208,7 +233,7 @@ class CheckpointFolder:
 
 
 def _model_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
-    return {f"model/{v.path}": v for v in model.trainable_variables}
+    return {f"model/{v.path}": v for v in model.weights}  # frozen ones too
 
 
 def _training_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:

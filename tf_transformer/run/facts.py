@@ -9,7 +9,7 @@ from tf_transformer.data.corpus import count_lines, resolve_prefixes
 from tf_transformer.data.texts import ROLES, Role, Text
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import sha256
+from tf_transformer.files import parse_json, sha256
 from tf_transformer.run.records import comparable, score_of
 from tf_transformer.run.run import Run
 from tf_transformer.run.scores import best_scores, read_record
@@ -89,3 +89,31 @@ def best_record(run: Run) -> dict[str, Any] | None:
     if not history:
         return None
     return with_signature(max(history, key=lambda record: score_of(record, best_by)))
+
+
+def describe_origin(run: Run) -> list[str]:
+    """Describes the run that this one began with, for its card; nothing without one."""
+    training = run.config.training
+    if not training.init_from:
+        return []
+    lines = ["", f"It began with the weights of {training.init_from}."]
+    if origin := _read_origin(run):
+        before = origin.get("evaluation") or {}
+        scores = [f"{name[6:]} {before[name]:.4g}" for name in before if "valid_" in name]
+        known = ", ".join(scores) or "not evaluated"
+        lines.append(f"Their SHA-256 is {origin['sha256']}; on that run's dev set: {known}.")
+        if origin["anew"]:
+            lines.append(f"New are {', '.join(origin['anew'])}.")
+    if training.lora_rank:
+        lines.append(f"Trained were adapters of rank {training.lora_rank} (LoRA), then merged.")
+    if training.freeze:
+        lines.append(f"Not trained: {', '.join(training.freeze)}.")
+    return lines
+
+
+def _read_origin(run: Run) -> dict[str, Any]:
+    """Returns the record of the run that this one began with; empty in earlier runs."""
+    try:
+        return parse_json(run.origin.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

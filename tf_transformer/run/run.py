@@ -41,6 +41,7 @@ class Run:
         self.tokenizer = path / "tokenizer.model"
         self.lengths = path / "lengths.json"
         self.shortlist = path / "shortlist.npz"
+        self.origin = path / "origin.json"
         self.data = path / "data"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"

@@ -51,9 +51,7 @@ class Exportable:
         Those would be written with a second copy of every weight.
         """
         module = tf.Module(name="model")
-        module.weights = [
-            variable.value for model in self.models for variable in model.trainable_variables
-        ]
+        module.weights = [variable.value for model in self.models for variable in model.weights]
         module.tokenizer = self.tokenizer if self.text else None
         module.resources = list(self.resources)
         return module
@@ -63,7 +61,7 @@ def facts(
     models: Sequence[keras.Model], tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns a card's entries on vocabulary and sizes; arguments as in `Exportable`."""
-    weights = [weight for model in models for weight in model.trainable_variables]
+    weights = [weight for model in models for weight in model.weights]
     parameters = sum(math.prod(weight.shape) for weight in weights)
     ids = {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
     return {

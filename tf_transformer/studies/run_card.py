@@ -14,7 +14,7 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
-from tf_transformer.run.facts import best_record, data_files, evaluation_of
+from tf_transformer.run.facts import best_record, data_files, describe_origin, evaluation_of
 from tf_transformer.run.records import comparable, read_results
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.departures import describe_departures
@@ -102,9 +102,6 @@ def _model(run: Run) -> list[str]:
     config, outputs = run.config, encoder_outputs(run)
     model, training = config.model, config.training
     kind = f"an encoder and a classifier of {outputs} labels" if outputs else "a Transformer"
-    begun = f" It began with the encoder of {training.encoder_from}." * bool(
-        training.encoder_from
-    )
     norm = "before each sublayer" if model.norm_first else "after each sublayer"
     return [
         f"Preset {config.preset or 'none'}: {kind}, of {model.num_layers} layers, "
@@ -114,7 +111,8 @@ def _model(run: Run) -> list[str]:
         "",
         f"Trained for {training.steps:,} updates of {training.batch_tokens:,} positions with "
         f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
-        f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.{begun}",
+        f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.",
+        *describe_origin(run),
     ]
 
 

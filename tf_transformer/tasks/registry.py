@@ -9,6 +9,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import LABELS_FILE, read_labels
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE
 from tf_transformer.tasks.record import TaskRecord
+from tf_transformer.tasks.transfer import check_source
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,10 @@ class Entry:
             the main one.
         command: command of `tf-transformer` that uses a trained run.
         record: imports the task and returns its record.
-        takes_encoder: whether its training may begin with the encoder of another run.
         languages: whether its text is in two languages, else in files of its own kind.
         own_file: a file in the run directory that only this task writes.
-        encoder_outputs: counts the outputs of a run's model if it is an encoder alone; 0 with
+        encoder_alone: whether its model has no decoder.
+        encoder_outputs: counts the outputs of a run's model that is an encoder alone; 0 with
             a decoder.
         options: what its runs can be loaded and exported with, beside a checkpoint.
     """
@@ -31,9 +32,9 @@ class Entry:
     scores: dict[str, str]
     command: str
     record: Callable[[], TaskRecord]
-    takes_encoder: bool = False
     languages: bool = False
     own_file: str = ""
+    encoder_alone: bool = False
     encoder_outputs: Callable[[Run], int] = lambda run: 0
     options: frozenset[str] = frozenset(("ensemble", "precision", "decoding"))
 
@@ -74,8 +75,8 @@ TASKS = {
         {"accuracy": "accuracy", "f1": "macro F1"},
         "classify",
         _classification,
-        takes_encoder=True,
         own_file=LABELS_FILE,
+        encoder_alone=True,
         encoder_outputs=lambda run: len(read_labels(run)),
         options=frozenset(("precision",)),
     ),
@@ -93,14 +94,18 @@ def check_config(config: Config) -> None:
     """Refuses what the task of a configuration cannot work with, before anything else.
 
     Raises:
-        UserError: if there is no such task, it does not measure `training.best_by` or take an
-            encoder that is given, or its own check finds a mistake.
+        UserError: if there is no such task, it does not measure `training.best_by`, its model
+            does not fit the run to begin with, or its own check finds a mistake.
     """
     task = task_named(config.task)
     _check_score(config)
-    if config.training.encoder_from and not task.takes_encoder:
-        able = ", ".join(name for name, entry in TASKS.items() if entry.takes_encoder)
-        raise UserError(f"--encoder-from is for --task {able}. Received: --task {config.task}.")
+    if config.training.lora_rank and not config.training.init_from:
+        raise UserError(
+            "--lora trains adapters of a run's weights alone: add --init-from RUN. Received: "
+            f"--lora {config.training.lora_rank}."
+        )
+    if config.training.init_from:
+        check_source(config, encoder_alone=task.encoder_alone)
     task.record().check_config(config)
 
 

@@ -20,6 +20,7 @@ from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_to
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
+from tf_transformer.tasks.beginnings import begin
 from tf_transformer.tasks.models import build_model, position_limits, record_positions
 from tf_transformer.tasks.record import Progress
 from tf_transformer.training.task import Result
@@ -172,7 +173,12 @@ class SequenceTask:
         raise NotImplementedError
 
     def build_model(self) -> TokenModel:
-        """Builds the model, with the limits of its positions."""
+        """Builds the model; a new run may begin with the weights of another one."""
+        model = self._new_model()
+        begin(self.run, model, self.tokenizer, is_chief=self.may_encode)
+        return model
+
+    def _new_model(self) -> TokenModel:
         model = build_model(self.run.config)
         model.position_limits = position_limits(self.run)
         return model

@@ -1,5 +1,7 @@
 """The paper's training recipe (paper 5.3, 5.4): optimizer, loss and metrics of a model."""
 
+import math
+
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
@@ -25,7 +27,12 @@ def compile_model(model: TokenModel, config: Config) -> None:
 def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
     """Returns Adam with the paper's betas, epsilon and learning rate (paper 5.3)."""
     return Adam(
-        TransformerSchedule(d_model, training.warmup_steps, training.learning_rate_scale),
+        TransformerSchedule(
+            d_model,
+            training.warmup_steps,
+            training.learning_rate_scale,
+            training.schedule_start,
+        ),
         beta_1=training.beta_1,
         beta_2=training.beta_2,
         epsilon=training.epsilon,
@@ -35,3 +42,11 @@ def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
         # A checkpoint's names begin with it; Keras would number the optimizers of a process.
         name="adam",
     )
+
+
+def describe_parameters(model: TokenModel) -> str:
+    """Counts a model's parameters, and those that are trained if some are frozen."""
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
+    line = f"{trained + frozen:,} parameters"
+    return f"{line}, {trained:,} of them trained" if frozen else line

@@ -17,7 +17,7 @@ from tf_transformer.training.callbacks import ProgressBar, StepWatch
 from tf_transformer.training.interruption import Stopper
 from tf_transformer.training.parts import Parts, Workload
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.recipe import compile_model, describe_parameters
 from tf_transformer.training.selection import BestWeights
 from tf_transformer.training.task import Result, Task
 from tf_transformer.training.workers import Workers
@@ -66,7 +66,7 @@ class Trainer:
         self.parts = Parts(Workload(run.config, task.shapes, replicas, number, outputs))
         self._random = random.getstate()  # Keras draws from it the seed of every weight
         self._build()
-        logger.info("model: %s parameters", f"{self.model.count_params():,}")
+        logger.info("model: %s", describe_parameters(self.model))
 
     def _build(self) -> None:
         """Builds the model with its initial weights, at the beginning of the data."""

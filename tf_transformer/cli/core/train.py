@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.process import must_end
+from tf_transformer.cli.seeds import seeds_from, train_seeds
 from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
@@ -25,6 +26,12 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_run_settings(parser)
+    parser.add_argument(
+        "--seeds",
+        type=seeds_from,
+        metavar="N,N,...",
+        help="train a run with each seed, OUTPUT/seed-N, and print mean and deviation",
+    )
 
 
 def command(options: argparse.Namespace) -> int:
@@ -35,6 +42,8 @@ def command(options: argparse.Namespace) -> int:
     """
     config = config_of(options)
     output = Path(options.output or f"runs/{options.model or 'tiny'}")
+    if options.seeds:
+        return train_seeds(options, config, output)
     budget = Budget.parse(options.stop_after) if options.stop_after else None
     import_tensorflow_quietly()
 

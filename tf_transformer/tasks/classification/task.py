@@ -1,7 +1,6 @@
 """Classification: a label for a sentence, by the encoder alone; accuracy and macro F1."""
 
 import dataclasses
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import load_layers, load_weights
+from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.classification.exported import ExportedClassifier
 from tf_transformer.tasks.classification.labelled import (
     labels_of,
@@ -31,13 +30,10 @@ from tf_transformer.tasks.classification.labelled_corpus import (
 )
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
 from tf_transformer.tasks.classification.predictor import SentenceClassifier
-from tf_transformer.tasks.classification.transfer import check_encoder, encoder_layers
 from tf_transformer.tasks.models import Card, card_of, check_positions, position_limits
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
-
-logger = logging.getLogger(__name__)
 
 SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
 SAMPLES = 5
@@ -79,8 +75,6 @@ def check_config(config: Config) -> None:
     """Refuses missing or damaged files and settings that contradict each other."""
     check_positions(config)
     require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
-    if config.training.encoder_from:
-        check_encoder(config)
     labels = _labels(config.data)
     for name in config.data.valid:
         for _ in read_examples(Path(name), labels):
@@ -141,15 +135,8 @@ class ClassificationTask(SequenceTask):
         """Describes labels, corpora and batches, for the console."""
         return f"{len(self.labels)} labels\n{super().describe()}"
 
-    def build_model(self) -> Classifier:
-        """Builds the model; a new run may take the encoder of another one."""
-        model = build_classifier(self.run)
-        path = self.run.config.training.encoder_from
-        if path and not self.run.checkpoints.state_steps():
-            source = Run.open(path)
-            load_layers(source.checkpoints.find("best"), model, encoder_layers(source))
-            logger.info("embeddings and encoder: those of %s", path)
-        return model
+    def _new_model(self) -> Classifier:
+        return build_classifier(self.run)
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that classifies the dev set with the model's current weights."""

@@ -1,6 +1,7 @@
 """Translation: parallel text in two languages, scored by BLEU."""
 
 import dataclasses
+import logging
 from collections.abc import Callable
 
 import keras
@@ -18,6 +19,8 @@ from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.tasks.translation.exported import ExportedTranslator
 from tf_transformer.tasks.translation.loading import load_run
 
+logger = logging.getLogger(__name__)
+
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
@@ -34,20 +37,23 @@ class DevResult:
 
     scores: Scores
     samples: list[Sample]
+    old: Scores | None = None  # on the dev set of the run that training began with
 
     @property
     def metrics(self) -> dict[str, float]:
         """Scores for metrics.jsonl."""
+        old = {"old_bleu": self.old.bleu.value} if self.old else {}
         return {
             "bleu": self.scores.bleu.value,
             "chrf": self.scores.chrf.value,
             "exact": self.scores.exact,
-        }
+        } | old
 
     @property
     def headline(self) -> str:
         """Main score for the console."""
-        return f"BLEU {self.scores.bleu.value:.2f}"
+        old = f"  old dev set {self.old.bleu.value:.2f}" if self.old else ""
+        return f"BLEU {self.scores.bleu.value:.2f}{old}"
 
     @property
     def example(self) -> str:
@@ -62,7 +68,8 @@ class DevResult:
             for sample in self.samples
         ]
         share = f"dev sentences translated exactly: {100 * self.scores.exact:.1f} %"
-        return [*shown, f"\ndev {self.scores.bleu}", share]
+        old = [f"old dev set {self.old.bleu}"] if self.old else []
+        return [*shown, f"\ndev {self.scores.bleu}", share, *old]
 
 
 def effective_data(run: Run) -> DataConfig:
@@ -104,20 +111,43 @@ class TranslationTask(SequenceTask):
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
         self._dev = list(all_pairs(corpora(self.data.valid, self.data)))
+        self._old_dev = _old_dev_pairs(run, self._dev)
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """A function that translates the dev set with the model's current weights."""
         translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
-        sources = [source for source, _ in self._dev]
-        references = [reference for _, reference in self._dev]
+        sides = [[pair[side] for pair in self._dev] for side in (0, 1)]
+        old_sides = [[pair[side] for pair in self._old_dev] for side in (0, 1)]
+
+        def score(sources: list[str], references: list[str]) -> tuple[Scores, list[str]]:
+            translations = [found[0].text for found in translator.translate(sources)]
+            return score_translations(translations, references), translations
 
         def evaluate() -> DevResult:
-            translations = [found[0].text for found in translator.translate(sources)]
-            triples = zip(sources[:5], references, translations, strict=False)
-            scores = score_translations(translations, references)
-            return DevResult(scores, [Sample(*triple) for triple in triples])
+            scores, translations = score(*sides)
+            triples = zip(sides[0][:5], sides[1], translations, strict=False)
+            old = score(*old_sides)[0] if self._old_dev else None
+            return DevResult(scores, [Sample(*triple) for triple in triples], old)
 
         return evaluate
+
+
+def _old_dev_pairs(run: Run, dev: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Reads the dev set of the run that training begins with, if it is another one."""
+    path = run.config.training.init_from
+    source = Run.open(path) if path else run
+    if not path or source.config.task != run.config.task or not source.history():
+        return []  # a converted run has no dev set
+    old = effective_data(Run(run.path, source.config))
+    try:
+        pairs = list(all_pairs(corpora(old.valid, old)))
+    except UserError as error:
+        logger.warning("the dev set of %s is not scored: %s", path, error)
+        return []
+    if not pairs or pairs == dev:
+        return []
+    logger.info("the dev set of %s is scored too: %s pairs", path, f"{len(pairs):,}")
+    return pairs
 
 
 TASK = TaskRecord(

@@ -1,0 +1,93 @@
+"""Fine-tuning of a run by the command: what is trained, resumed, used and told."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import assert_refused, translated
+
+from tf_transformer.cli.main import main
+from tf_transformer.run import Run
+
+STEPS = ["--set", "training.steps=6", "--set", "training.evaluate_every=3"]
+
+
+@pytest.fixture
+def corpus(trained_run, tmp_path, monkeypatch) -> Path:
+    """The current folder: new.en, new.de, pairs of the run's text with other words."""
+    monkeypatch.chdir(tmp_path)
+    for language in ("en", "de"):
+        lines = [f"{line[:-1]} 42" for line in trained_run.lines(f"train.{language}")[:60]]
+        Path(f"new.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return tmp_path
+
+
+def tune(source: Path, output: str, *options: str) -> int:
+    data = ["--train", "new", "--valid", "new"]
+    return main(
+        ["train", "--init-from", str(source), *data, *STEPS, "--output", output, *options]
+    )
+
+
+def weights(run: Path, kind: str = "step") -> dict[str, np.ndarray]:
+    return dict(np.load(Run.open(run).path / "checkpoints" / f"{kind}-00000006.npz"))
+
+
+def source_weights(run: Path) -> dict[str, np.ndarray]:
+    return dict(np.load(run / "checkpoints" / "best.npz"))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--freeze", "encoder", "--freeze", "embedding"), "Not trained: encoder, embedding."),
+        (("--lora", "2"), "Trained were adapters of rank 2 (LoRA), then merged."),
+    ],
+    ids=["frozen", "adapted"],
+)
+def test_training_goes_on_bit_for_bit_and_leaves_the_rest_as_it_was(
+    trained_run, corpus, capsys, options, told
+):
+    assert tune(trained_run.path, "whole", *options) == 0
+    printed = capsys.readouterr().out
+    assert "the dev set of" in printed and "of them trained" in printed
+    assert tune(trained_run.path, "cut", *options, "--stop-after", "4 steps") == 0
+    assert tune(trained_run.path, "cut", *options) == 0
+    whole, cut = (weights(Path(name), "state") for name in ("whole", "cut"))
+    assert whole.keys() == cut.keys()
+    for name in whole:
+        if not name.startswith("progress/"):  # which has seconds
+            np.testing.assert_array_equal(whole[name], cut[name], err_msg=name)
+    before, after = source_weights(trained_run.path), weights(Path("cut"))
+    moved = {name for name in after if name.startswith("model/")
+             and not np.array_equal(before[name], after[name])}  # fmt: skip
+    assert not any("lora" in name for name in after)
+    if "--lora" in options:
+        assert {name.rpartition("_")[2].rpartition("/")[2] for name in moved} == {
+            "kernel",
+            "bias",
+        }
+    else:
+        assert moved == {name for name in after if name.startswith("model/decoder/")}
+    card = Path("cut/card.md").read_text("utf-8")
+    assert f"It began with the weights of {trained_run.path}." in card
+    assert told in card
+    record = json.loads(Path("cut/metrics.jsonl").read_text().splitlines()[-1])
+    assert record["valid_old_bleu"] > record["valid_bleu"]  # the old text it knows by heart
+    capsys.readouterr()
+    assert len(translated(capsys, Path("cut"), Path("new.en"))) == 60
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--freeze", "encoders"), "'encoders' matches no weight. There are: embedding"),
+        (("--set", "model.d_ff=32"), "`model.d_ff` must be 128"),
+        (("--lora", "0.5"), "--lora must be an int from 0"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(trained_run, corpus, capsys, options, expected):
+    words = ["train", "--init-from", str(trained_run.path), "--train", "new", "--valid", "new"]
+    status = 2 if "0.5" in options else 1
+    assert_refused(capsys, [*words, "--output", "x", *options], expected, status=status)

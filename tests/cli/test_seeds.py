@@ -1,0 +1,69 @@
+"""`train --seeds`: a run for each seed, restarted without training a finished one again."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import assert_refused, environment
+
+from tf_transformer.cli.main import main
+from tf_transformer.run import Run
+
+SMALL = (
+    "model.vocab_size=400", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
+    "model.num_heads=2", "training.steps=4", "training.evaluate_every=4",
+    "training.average_last=1", "training.batch_tokens=256",
+)  # fmt: skip
+
+
+@pytest.fixture
+def words(trained_run, tmp_path, monkeypatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    Path("small.yaml").write_text("".join(f"{each.replace('=', ': ')}\n" for each in SMALL))
+    data = [
+        "--train",
+        str(trained_run.corpus / "dev"),
+        "--valid",
+        str(trained_run.corpus / "dev"),
+    ]
+    return ["train", "--config", "small.yaml", *data, "--source", "en", "--target", "de"]
+
+
+def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
+    assert main([*words, "--seeds", "3,4", "--output", "all"]) == 0
+    table = Path("all/seeds.md").read_text("utf-8")
+    rows = [re.findall(r"[^|\s]+", line) for line in table.splitlines()]
+    columns = dict(zip(rows[0], zip(*rows[2:], strict=True), strict=True))
+    assert columns["seed"] == ("3", "4", "mean", "deviation")
+    one, other, mean, deviation = map(float, columns["perplexity"])
+    assert mean == pytest.approx(np.mean([one, other]), abs=1e-4)
+    assert deviation == pytest.approx(np.std([one, other], ddof=1), abs=2e-4)
+    assert one != other and table in capfd.readouterr().out
+    kept = Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns
+    assert [Run.open(f"all/seed-{n}").config.training.seed for n in (3, 4)] == [3, 4]
+    Path("all/seed-4/checkpoints/average.npz").unlink()  # as if it had not come to its end
+    assert main([*words, "--seeds", "3,4", "--output", "all"]) == 0
+    printed = capfd.readouterr().out
+    assert "going on" not in printed and printed.count("finished at step 4") == 1
+    assert Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns == kept
+    assert Path("all/seeds.md").read_text("utf-8") == table
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "expected"),
+    [
+        (["--seeds", "1"], 2, "--seeds must be different seeds such as 1,2,3. Received: '1'"),
+        (["--seeds", "1,1"], 2, "must be different seeds"),
+        (["--seeds", "1,x"], 2, "must be an int from 0"),
+        (["--seeds", "1,2", "--set", "training.seed=3"], 1, "--seeds or --set training.seed"),
+        (["--seeds", "1,2", "--stop-after", "5 steps"], 1, "--seeds stops after a time"),
+        (["--seeds", "1,2", "--output", "taken"], 1, "not created by `train --seeds`"),
+        (["--config", "nowhere.yaml"], 1, "nowhere.yaml cannot be read"),
+    ],
+)
+def test_what_several_seeds_cannot_have_is_refused(words, capsys, options, status, expected):
+    Path("taken").mkdir()
+    Path("taken/thesis").touch()
+    assert_refused(capsys, [*words, *options], expected, status=status)

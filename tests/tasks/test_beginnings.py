@@ -1,0 +1,200 @@
+"""Weights of another run: those that fit, those of shared pieces, frozen and adapted ones."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tf_transformer.config import Config, ModelConfig
+from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.errors import UserError
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights, save_state, save_weights
+from tf_transformer.tasks.beginnings import begin, freeze
+from tf_transformer.training.recipe import compile_model
+
+SHAPE = {"num_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2}
+TEXT = ["the cat sat on the mat", "a dog ran to the cat", "the dogs and cats run"] * 20
+
+
+def transformer(vocab_size: int = 290, seed: int = 1, **options) -> Transformer:
+    keras.utils.set_random_seed(seed)
+    return Transformer(vocab_size, **SHAPE | options)
+
+
+def arrays(model) -> dict[str, np.ndarray]:
+    return {weight.path: weight.numpy() for weight in model.weights}
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory) -> dict[int, Tokenizer]:
+    folder = tmp_path_factory.mktemp("tokenizers")
+    for size in (290, 295):
+        train_tokenizer(TEXT, folder / f"{size}.model", vocab_size=size, kind="bpe")
+    return {size: Tokenizer(folder / f"{size}.model") for size in (290, 295)}
+
+
+@pytest.fixture
+def source(tmp_path, tokenizers) -> Run:
+    """A run whose best weights are those of `transformer()`."""
+    run = Run.create_or_resume(
+        tmp_path / "old", Config(model=ModelConfig(vocab_size=290, **SHAPE))
+    )
+    tokenizers[290].copy(run.tokenizer)
+    save_weights(run.checkpoints.best, transformer())
+    return run
+
+
+def new_run(source: Run, **training) -> Run:
+    config = source.config.replace({"training.init_from": str(source.path)})
+    config = config.replace({f"training.{name}": value for name, value in training.items()})
+    return Run.create_or_resume(source.path.parent / "new", config)
+
+
+def test_every_weight_is_taken_over_and_its_origin_recorded(source, tokenizers):
+    run, model = new_run(source), transformer(seed=2)
+    begin(run, model, tokenizers[290])
+    for path, value in arrays(transformer()).items():
+        np.testing.assert_array_equal(arrays(model)[path], value, err_msg=path)
+    origin = json.loads(run.origin.read_text())
+    assert origin["run"] == str(source.path) and origin["anew"] == []
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_with_another_tokenizer_shared_pieces_keep_their_embeddings(
+    source, tokenizers, tied, caplog
+):
+    old = transformer(tie_embeddings=tied, output_bias=True)
+    save_weights(source.checkpoints.best, old)
+    model = transformer(295, seed=2, tie_embeddings=tied, output_bias=True)
+    fresh = arrays(model)
+    model.projection.output_bias.assign(np.arange(295) + 1)
+    begin(new_run(source), model, tokenizers[295])
+    pieces = {
+        size: [each.decode() for each in one.pieces(np.arange(size)).numpy()]
+        for size, one in tokenizers.items()
+    }
+    shared = set(pieces[290]) & set(pieces[295])
+    assert 280 < len(shared) < 295
+    for name, old_weight in arrays(old).items():
+        new = arrays(model)[name]
+        if name.endswith(("embeddings", "output_bias")) or name == "output_projection/kernel":
+            before = np.arange(295) + 1 if name.endswith("bias") else fresh[name]
+            columns = new.T if name.endswith("kernel") else new
+            for row, piece in enumerate(pieces[295]):
+                expected = before.T if name.endswith("kernel") else before
+                index = row
+                if piece in shared:
+                    expected = old_weight.T if name.endswith("kernel") else old_weight
+                    index = pieces[290].index(piece)
+                np.testing.assert_array_equal(columns[row], expected[index])
+        else:
+            np.testing.assert_array_equal(new, old_weight)
+    assert f"{len(shared)} of 295 pieces are in" in caplog.text
+
+
+def test_a_classifier_takes_the_embeddings_and_the_encoder(source, tokenizers, caplog):
+    save_weights(source.checkpoints.best, old := transformer(tie_embeddings=False))
+    keras.utils.set_random_seed(3)
+    model = Classifier(290, 3, **SHAPE)
+    begin(new_run(source), model, tokenizers[290])
+    names = {path for path in arrays(model) if "classes" not in path}
+    for path in names:
+        there = path.replace("embedding/", "source_embedding/")
+        np.testing.assert_array_equal(arrays(model)[path], arrays(old)[there])
+    assert "has none for classes/kernel, classes/bias, which begin anew" in caplog.text
+
+
+def test_a_weight_of_another_shape_is_named(source, tokenizers):
+    with pytest.raises(UserError, match=r"inner/bias of shape \(16,\), received \(12,\)"):
+        begin(new_run(source), transformer(d_ff=16), tokenizers[290])
+
+
+def test_a_run_that_has_begun_loads_nothing(source, tokenizers):
+    run, model = new_run(source), transformer(seed=2)
+    compile_model(model, run.config)
+    model.optimizer.build(model.trainable_variables)
+    save_state(run.checkpoints.state_path(1), model, {})
+    before = arrays(model)
+    begin(run, model, tokenizers[290])
+    np.testing.assert_array_equal(
+        arrays(model)["embedding/embeddings"], before["embedding/embeddings"]
+    )
+
+
+# --- Frozen weights ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patterns", "trained"),
+    [
+        (["encoder"], lambda path: not path.startswith("encoder/")),
+        (["embedding", "*/layer_0/self_attention"],
+         lambda path: "embedding" not in path and "/self_attention/" not in path),
+        (["!*norm"], lambda path: "norm/" in path),
+        (["*/kernel"], lambda path: not path.endswith("/kernel")),
+    ],
+)  # fmt: skip
+def test_a_pattern_freezes_the_layers_and_weights_it_matches(patterns, trained):
+    model = transformer()
+    freeze(model, patterns)
+    assert {w.path for w in model.trainable_weights} == {*filter(trained, arrays(model))}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (["encoder", "norm"], "--freeze 'norm' matches no weight. There are: embedding, embed"),
+        (["!norm"], "--freeze '!norm' matches no weight"),
+        (["*"], r"leaves nothing to train. Received: \*"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_everything_are_refused(patterns, message):
+    with pytest.raises(UserError, match=message):
+        freeze(transformer(), patterns)
+
+
+def test_random_weights_are_not_frozen(source, tokenizers):
+    keras.utils.set_random_seed(3)
+    model = Classifier(290, 3, **SHAPE)
+    with pytest.raises(
+        UserError, match="which lacks classes/bias, classes/kernel. Freeze less"
+    ):
+        begin(new_run(source, freeze=["classes"]), model, tokenizers[290])
+
+
+# --- Adapters ---------------------------------------------------------------------------------
+
+
+def test_checkpoints_hold_merged_kernels_and_are_loaded_with_idle_adapters(
+    source, tokenizers, tmp_path
+):
+    run, model = new_run(source, lora_rank=2), transformer(seed=2)
+    begin(run, model, tokenizers[290])
+    compile_model(model, run.config)
+    ids = np.random.default_rng(1).integers(4, 290, [4, 6])
+    batch = {"source": ids, "target": ids}
+    for _ in range(30):
+        model.train_on_batch(batch, ids)
+    logits = model(batch)
+    save_weights(tmp_path / "merged.npz", model)
+    plain = transformer(seed=3)
+    load_weights(tmp_path / "merged.npz", plain)
+    np.testing.assert_allclose(plain(batch), logits, atol=1e-5)
+    assert np.abs(transformer()(batch) - logits).max() > 1e-3  # it has learnt
+    begin(run, adapted := transformer(seed=4), tokenizers[290])
+    load_weights(tmp_path / "merged.npz", adapted)
+    np.testing.assert_allclose(adapted(batch), logits, atol=1e-5)
+
+
+def test_lora_trains_adapters_alone(source, tokenizers):
+    begin(new_run(source, lora_rank=2), model := transformer(seed=2), tokenizers[290])
+    frozen = {w.path: w.numpy() for w in model.non_trainable_weights}
+    assert (
+        "embedding/embeddings" in frozen
+        and "decoder/layer_0/cross_attention/key_kernel" in frozen
+    )
+    assert all("lora" in w.path or w.path.endswith("bias") for w in model.trainable_weights)

@@ -1,0 +1,74 @@
+"""The configuration of a training that begins with another run."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.api.configuration import configure
+from tf_transformer.config import Config
+from tf_transformer.config.presets import preset
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.tasks.registry import check_config
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """A run of a pre-LN model with a recipe of its own, and an empty file of weights."""
+    config = preset("multi30k").replace(
+        {
+            "data.train": ["a"], "data.valid": ["b"], "data.source": "en", "data.target": "fr",
+            "data.normalization": "nfkc", "data.max_length": 60, "training.steps": 77,
+            "training.freeze": ["encoder"], "decoding.checkpoint": "average",
+        }
+    )  # fmt: skip
+    run = Run.create_or_resume(tmp_path / "run", config)
+    run.tokenizer.touch()
+    run.checkpoints.path.mkdir()
+    run.checkpoints.best.touch()
+    return run.path
+
+
+def test_without_a_preset_training_search_and_languages_are_those_of_the_run(source):
+    config = configure(
+        settings={"training.init_from": str(source)}, overrides=["model.dropout=0"]
+    )
+    expected = preset("multi30k")
+    assert config.model == dataclasses.replace(expected.model, dropout=0)
+    assert config.training.steps == 77 and config.training.warmup_steps == 1_000
+    assert (config.data.source, config.data.target, config.data.max_length) == ("en", "fr", 60)
+    assert config.data.tokenizer == str(source / "tokenizer.model")
+    assert (
+        config.decoding == expected.decoding
+    )  # its best weights, not what the run was tuned to
+    assert config.training.freeze == () and config.data.train == ()
+
+
+def test_with_a_preset_the_model_alone_is_that_of_the_run(source):
+    config = configure("tiny", settings={"training.init_from": str(source)})
+    model = preset("multi30k").model
+    assert config.model == dataclasses.replace(model, dropout=preset("tiny").model.dropout)
+    assert config.training == dataclasses.replace(
+        preset("tiny").training, init_from=str(source)
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["model.d_ff=64"], "`model.d_ff` must be 256, as in .*, which training begins with"),
+        (["model.vocab_size=900"], "`model.vocab_size` must be 8000"),
+        (["training.init_from=nowhere"], "nowhere is not a run directory"),
+        (["training.init_from=", "training.lora_rank=4"], "add --init-from RUN. .* --lora 4"),
+    ],
+)
+def test_what_does_not_fit_the_run_is_refused_at_once(source, overrides, expected):
+    settings = {"training.init_from": str(source)}
+    with pytest.raises(UserError, match=expected):
+        check_config(configure(settings=settings, overrides=overrides))
+
+
+def test_a_configuration_with_the_earlier_name_is_read():
+    text = Config().to_json().replace('"init_from": ""', '"encoder_from": "runs/a"')
+    assert Config.from_json(text).training.init_from == "runs/a"

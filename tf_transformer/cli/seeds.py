@@ -1,0 +1,127 @@
+"""Training with several seeds: a run for each, in a process of its own, and their spread."""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from tf_transformer.cli.parser import value_of
+from tf_transformer.cli.row_process import Relay
+from tf_transformer.config import Config
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.evaluation.spread import Spread
+from tf_transformer.files import write_text
+from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run.facts import evaluation_of
+from tf_transformer.run.scores import read_record
+from tf_transformer.training.interruption import Budget
+
+logger = logging.getLogger(__name__)
+
+SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"
+
+
+def seeds_from(text: str) -> list[int]:
+    """Reads a list such as "1,2,3", as a `type` of arguments."""
+    seeds = [value_of("training.seed")(each) for each in text.split(",")]
+    if len(set(seeds)) < max(2, len(seeds)):
+        raise argparse.ArgumentTypeError(
+            f"must be different seeds such as 1,2,3. Received: {quoted(text)}."
+        )
+    return seeds
+
+
+def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> int:
+    """Trains the seeds that are not finished, one after the other, and prints their scores.
+
+    Args:
+        options: those of `train`.
+        config: the configuration that they describe.
+        output: folder of the runs, seed-1 and so on.
+
+    Returns:
+        0; the status of a training that failed or was interrupted, which ends the others too.
+
+    Raises:
+        UserError: if `output` holds something else, or an option is not for several seeds.
+    """
+    seconds = _check(options, output)
+    began = time.monotonic()
+    write_text(output / SETTINGS_FILE, config.to_json())
+    runs = []
+    for number, seed in enumerate(options.seeds, start=1):
+        folder = output / f"seed-{seed}"
+        logger.info("\n%s (%d of %d)", folder, number, len(options.seeds))
+        left = seconds - (time.monotonic() - began)
+        if not is_finished(folder, config):
+            if seconds and left <= 0:
+                break
+            with Relay() as relay:
+                status = relay.run(_command(options, output, seed, left if seconds else 0))
+            if status:
+                return status
+            if not is_finished(folder, config):  # its time was over
+                break
+        runs.append(Run.open(folder))
+    else:
+        text = spread_table(runs)
+        write_text(output / TABLE_FILE, text)
+        print(f"\n{text}", end="")
+        return 0
+    logger.info("the same command goes on from here")
+    return 0
+
+
+def is_finished(folder: Path, config: Config) -> bool:
+    """Tells whether a run has been trained to its end, where the average is evaluated."""
+    if not (folder / "config.json").exists():
+        return False
+    record = read_record(Run.open(folder).checkpoints.average)
+    return record is not None and record["step"] >= config.training.steps
+
+
+def spread_table(runs: Sequence[Run]) -> str:
+    """Formats the dev scores of the best weights of each run, their mean and deviation."""
+    records = [evaluation_of(run, run.checkpoints.best) or {} for run in runs]
+    names = [name for name in records[0] if name.startswith("valid_")]
+    header = ["seed", *(name.removeprefix("valid_") for name in names)]
+    rows = [
+        [str(run.config.training.seed), *(f"{record[name]:.4f}" for name in names)]
+        for run, record in zip(runs, records, strict=True)
+    ]
+    spreads = [Spread.of([record[name] for record in records]) for name in names]
+    rows.append(["mean", *(f"{spread.mean:.4f}" for spread in spreads)])
+    rows.append(["deviation", *(f"{spread.deviation:.4f}" for spread in spreads)])
+    return tabulate(rows, header, "pipe", disable_numparse=True) + "\n"
+
+
+def _check(options: argparse.Namespace, output: Path) -> float:
+    """Returns the seconds of --stop-after, 0 without it."""
+    if any(each.partition("=")[0].strip() == "training.seed" for each in options.set):
+        raise UserError("Give --seeds or --set training.seed, not both.")
+    if not (output / SETTINGS_FILE).exists() and holds_other_files(output):
+        raise UserError(
+            f"{output} exists but was not created by `train --seeds`. Give another --output."
+        )
+    budget = Budget.parse(options.stop_after) if options.stop_after else Budget()
+    if budget.steps:
+        raise UserError(
+            "--seeds stops after a time, such as --stop-after 2h. Received: "
+            f"{quoted(options.stop_after)}."
+        )
+    return budget.seconds
+
+
+def _command(options: argparse.Namespace, output: Path, seed: int, seconds: float) -> list[str]:
+    words = [sys.executable, "-m", "tf_transformer.cli.main", "train"]
+    words += ["--config", str(output / SETTINGS_FILE), "--output", str(output / f"seed-{seed}")]
+    for setting in (*options.set, f"training.seed={seed}"):
+        words += ["--set", setting]
+    words += ["--devices", str(options.devices)] if options.devices is not None else []
+    words += ["--accept-new-data"] if options.accept_new_data else []
+    words += ["--stop-after", f"{max(1, round(seconds))}s"] if seconds else []
+    return words

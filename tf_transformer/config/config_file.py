@@ -1,0 +1,60 @@
+"""Settings in a file: any of them in YAML, or all of a run in its config.json."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tf_transformer.config.config import SETTINGS, Config
+from tf_transformer.config.settings import find_field, parse_value
+from tf_transformer.errors import UserError, quoted
+
+_NAMES = ("preset", "task")  # beside the sections
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Reads settings by "section.field", and `preset` and `task` if they are given.
+
+    A .json is the config.json of a run. Any other file is YAML, with the same sections, or with
+    dotted names; a value is what --set takes, or YAML's own number, list and so on.
+
+    Raises:
+        UserError: if the file cannot be read, or has an unknown setting or a wrong value.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path} cannot be read: {error}.") from None
+    if path.suffix == ".json":
+        return Config.from_json(text).flat()
+    try:
+        record = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"--config {path} is no valid YAML: {error}.") from None
+    if not isinstance(record, dict):
+        raise UserError(
+            f"--config {path} must have sections of settings, such as `model:`. Received: "
+            f"{quoted(record)}."
+        )
+    return {name: _checked(name, value) for name, value in _flat(record).items()}
+
+
+def _flat(record: Mapping[Any, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for section, fields in record.items():
+        if isinstance(fields, dict):
+            values |= {f"{section}.{name}": value for name, value in fields.items()}
+        else:
+            values[str(section)] = fields
+    return values
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name in _NAMES:
+        if isinstance(value, str):
+            return value
+        raise UserError(f"`{name}` must be str. Received: {quoted(value)}.")
+    find_field(name, SETTINGS)
+    setting = SETTINGS[name]
+    return setting.check(name, parse_value(setting, value) if isinstance(value, str) else value)
