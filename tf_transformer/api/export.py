@@ -22,6 +22,7 @@ def export_run(
     decoding: DecodingConfig | None = None,
     precision: str = "float32",
     shortlist: bool = False,
+    tag: str | None = None,
     text: bool = True,
     version: int | None = None,
     gate: Gate | None = None,
@@ -36,6 +37,7 @@ def export_run(
         decoding: options of the search; None for the run's own.
         precision: float32 or bfloat16, for weights and computation.
         shortlist: whether to search with the run's shortlist.
+        tag: text before each source.
         text: whether the model takes text, else token ids.
         version: its number; None for the next free one.
         gate: the published model that it must not be worse than.
@@ -47,7 +49,13 @@ def export_run(
     checkpoint = checkpoint or run.config.decoding.checkpoint
     with _weights(run, checkpoint, average) as (name, file):
         translator = translator_of(
-            run, file, decoding, name=name, precision=precision, shortlist=shortlist
+            run,
+            file,
+            decoding,
+            name=name,
+            precision=precision,
+            shortlist=shortlist,
+            tag=tag,
         )
         return translator.export(base, version=version, text=text, gate=gate)
 

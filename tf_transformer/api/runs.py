@@ -47,6 +47,7 @@ def translator_of(
     others: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
+    tag: str | None = None,
 ) -> Translator:
     """Loads a run of text to text, with the model card of its exports.
 
@@ -58,6 +59,7 @@ def translator_of(
         others: runs with the same tokenizer, to decode with as an ensemble.
         precision: float32 or bfloat16, for weights and computation.
         shortlist: whether to search with the run's shortlist.
+        tag: text before each source.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist.
@@ -66,7 +68,7 @@ def translator_of(
     name = name or str(checkpoint or run.config.decoding.checkpoint)
     decoding = decoding or run.config.decoding
     batches = load_translator(
-        run, file, decoding, others=others, precision=precision, shortlist=shortlist
+        run, file, decoding, others=others, precision=precision, shortlist=shortlist, tag=tag
     )
     return Translator(
         batches.model,
@@ -80,6 +82,7 @@ def translator_of(
             search,
             precision,
             shortlist,
+            tag,
         ),
     )
 

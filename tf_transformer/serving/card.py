@@ -17,6 +17,7 @@ def model_card(
     decoding: DecodingConfig,
     precision: str,
     shortlist: bool = False,
+    tag: str | None = None,
 ) -> dict[str, Any]:
     """Returns the card of an export.
 
@@ -27,6 +28,7 @@ def model_card(
         decoding: search settings of the export.
         precision: its data type.
         shortlist: whether it searches with the run's shortlist only.
+        tag: text that it puts before each source.
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -35,6 +37,7 @@ def model_card(
         "decoding": dataclasses.asdict(decoding),
         "tokenizer_sha256": sha256(run.tokenizer),
         "shortlist_sha256": sha256(run.shortlist) if shortlist else None,
+        "tag": tag,
         "evaluation_of_these_weights": evaluation_of(run, file),
         "best_evaluation": best_record(run),
         "data": _data(run),

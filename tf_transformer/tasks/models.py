@@ -6,6 +6,7 @@ from pathlib import Path
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.data.batching import bucket_boundaries
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tags import require_known
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.shortlist import Shortlist
@@ -30,6 +31,7 @@ def load_translator(
     others: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
+    tag: str | None = None,
 ) -> BatchTranslator:
     """Loads a translator with a checkpoint's weights.
 
@@ -43,13 +45,15 @@ def load_translator(
         precision: float32 or bfloat16, in which the weights are kept too, whatever the
             precision of training was.
         shortlist: whether to search the run's shortlist only; see `decoding.shortlist`.
+        tag: text before each source; see `data.tags`.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
-            tokenizer.
+            tokenizer; or its training had no such tag.
     """
     models = [_load_model(member, checkpoint, precision) for member in (run, *others)]
-    tokenizer = Tokenizer(run.require_tokenizer())
+    file = run.require_tokenizer()
+    tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
     for other in others:
         if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
             raise UserError(

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, shortlist=True)
+    add_translator_options(parser, shortlist=True, tag=True)
     add("--average", metavar="lastN", help="the mean of the last N checkpoints of the run")
     add(
         "--precision",
@@ -58,6 +58,8 @@ def command(options: argparse.Namespace) -> None:
     check_readable(output)
     run = open_run(options.run)
     decoding = decoding_config(options, run)
+    if options.tag and options.no_text:
+        raise UserError("--tag is for a model that takes text. Received: --no-text as well.")
     average = _average(options)
     compared = _compared(options)
     if average is None:
@@ -76,6 +78,7 @@ def command(options: argparse.Namespace) -> None:
         decoding=decoding,
         precision=options.precision,
         shortlist=options.shortlist,
+        tag=options.tag,
         text=not options.no_text,
         version=options.version,
         gate=gate,

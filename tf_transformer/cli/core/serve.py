@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import add_shortlist_option, open_run
+from tf_transformer.cli.options import add_shortlist_option, add_tag_option, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
     add_shortlist_option(parser)
+    add_tag_option(parser)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -49,11 +50,12 @@ def command(options: argparse.Namespace) -> None:
     At / is a page to try it. A run is exported first. See docs/guides/serving.md.
     """
     exported = find_export(Path(options.model))
-    if exported and options.shortlist:
-        raise UserError(
-            f"--shortlist is for a run. Received: {options.model}, a SavedModel. Give it to "
-            "export."
-        )
+    for name in ("shortlist", "tag"):
+        if exported and getattr(options, name):
+            raise UserError(
+                f"--{name} is for a run. Received: {options.model}, a SavedModel. Give it to "
+                "export."
+            )
     if exported is None:
         run = open_run(options.model)
         logger.info("exporting %s and testing the export: about a minute", run.path)
@@ -65,7 +67,7 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.serving.telemetry import AccessLog, Telemetry
 
     with contextlib.ExitStack() as stack:
-        path = exported or stack.enter_context(_temporary_export(run, options.shortlist))
+        path = exported or stack.enter_context(_temporary_export(run, options))
         name = _checked_name(options.name or _name(Path(options.model), path))
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
@@ -139,11 +141,12 @@ def _checked_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _temporary_export(run: Run, shortlist: bool) -> Iterator[Path]:
+def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
     from tf_transformer.api.export import export_run
 
     with tempfile.TemporaryDirectory() as folder:
-        yield export_run(run, Path(folder) / "model", shortlist=shortlist)
+        model = Path(folder) / "model"
+        yield export_run(run, model, shortlist=options.shortlist, tag=options.tag)
 
 
 def _name(model: Path, path: Path) -> str:

@@ -35,7 +35,7 @@ _SAMPLING = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, ensemble=True, shortlist=True)
+    add_translator_options(parser, ensemble=True, shortlist=True, tag=True)
     add_line_buffered_option(parser)
     add(
         "--n-best",
