@@ -128,7 +128,7 @@ def workload(name: str, batch: str, settings: dict):
 
 def of_built_in_corpus(config):
     """Returns the configuration with a vocabulary for this text, and its batch shapes."""
-    from tf_transformer.data.tokenizer import VocabularyTooLarge
+    from tf_transformer.data.tokenizer_training import VocabularyTooLarge
     from tf_transformer.run import Run
     from tf_transformer.tasks.translation.task import TranslationTask
 

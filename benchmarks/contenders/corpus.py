@@ -13,7 +13,8 @@ from harness.child import serve
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import read_pairs, resolve_prefixes
 from tf_transformer.data.encoding import encode_corpus
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder
 

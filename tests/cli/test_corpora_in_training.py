@@ -1,22 +1,33 @@
-"""train.py on corpora of several forms: what it prints, refuses, and resumes bit for bit."""
+"""train.py on corpora of several forms, with tags: what it learns from, refuses and resumes."""
 
 import gzip
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, run_here
+import tensorflow as tf
+from command_line import assert_refused, run_here, translated
 
+from tf_transformer.api.export import export_run
 from tf_transformer.data import builtin
+from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
+from tf_transformer.tasks.models import load_translator
+from tools.storm.lab import stdin_of
 from tools.storm.stops import arrays
 
 STEPS = 8
 SETTINGS = (
-    "model.vocab_size=400",
+    "model.vocab_size=360",
     "model.num_layers=1",
     "model.d_model=16",
     "model.d_ff=16",
     "model.num_heads=2",
+    "model.tie_embeddings=false",
+    "data.separate_vocabularies=true",
+    "data.subword_sampling=0.1",
     f"training.steps={STEPS}",
     "training.batch_tokens=256",
     f"training.evaluate_every={STEPS}",
@@ -27,7 +38,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory) -> list[str]:
-    """160 pairs in a table, 40 as two files, and weights that turn this round."""
+    """160 pairs in a table, 40 as two files, weights that turn this round, and tags."""
     folder, pairs = tmp_path_factory.mktemp("corpora"), builtin.pairs(220)
     table = "".join(f"{english}\t{german}\n" for english, german in pairs[:160])
     (folder / "one.tsv.gz").write_bytes(gzip.compress(table.encode()))
@@ -35,32 +46,108 @@ def options(tmp_path_factory) -> list[str]:
         for language, lines in zip(builtin.LANGUAGES, zip(*part, strict=True), strict=True):
             (folder / f"{name}.{language}").write_text("\n".join(lines) + "\n", "utf-8")
     words = ["--train", str(folder / "one.tsv.gz"), "--train", str(folder / "two")]
-    words += [
-        "--mix",
-        "1:4",
-        "--valid",
-        str(folder / "dev"),
-        "--source",
-        "en",
-        "--target",
-        "de",
-    ]
+    words += ["--valid", str(folder / "dev"), "--source", "en", "--target", "de"]
+    words += ["--mix", "1:4", "--tag", "de=<2de>", "--tag", "two=<made>"]
     return words + [word for setting in SETTINGS for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def run(options, tmp_path_factory) -> Run:
+    path = tmp_path_factory.mktemp("trained") / "run"
+    done = run_here(["train", *options, "--output", str(path)])
+    assert done.returncode == 0, done.stderr
+    assert "mix: " in done.stdout and "one.tsv.gz 20.0%" in done.stdout
+    return Run.open(path)
 
 
 def last_state(run: Path) -> dict[str, bytes]:
     return arrays(CheckpointFolder(run / "checkpoints").state_path(STEPS))
 
 
-def test_a_run_on_mixed_corpora_resumes_bit_for_bit(options, tmp_path):
-    whole, parts = (["train", *options, "--output", str(tmp_path / name)] for name in "ab")
-    printed = run_here(whole).stdout
-    assert "mix: " in printed and "one.tsv.gz 20.0%" in printed
+def test_a_run_on_such_corpora_resumes_bit_for_bit(options, run, tmp_path):
+    parts = ["train", *options, "--output", str(tmp_path / "run"), "--stop-after", "3 steps"]
     for _ in range(3):
-        done = run_here([*parts, "--stop-after", "3 steps"])
+        done = run_here(parts)
         assert done.returncode == 0, done.stderr
     assert "going on from step 6" in done.stdout
-    assert last_state(tmp_path / "b") == last_state(tmp_path / "a")
+    assert last_state(tmp_path / "run") == last_state(run.path)
+
+
+def test_every_source_is_trained_on_with_its_tags(run):
+    tokenizer = Tokenizer(run.tokenizer)
+    corpus = EncodedCorpus.open(run.data / "train")
+    rows = 0, len(corpus) - 1
+    first, last = (tokenizer.pieces(corpus.source(row)).numpy() for row in rows)
+    assert first[0] == last[0] == "\u2581<2de>".encode()
+    assert last[1] == "\u2581<made>".encode() != first[1]
+    assert corpus.sizes == [160, 40]
+
+
+def test_each_language_has_a_vocabulary_of_its_own(run):
+    tokenizer = Tokenizer(run.tokenizer)
+    corpus, ids = EncodedCorpus.open(run.data / "train"), tf.range(360)
+    english, german = (tokenizer.pieces(ids, side).numpy().tolist() for side in SIDES)
+    assert "ü".encode() in set(german) - set(english)
+    (pair, *_) = builtin.pairs(1)
+    target = tokenizer.detokenize(tf.constant([corpus.target(0)]))
+    assert target.numpy()[0].decode() == pair[1]
+
+
+def test_one_matrix_for_two_vocabularies_is_refused(options, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong = ["train", *options, "--set", "model.tie_embeddings=true", "--output", "run"]
+    assert_refused(capsys, wrong, "add --set model.tie_embeddings=false", status=1)
+
+
+def test_a_tag_may_be_an_option_or_stand_on_the_line(run, tmp_path, capsys):
+    text, tagged = tmp_path / "text", tmp_path / "tagged"
+    text.write_text("A dog runs.\n\nWe eat bread.\n", "utf-8")
+    tagged.write_text("<2de> A dog runs.\n\n<2de> We eat bread.\n", "utf-8")
+    options = ["--alignments", str(tmp_path / "pairs"), "--alignment-layer", "1"]
+    by_option = translated(capsys, run.path, text, "--tag", "<2de>", *options)
+    assert by_option == translated(capsys, run.path, tagged)
+    assert by_option[1] == "" and by_option[0]
+    pairs = (tmp_path / "pairs").read_text().split()
+    assert {pair.split("-")[0] for pair in pairs} <= {"0", "1", "2"}
+
+
+def test_a_run_that_saw_tags_alone_says_so_without_one(run, tmp_path):
+    (tmp_path / "text").write_text("A dog runs.\n", "utf-8")
+    with stdin_of(tmp_path / "text"):
+        done = run_here(["translate", str(run.path)])
+    assert "only seen sources that begin with a tag" in done.stderr
+    assert "There are: <2de>, <made>" in done.stderr
+
+
+def test_words_are_aligned_as_if_there_were_no_tag(run):
+    texts, targets = ["A dog runs."], ["Ein Hund rennt."]
+    plain, tagged = (
+        load_translator(run, None, run.config.decoding, tag=tag) for tag in ("", "<2de>")
+    )
+    (literal,) = plain.align([f"<2de> {texts[0]}"], targets, layer=0)
+    (found,) = tagged.align(texts, targets, layer=0)
+    assert found.pairs == [(source - 1, target) for source, target in literal.pairs if source]
+
+
+def test_an_export_puts_its_tag_before_each_text(run, tmp_path):
+    path = export_run(run, tmp_path / "model", tag="<2de> <made>")
+    served = tf.saved_model.load(path).signatures["serving_default"]
+    translator = load_translator(run, None, run.config.decoding)
+    expected = translator.translate(["<2de> <made> A dog runs.", ""])
+    outputs = served(tf.constant(["A dog runs.", ""])).values()
+    (texts,) = (each.numpy() for each in outputs if each.dtype == tf.string)
+    assert [text.decode() for text in texts] == [each[0].text for each in expected]
+
+
+@pytest.mark.parametrize("command", ["translate", "export"])
+def test_a_tag_that_the_training_never_had_is_refused(
+    run, command, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    words = [command, str(run.path), "--tag", "<2de> <2fr>"]
+    words += ["--output", "model"] if command == "export" else []
+    expected = r"trained with: <2de>, <made>. Received: '<2fr>'"
+    assert_refused(capsys, words, expected, status=1)
 
 
 def test_a_mix_of_another_number_is_refused(options, tmp_path, capsys, monkeypatch):

@@ -7,7 +7,7 @@ from command_line import assert_refused, train_options
 
 from tf_transformer.cli.main import main
 from tf_transformer.cli.training_options import config_of
-from tf_transformer.data.tokenizer import train_tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 
 
 def configure(*words):

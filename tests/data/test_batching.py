@@ -10,7 +10,8 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan, bucket_boundaries, make_dataset
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.encoded import EncodedCorpus, FilterReport
 from tf_transformer.data.encoding import CHUNK_PAIRS, encode_corpus
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 
 LETTERS = ["a b c d e f g h i j", "j i h g f e d c b a"]

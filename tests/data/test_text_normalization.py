@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tf_transformer.config import NORMALIZATIONS
 from tf_transformer.data import builtin
 from tf_transformer.data.normalization import settings_of
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 

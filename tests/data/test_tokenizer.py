@@ -9,7 +9,8 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.data.tokenizer import LINE_BYTES, Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import LINE_BYTES, train_tokenizer
 from tf_transformer.errors import UserError
 
 ENGLISH = [
@@ -140,7 +141,7 @@ def test_tokenizer_is_saved_inside_a_module_that_holds_it(tokenizer, tmp_path):
 
 
 def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_transformer.data.tokenizer.TRAINING_LINES", 100)
+    monkeypatch.setattr("tf_transformer.data.tokenizer_training.TRAINING_LINES", 100)
     rng = np.random.default_rng(0)
     lines = ["".join(rng.choice(list("abcde "), 40)) for _ in range(500)]
     paths = [tmp_path / "sub" / "1.model", tmp_path / "2.model"]
@@ -151,7 +152,7 @@ def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
 
 
 def test_a_sample_covers_the_whole_corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_transformer.data.tokenizer.TRAINING_LINES", 100)
+    monkeypatch.setattr("tf_transformer.data.tokenizer_training.TRAINING_LINES", 100)
     lines = ["first"] * 300 + ["middle"] * 300 + ["last"] * 300
     train_tokenizer(lines, tmp_path / "m.model", vocab_size=275, kind="bpe")
     tokenizer = Tokenizer(tmp_path / "m.model")
@@ -199,7 +200,8 @@ def test_symbols_are_single_pieces_and_come_back(tmp_path, kind):
     symbols, text = ["(S", "(SBAR", ")S", "XX", "."], "(SBAR (S XX . )S XX"
     lines = ["a small text", "that repeats a little", "a small text that repeats"] * 20
     path = tmp_path / "tokenizer.model"
-    train_tokenizer(lines, path, vocab_size=281, kind=kind, symbols=symbols)
+    pieces = [f"\u2581{symbol}" for symbol in symbols]
+    train_tokenizer(lines, path, vocab_size=281, kind=kind, symbols=pieces)
     tokenizer = Tokenizer(path)
     ids = tokenizer.tokenize(tf.constant([text, "a text"]))
     pieces = [piece.decode() for piece in tokenizer.pieces(ids[0]).numpy()]

@@ -7,7 +7,8 @@ import sentencepiece
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
-from tf_transformer.data.tokenizer import SPECIAL_IDS, Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import SPECIAL_IDS, train_tokenizer
 from tf_transformer.doctor.vocabulary_checks import (
     check_filters,
     check_round_trip,

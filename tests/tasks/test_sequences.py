@@ -12,7 +12,8 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, Config, DecodingConfig
 from tf_transformer.data.corpus_info import old_fingerprint
 from tf_transformer.data.normalization import settings_of
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import build_model, load_translator

@@ -43,7 +43,8 @@ class _Found:
 @overload
 def load(path: str | Path, *, task: Literal["translation"] | None = None,
          checkpoint: str | None = None, ensemble: Strings = (), shortlist: bool = False,
-         precision: str = "float32", tokenizer: str | Path | None = None,
+         tag: str | None = None, precision: str = "float32",
+         tokenizer: str | Path | None = None,
          threads: int | None = None) -> "AnyTranslator": ...
 @overload
 def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | None = None,
@@ -60,6 +61,7 @@ def load(
     checkpoint: str | None = None,
     ensemble: Strings = (),
     shortlist: bool = False,
+    tag: str | None = None,
     precision: str = "float32",
     tokenizer: str | Path | None = None,
     threads: int | None = None,
@@ -77,6 +79,7 @@ def load(
         ensemble: further runs with the same tokenizer, to decode with the mean of all
             probabilities.
         shortlist: of a run: whether to search with its shortlist.
+        tag: of a run: text before each source, one of the tags it was trained with.
         precision: of a run: float32 or bfloat16, for weights and computation; or int8, with
             which LiteRT searches several times as fast for one sentence.
         tokenizer: of a .keras file: its SentencePiece model, or a run that has it; by default
@@ -97,7 +100,7 @@ def load(
         raise UserError(f"{path} must be of task {quoted(task)}. Received: {found.kind}.")
     options: dict[str, Any] = {
         "checkpoint": checkpoint, "ensemble": strings("ensemble", ensemble),
-        "shortlist": shortlist, "tokenizer": tokenizer,
+        "shortlist": shortlist, "tag": tag, "tokenizer": tokenizer,
         "precision": "" if precision == PRECISIONS[0] else precision,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value}

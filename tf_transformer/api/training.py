@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.config import Config
-from tf_transformer.data.tokenizer import Tokenizer, VocabularyTooLarge
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import VocabularyTooLarge
 from tf_transformer.doctor.diagnosis import quick_findings
 from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars, is_watched

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,11 +11,15 @@ from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig
+from tf_transformer.config.data import split_tags
+from tf_transformer.data.corpora import always_tagged
 from tf_transformer.decoding.threads import MAX_THREADS, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
+
+logger = logging.getLogger(__name__)
 
 RUN_HELP = "run directory of train.py"
 CHECKPOINT_HELP = "best, average, last or a step (default: the run's, best if not tuned)"
@@ -85,6 +90,15 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int_from(1, MAX_THREADS), metavar="N", help=text)
 
 
+def add_tag_option(parser: argparse.ArgumentParser) -> None:
+    """--tag."""
+    parser.add_argument(
+        "--tag",
+        metavar="TAG",
+        help="text before each sentence, of the tags that the run was trained with: '<2de>'",
+    )
+
+
 def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
     """--ensemble."""
     parser.add_argument(
@@ -102,6 +116,7 @@ def add_translator_options(
     nargs: str | None = None,
     ensemble: bool = False,
     shortlist: bool = False,
+    tag: bool = False,
 ) -> None:
     """The options of `load_translator`."""
     add_run_options(parser, nargs=nargs)
@@ -110,6 +125,8 @@ def add_translator_options(
         add_ensemble_option(parser)
     if shortlist:
         add_shortlist_option(parser)
+    if tag:
+        add_tag_option(parser)
 
 
 def open_run(path: str, task: str | None = "translation") -> Run:
@@ -187,7 +204,13 @@ def load_translator(
 
     from tf_transformer.tasks import models
 
-    shortlist = getattr(options, "shortlist", False)
+    shortlist, tag = getattr(options, "shortlist", False), getattr(options, "tag", None)
+    if not tag and always_tagged(run.config.data):
+        logger.warning(
+            "%s has only seen sources that begin with a tag: give --tag, or write one on each "
+            "line. There are: %s",
+            run.path, ", ".join(split_tags(run.config.data.tag).values()),
+        )  # fmt: skip
     return models.load_translator(
         run,
         options.checkpoint,
@@ -196,5 +219,6 @@ def load_translator(
         others,
         precision,
         shortlist,
-        threads,
+        threads=threads,
+        tag=tag,
     )

@@ -27,7 +27,10 @@ _FIGURES = (
 
 
 def seen_before(
-    runs: Sequence[str], sources: Sequence[str], references: Sequence[Sequence[str]]
+    runs: Sequence[str],
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tag: str | None = None,
 ) -> dict[str, Any]:
     """Logs how many test sentences each run has seen; returns the numbers, None if unknown."""
     from tf_transformer.tasks.translation.overlap import describe, overlaps
@@ -35,7 +38,7 @@ def seen_before(
     numbers: dict[str, Any] = {}
     for path in runs:
         try:
-            found = overlaps(Run.open(path), sources, references)
+            found = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:
             numbers[path] = None
             logger.warning("caution  %s may have seen these lines, unchecked: %s", path, error)

@@ -14,7 +14,7 @@ from tf_transformer.tasks.registry import TASKS
 
 # The options, other than --set, that name a setting.
 _SETTINGS = {
-    "data": ("train", "valid", "mix", "source", "target"),
+    "data": ("train", "valid", "mix", "tag", "source", "target"),
     "training": ("batch_tokens", "max_tokens_per_device", "init_from", "freeze", "lora_rank"),
 }
 
@@ -80,6 +80,13 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         help="weights of the --train texts, such as 1:4, or temperature=5 (default: by size)",
     )
     add("--valid", action="append", metavar="PREFIX", help="dev text, likewise")
+    add(
+        "--tag",
+        action="append",
+        metavar="KEY=TAG",
+        help="text before each source, for a target language or the name of a corpus, such as "
+        "'de=<2de>'; a tag of one word is a piece of the vocabulary; repeatable",
+    )
     add("--source", metavar="LANG", help="source language, such as en")
     add("--target", metavar="LANG", help="target language, such as de")
     add(

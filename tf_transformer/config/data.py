@@ -31,10 +31,19 @@ class DataConfig:
     valid: tuple[str, ...] = setting((), help="dev text, likewise")
     mix: str = setting(
         "", help="weights of the training texts, such as 1:4, or temperature=5; empty: by size")
+    tag: tuple[str, ...] = setting(
+        (), help="KEY=TAG: text before each source, by target language or corpus, as de=<2de>")
+    symbols: tuple[str, ...] = setting(
+        (), help="words that a new tokenizer keeps whole in any text, as tags of one word are")
     source: str = setting("", help="language to translate from, the suffix of its files")
     target: str = setting("", help="language to translate to")
     tokenizer: str = setting(
         "", help="path of an existing SentencePiece model; empty trains one on both languages")
+    separate_vocabularies: bool = setting(
+        False, help="a new tokenizer for each language; needs model.tie_embeddings=false")
+    subword_sampling: float = setting(
+        0.0, low=0, below=1, help="sentences cut anew at each step: BPE-dropout's probability "
+        "(0.1), or alpha of a unigram vocabulary (0.2); 0: off")
     tokenizer_kind: str = setting(
         "bpe", choices=("bpe", "unigram"), help="algorithm of a new tokenizer")
     normalization: str | None = setting(
@@ -55,8 +64,23 @@ class DataConfig:
             for name, default in {"normalization": None, "character_coverage": 1}.items():
                 value = getattr(self, name)
                 require(value == default, f"data.{name}", left_out, value)
+        split_tags(self.tag)
+        for symbol in self.symbols:
+            fits = bool(symbol) and not any(char.isspace() for char in symbol)
+            require(fits, "data.symbols", "words without blanks", symbol)
         if self.mix:
             mix_weights(self.mix, [1] * len(self.train))
+
+
+def split_tags(tags: Sequence[str]) -> dict[str, str]:
+    """Returns the tag of each key from "KEY=TAG"; UserError if one is not of that form."""
+    found: dict[str, str] = {}
+    for each in tags:
+        key, _, tag = each.partition("=")
+        fits = key and tag.split() and key not in found
+        require(bool(fits), "data.tag", "KEY=TAG, such as de=<2de>, each key once", each)
+        found[key] = " ".join(tag.split())
+    return found
 
 
 def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, UNK_ID
+from tf_transformer.data.corpus import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.files import replacing_folder
@@ -83,12 +84,15 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
 
 def _set_vocabulary(spec, tokenizer: Tokenizer) -> None:
     ids = tf.range(tokenizer.vocab_size)
-    pieces = [piece.decode("utf-8") for piece in tokenizer.pieces(ids).numpy()]
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.unk_token = pieces[UNK_ID]
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
-    spec.config.eos_token = pieces[EOS_ID]
+    source, target = (
+        [piece.decode("utf-8") for piece in tokenizer.pieces(ids, side).numpy()]
+        for side in SIDES
+    )
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.unk_token = target[UNK_ID]
+    spec.config.bos_token = spec.config.decoder_start_token = target[BOS_ID]
+    spec.config.eos_token = target[EOS_ID]
     spec.config.add_source_eos = True
 
 

@@ -11,6 +11,7 @@ and a row of PAD fills it up. Two replicas get every other row, as shares of one
     no pair: .  .  .  .  .  .  .  .           w token, . PAD
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.mixing import Mixture
+from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.errors import UserError
+
+Key = tuple[int, int]  # step and replica
 
 _BATCHES_AHEAD = 2  # made while the one before is trained on
 
@@ -193,10 +198,16 @@ class BatchPlan:
         )
 
 
-def make_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
-    """Returns the batches of `plan`, made for `corpus`, as Keras takes them.
+def make_dataset(
+    corpus: EncodedCorpus, plan: BatchPlan, sampler: SubwordSampler | None = None, **options
+) -> tf.data.Dataset:
+    """Returns the batches of `plan` as Keras takes them.
 
-    The options are those of `dataset_of`.
+    Args:
+        corpus: the plan is for it.
+        plan: the batches.
+        sampler: cuts its sentences anew.
+        **options: those of `dataset_of`.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32 and padded with PAD.
@@ -205,12 +216,17 @@ def make_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.D
     """
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids)
-    return dataset_of(plan, lambda batch: _arrays(corpus, batch), signature, **options)
+
+    def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        drawn = functools.partial(sampler.padded, key=key) if sampler else corpus.padded
+        return _arrays(drawn, batch)
+
+    return dataset_of(plan, arrays, signature, **options)
 
 
 def dataset_of(
     plan: BatchPlan,
-    arrays: Callable[[Batch], Any],
+    arrays: Callable[[Batch, Key], Any],
     signature: Any,
     *,
     start_step: int = 0,
@@ -222,7 +238,8 @@ def dataset_of(
 
     Args:
         plan: the batches.
-        arrays: maps a batch, or a share of one, to an element of the dataset.
+        arrays: maps a batch, or a share of one, and its step and replica to an element of the
+            dataset.
         signature: the element's tensors, as `tf.TensorSpec`.
         start_step: the first step, counted from 0 over all epochs.
         num_steps: number of steps; None for no end.
@@ -235,7 +252,7 @@ def dataset_of(
         while num_steps is None or step < start_step + num_steps:
             batch = plan.batch(step)
             for replica in replicas:
-                yield arrays(batch.share(replica, num_replicas))
+                yield arrays(batch.share(replica, num_replicas), (step, replica))
             step += 1
 
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
@@ -255,11 +272,13 @@ def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _arrays(corpus: EncodedCorpus, batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _arrays(
+    padded: Callable[[SideName, np.ndarray, int], np.ndarray], batch: Batch
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
     fill = ((0, batch.num_rows - len(batch.rows)), (0, 0))
     source, labels = (
-        np.pad(corpus.padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
-        for side in ("source", "target")
+        np.pad(padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
+        for side in SIDES
     )
     target = np.roll(labels, 1, axis=1)
     target[:, 0] = BOS_ID

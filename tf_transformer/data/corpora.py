@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tf_transformer.config import DataConfig
+from tf_transformer.config.data import split_tags
 from tf_transformer.data.corpus import (
     SideName,
     check_line_counts,
     count_lines,
+    is_visible,
     read_lines,
     read_pairs,
     resolve_prefixes,
@@ -38,8 +40,13 @@ class ParallelText:
     tag: str = ""
 
     @property
+    def keys(self) -> list[str]:
+        """Keys of its tags: its target language, its name, and the end of that."""
+        return [self.languages[1], self.name, self.name.rpartition("/")[2]]
+
+    @property
     def is_table(self) -> bool:
-        """Whether one file holds both sides."""
+        """True if one file holds both sides."""
         return self.source == self.target
 
     def file(self, side: SideName) -> Path:
@@ -62,7 +69,7 @@ class ParallelText:
         if not self.tag:
             return self.plain_pairs()
         return (
-            (f"{self.tag} {source}" if source.strip() else source, target)
+            (f"{self.tag} {source}" if is_visible(source) else source, target)
             for source, target in self.plain_pairs()
         )
 
@@ -122,7 +129,20 @@ def _corpus(name: str, data: DataConfig) -> ParallelText:
         source = target = path
     else:
         source, target = (resolve_prefixes([path], each)[0] for each in languages)
-    return ParallelText(name, source, target, languages)
+    return ParallelText(name, source, target, languages, corpus_tag(name, data))
+
+
+def corpus_tag(name: str, data: DataConfig) -> str:
+    """Returns the tags of a corpus by its keys, with blanks between them; "" if it has none."""
+    path, languages = split_name(name, data)
+    tags = split_tags(data.tag)
+    keys = ParallelText(name, path, path, languages).keys
+    return " ".join(dict.fromkeys(tags[key] for key in keys if key in tags))
+
+
+def always_tagged(data: DataConfig) -> bool:
+    """Tells whether every source of the training has a tag."""
+    return bool(data.train) and all(corpus_tag(name, data) for name in data.train)
 
 
 def all_pairs(texts: Sequence[ParallelText]) -> Iterator[tuple[str, str]]:

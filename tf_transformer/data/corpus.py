@@ -4,6 +4,7 @@ import codecs
 import gzip
 import itertools
 import os
+import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from tf_transformer.errors import UserError
 
 SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")
+_INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
 BLOCK_BYTES = 1 << 16  # what a pipe of Linux holds
 
 
@@ -52,6 +54,11 @@ def _languages(prefix: Path) -> list[str]:
             if name.startswith(start)
         }
     )
+
+
+def is_visible(text: str) -> bool:
+    """Tells whether text has a character that is neither blank, control nor format."""
+    return any(unicodedata.category(char) not in _INVISIBLE for char in text)
 
 
 def read_lines(path: Path | int) -> Iterator[str]:

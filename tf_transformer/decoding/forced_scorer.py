@@ -89,8 +89,13 @@ class ForcedScorer:
         ):
             columns = (rows, source_ids, target_ids, nearest.numpy())
             for row, source, target, indices in zip(*columns, strict=True):
-                pieces = self._codec.pieces(source[:-1]), self._codec.pieces(target[:-1])
-                found[row] = word_pairs(*pieces, indices[: len(target) - 1])
+                aligned = word_pairs(
+                    self._codec.pieces(source[:-1], "source"),
+                    self._codec.pieces(target[:-1], "target"),
+                    indices[: len(target) - 1],
+                )
+                tag = self._codec.tag_words
+                found[row] = [(word - tag, other) for word, other in aligned if word >= tag]
         texts = enumerate(zip(sources, targets, strict=True))
         return [Alignment(*pair, found[row]) for row, pair in texts]
 
@@ -105,8 +110,8 @@ class ForcedScorer:
             for i, (row, source, target) in enumerate(columns):
                 s, t = len(source), len(target)
                 results[row] = Attention(
-                    source=self._codec.pieces(source),
-                    target=self._codec.pieces(target),
+                    source=self._codec.pieces(source, "source"),
+                    target=self._codec.pieces(target, "target"),
                     encoder=arrays["encoder"][:, i, :, :s, :s],
                     decoder=arrays["decoder"][:, i, :, :t, :t],
                     cross=arrays["cross"][:, i, :, :t, :s],

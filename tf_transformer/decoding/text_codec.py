@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
+from tf_transformer.data.corpus import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
@@ -54,6 +55,11 @@ class TextCodec:
         return min(limit, self._longest_source or limit)
 
     @property
+    def tag_words(self) -> int:
+        """The number of words that the tokenizer puts before each source."""
+        return len(self._tokenizer.tag.split())
+
+    @property
     def target_limit(self) -> int:
         """The most tokens of a target, with EOS: the limit for the longest source."""
         limit = self._decoding.max_source_length + self._decoding.max_extra_length
@@ -86,9 +92,9 @@ class TextCodec:
         ids, _ = self.encode(tf.constant(list(texts), tf.string))
         return self.max_lengths(ids.to_tensor(PAD_ID)).numpy().tolist()
 
-    def pieces(self, ids: np.ndarray) -> list[str]:
-        """Returns the subword pieces of one row of ids."""
-        return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids).numpy()]
+    def pieces(self, ids: np.ndarray, side: SideName) -> list[str]:
+        """Returns the subword pieces of one row of ids of a side."""
+        return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids, side).numpy()]
 
     def decode(self, hypotheses: Hypotheses) -> list[list[Hypothesis]]:
         """Returns the N hypotheses of each sentence as text."""

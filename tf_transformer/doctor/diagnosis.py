@@ -112,7 +112,8 @@ def _language_findings(surveys: Sequence[Survey]) -> list[Finding]:
 def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding]:
     """Runs the checks that need the tokenizer and the tokenised corpora as well."""
     config, sides = task.run.config, task.train.text_sides
-    own_text = bool(config.data.train)  # the built-in corpus always gets a size it can fill
+    # The built-in corpus always gets a size it can fill, and each side its own pieces.
+    own_text = bool(config.data.train) and not config.data.separate_vocabularies
     return [
         *vocabulary_checks.check_size(task.tokenizer, config.model.vocab_size),
         *vocabulary_checks.check_unknown(task.tokenizer, surveys, sides),

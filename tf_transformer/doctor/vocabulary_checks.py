@@ -16,6 +16,8 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, UNK_ID, Config
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.normalization import SPACE_PIECE
+from tf_transformer.data.tags import symbol_pieces, symbols_of
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor.findings import Count, Finding, judge, percent
 from tf_transformer.doctor.survey import Pair, Survey
@@ -65,7 +67,10 @@ def check_trainable(
     lines = sources + targets if prose else sources
     # Targets that are tokenised and no prose consist of symbols, which are pieces themselves.
     is_symbolic = "target" in text_sides and not prose
-    symbols = {token for line in targets for token in line.split()} if is_symbolic else ()
+    words = {token for line in targets for token in line.split()} if is_symbolic else ()
+    symbols = {f"{SPACE_PIECE}{word}" for word in words} | symbol_pieces(
+        symbols_of(config.data)
+    )
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = Path(folder, "tokenizer.model")
@@ -88,17 +93,21 @@ def check_unknown(
         surveys: of its text.
         sides: those that the tokenizer is for; the labels of sentences are no text.
     """
-    unknown = _spelling_ids(tokenizer)
     counts: list[Count] = []
-    characters: set[str] = set()
+    tokenizers = {side: tokenizer.of(side) for side in sides}
+    characters: dict[SideName, set[str]] = {side: set() for side in sides}
     for survey in surveys:
         sample = _some(survey)
-        for side in sides:
+        for side, one in tokenizers.items():
             lines = [pair.text(side) for pair in sample]
-            bad = np.flatnonzero(_has_unknown(tokenizer, lines, unknown)).tolist()
+            bad = np.flatnonzero(_has_unknown(one, lines)).tolist()
             counts.append(_count(survey, side, sample, bad))
-            characters.update(*(lines[row] for row in bad))
-    shown = _unknown_characters(tokenizer, sorted(characters), unknown)
+            characters[side].update(*(lines[row] for row in bad))
+    unknown = {
+        char for side in sides for char in _unknown(tokenizers[side], sorted(characters[side]))
+    }
+    shown = " ".join(_shown(char) for char in sorted(unknown)[:SHOWN])
+    shown += " ..." if len(unknown) > SHOWN else ""
     what = (
         f"have characters that the tokenizer does not know ({shown}). The model sees <unk> or "
         "single bytes: train the tokenizer on text that has them, with a larger "
@@ -121,8 +130,9 @@ def check_round_trip(
         sample = _some(survey)
         for side in sides:
             lines = [_single_blanks(pair.text(side)) for pair in sample]
-            ids = tokenizer.tokenize(tf.constant(lines, tf.string))
-            after = [line.decode("utf-8") for line in tokenizer.detokenize(ids).numpy()]
+            ids = tokenizer.of(side).tokenize(tf.constant(lines, tf.string))
+            texts = tokenizer.detokenize(ids, side).numpy()
+            after = [text.decode("utf-8") for text in texts]
             bad = [row for row, line in enumerate(lines) if line != after[row]]
             counts.append(_count(survey, side, sample, bad))
             for row in bad[:COMPARED]:
@@ -223,10 +233,10 @@ def _spelling_ids(tokenizer: Tokenizer) -> np.ndarray:
     return np.append(np.flatnonzero(is_byte), UNK_ID)
 
 
-def _has_unknown(tokenizer: Tokenizer, lines: Sequence[str], unknown: np.ndarray) -> np.ndarray:
-    """Marks the lines with a piece of `unknown`: boolean [lines]."""
+def _has_unknown(tokenizer: Tokenizer, lines: Sequence[str]) -> np.ndarray:
+    """Marks the lines that are not all pieces: boolean [lines]."""
     ids = tokenizer.tokenize(tf.constant(lines, tf.string))
-    hits = np.isin(ids.values.numpy(), unknown).astype(np.int64)
+    hits = np.isin(ids.values.numpy(), _spelling_ids(tokenizer)).astype(np.int64)
     ends = np.cumsum(np.append(0, hits))[ids.row_splits.numpy()]
     return np.diff(ends) > 0
 
@@ -238,12 +248,9 @@ def _known_character(tokenizer: Tokenizer) -> str:
     return next((text for text in texts if len(text) == 1 and text.isalnum()), "")
 
 
-def _unknown_characters(
-    tokenizer: Tokenizer, characters: Sequence[str], unknown: np.ndarray
-) -> str:
+def _unknown(tokenizer: Tokenizer, characters: Sequence[str]) -> list[str]:
     if not characters:
-        return ""
+        return []
     known = _known_character(tokenizer)  # beside it also what does not show is no blank text
-    is_unknown = _has_unknown(tokenizer, [known + char for char in characters], unknown)
-    shown = [_shown(characters[row]) for row in np.flatnonzero(is_unknown).tolist()]
-    return " ".join(shown[:SHOWN]) + (" ..." if len(shown) > SHOWN else "")
+    is_unknown = _has_unknown(tokenizer, [known + char for char in characters])
+    return [characters[row] for row in np.flatnonzero(is_unknown).tolist()]

@@ -18,6 +18,7 @@ def model_card(
     precision: str = "float32",
     *,
     shortlist: bool = False,
+    tag: str | None = None,
     ensemble: Mapping[str, Path] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the card of an export.
@@ -28,6 +29,7 @@ def model_card(
         file: the checkpoint's file.
         precision: its data type.
         shortlist: whether it searches with the run's shortlist only.
+        tag: text that it puts before each source.
         ensemble: files of further weights, by the run directory they come from.
     """
     return {
@@ -38,6 +40,7 @@ def model_card(
         "precision": precision,
         "tokenizer_sha256": sha256(run.tokenizer),
         "shortlist_sha256": sha256(run.shortlist) if shortlist else None,
+        "tag": tag,
         "evaluation_of_these_weights": evaluation_of(run, file) if not ensemble else None,
         "best_evaluation": best_record(run),
         "data": _data(run),

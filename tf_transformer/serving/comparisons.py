@@ -106,7 +106,9 @@ class _Signatures:
             "source_pieces": [
                 tokenizer.pieces(ids[ids != PAD_ID]).numpy().tolist() for ids in best.source
             ],
-            "target_pieces": [tokenizer.pieces(ids).numpy().tolist() for ids in targets],
+            "target_pieces": [
+                tokenizer.pieces(ids, "target").numpy().tolist() for ids in targets
+            ],
             "attention": [heads[row, :, :size].mean(axis=0) for row, size in rows],
             "heads": [heads[row, :, :size] for row, size in rows],
             "alignment": [nearest[row, : max(size - 1, 0)].tolist() for row, size in rows],

@@ -8,6 +8,7 @@ another; padded outputs are as wide as the longest row.
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID
+from tf_transformer.data.corpus import SideName
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
@@ -140,8 +141,8 @@ class Signatures:
         heads = tf.where(real[:, tf.newaxis, :, tf.newaxis], heads, 0.0)
         return {
             "translation": tf.where(blank, "", self._tokenizer.detokenize(target)),
-            "source_pieces": self._pieces(ids),
-            "target_pieces": tf.where(real, self._pieces(target), ""),
+            "source_pieces": self._pieces(ids, "source"),
+            "target_pieces": tf.where(real, self._pieces(target, "target"), ""),
             "attention": tf.reduce_mean(heads, axis=1),
             "heads": heads,
             "alignment": tf.where(real & (target != EOS_ID), nearest, -1),
@@ -155,8 +156,8 @@ class Signatures:
         cross = self._scorer.cross_weights(source, target)
         return cross, nearest_pieces(cross, source)
 
-    def _pieces(self, ids: tf.Tensor) -> tf.Tensor:
-        return tf.where(ids == PAD_ID, "", self._tokenizer.pieces(ids))
+    def _pieces(self, ids: tf.Tensor, side: SideName) -> tf.Tensor:
+        return tf.where(ids == PAD_ID, "", self._tokenizer.pieces(ids, side))
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
         """Returns the log-probabilities of targets [B] for sources [B], both strings."""

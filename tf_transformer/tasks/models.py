@@ -7,6 +7,7 @@ from typing import Any
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.data.batching import bucket_boundaries
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tags import require_known
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.lite_file import kept_lite_file
@@ -37,6 +38,7 @@ def load_translator(
     precision: str = "float32",
     shortlist: bool = False,
     threads: int | None = None,
+    tag: str | None = None,
 ) -> BatchTranslator:
     """Loads a translator with a checkpoint's weights.
 
@@ -52,17 +54,20 @@ def load_translator(
             and score in float32.
         shortlist: whether to search the run's shortlist only; see `decoding.shortlist`.
         threads: that share an operation of LiteRT; None measures which number is fastest.
+        tag: text before each source; see `data.tags`.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
-            tokenizer; or for int8 with an ensemble or a shortlist.
+            tokenizer; if its training had no such tag; or for int8 with an ensemble or a
+            shortlist.
     """
     int8 = precision == "int8"
     if int8 and (others or shortlist):
         raise UserError("int8 is for one model with its whole vocabulary. Received: more.")
     precision = "float32" if int8 else precision
     models = [_load_model(member, checkpoint, precision) for member in (run, *others)]
-    tokenizer = Tokenizer(run.require_tokenizer())
+    file = run.require_tokenizer()
+    tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
     for other in others:
         if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
             raise UserError(

@@ -29,6 +29,9 @@ def require_files(data: DataConfig, task: str, content: str) -> None:
             f"{task} needs --train FILE and --valid FILE of {content}, and no "
             f"--source and --target. Received: {', '.join(given) or 'none of them'}."
         )
+    for name in ("tag", "separate_vocabularies", "subword_sampling"):
+        if value := getattr(data, name):
+            raise UserError(f"data.{name} is for --task translation. Received: {value}.")
 
 
 def write_parallel_text(

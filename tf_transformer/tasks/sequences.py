@@ -1,22 +1,28 @@
 """Base of the tasks that learn from text: tokenizer, encoded corpora, batches, model."""
 
 import functools
+import itertools
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
-from tf_transformer.data.corpora import ParallelText, corpora
+from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.mixing import Mixture
+from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.tags import require_whole, symbol_pieces, symbols_of
 from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
@@ -62,12 +68,14 @@ class SequenceTask:
         self.may_encode = may_encode
         self.data = data
         self.texts = {role: self._texts(role) for role in ROLES}
-        self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols)
+        lines = self._side_text if data.separate_vocabularies else None
+        self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols, lines)
+        require_whole(symbols_of(data), run.tokenizer)
         self.train = self._encoded("train", self.data.train, progress)
         self.valid = self._encoded("valid", self.data.valid, progress)
-        self.mixture = self._mixture()
-        self.plan = self._plan(self.train, self.mixture)
-        self.valid_plan = self._plan(self.valid)
+        self.mixture, self.sampler = self._mixture(), self._sampler()
+        self.plan = self._plan(self._training_lengths(), self.mixture)
+        self.valid_plan = self._plan(_lengths(self.valid))
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
         if may_encode:
@@ -75,13 +83,15 @@ class SequenceTask:
 
     def _vocabulary_text(self) -> Iterator[str]:
         """Text to train a tokenizer on: both sides of the training text."""
-        for side in (0, 1):
-            for corpus in corpora(self.data.train, self.data):
-                yield from (pair[side] for pair in corpus.pairs())
+        return itertools.chain.from_iterable(map(self._side_text, SIDES))
+
+    def _side_text(self, side: SideName) -> Iterator[str]:
+        index = SIDES.index(side)
+        return (pair[index] for pair in all_pairs(corpora(self.data.train, self.data)))
 
     def _symbols(self) -> Iterable[str]:
-        """Words that are single pieces, whatever the text: none."""
-        return ()
+        """Pieces of their own, whatever the text: symbols and tags."""
+        return symbol_pieces(symbols_of(self.data))
 
     def _encoded(self, name: Role, names: tuple[str, ...], progress: Progress) -> EncodedCorpus:
         texts = corpora(names, self.data)
@@ -125,7 +135,8 @@ class SequenceTask:
         """Settings that the encoded corpora depend on, beside text and tokenizer."""
         limits = f"{self.data.max_length} {self.data.max_ratio}"
         # Corpora of an earlier version do not tell how many pairs are of which text.
-        return f"{limits} mixed" if self.data.mix else limits
+        mixed = " mixed" if self.data.mix else ""
+        return f"{limits}{mixed}" + "".join(f" {tag}" for tag in self.data.tag)
 
     def _encode(
         self,
@@ -148,10 +159,19 @@ class SequenceTask:
         mix, seed = self.data.mix, self.run.config.training.seed
         return Mixture(self.train.sizes, mix, seed) if mix else None
 
-    def _plan(self, corpus: EncodedCorpus, mixture: Mixture | None = None) -> BatchPlan:
+    def _sampler(self) -> SubwordSampler | None:
+        rate, seed = self.data.subword_sampling, self.run.config.training.seed
+        return SubwordSampler(self.train, self.tokenizer, rate, seed) if rate else None
+
+    def _training_lengths(self) -> list[np.ndarray]:
+        if self.sampler is None:
+            return _lengths(self.train)
+        return [self.sampler.lengths(side, self.data.max_length) for side in SIDES]
+
+    def _plan(self, lengths: list[np.ndarray], mixture: Mixture | None = None) -> BatchPlan:
         training = self.run.config.training
         return BatchPlan(
-            *(corpus.lengths(side) for side in corpus.text_sides),
+            *lengths,
             batch_tokens=training.batch_tokens,
             max_length=self.data.max_length,
             seed=training.seed,
@@ -162,8 +182,9 @@ class SequenceTask:
         """Describes the corpora and their batches, for the console."""
         reports = self.train.report.summary(), self.valid.report.summary()
         mix = [self.mixture.summary(self.data.train)] if self.mixture else []
-        parts = f"train: {reports[0]}", *mix, f"valid: {reports[1]}", self.plan.summary()
-        return "\n".join(parts)
+        drawn = [self.sampler.summary()] if self.sampler else []
+        dev = f"valid: {reports[1]}"
+        return "\n".join([f"train: {reports[0]}", *mix, *drawn, dev, self.plan.summary()])
 
     def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return make_dataset(corpus, plan, **options)
@@ -187,8 +208,10 @@ class SequenceTask:
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns endless batches from `start_step` on."""
-        share = {"replicas": replicas, "num_replicas": num_replicas}
-        return self._dataset(self.train, self.plan, start_step=start_step, **share)
+        options = {"replicas": replicas, "num_replicas": num_replicas}
+        if self.sampler:
+            options["sampler"] = self.sampler
+        return self._dataset(self.train, self.plan, start_step=start_step, **options)
 
     def validation_data(
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1
@@ -199,10 +222,24 @@ class SequenceTask:
         return self._dataset(self.valid, self.valid_plan, num_steps=steps, **share)
 
 
+def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:
+    return [corpus.lengths(side) for side in corpus.text_sides]
+
+
 def load_tokenizer(
-    run: Run, lines: Callable[[], Iterator[str]], symbols: Callable[[], Iterable[str]] = tuple
+    run: Run,
+    lines: Callable[[], Iterator[str]],
+    symbols: Callable[[], Iterable[str]] = tuple,
+    side_lines: Callable[[SideName], Iterator[str]] | None = None,
 ) -> Tokenizer:
-    """Returns the run's tokenizer; else copies the configured one, or trains one on `lines`."""
+    """Returns the run's tokenizer; else copies the configured one, or trains one.
+
+    Args:
+        run: the run.
+        lines: text to train on.
+        symbols: pieces of their own in any text.
+        side_lines: text of a side, for a model of its own.
+    """
     data, vocab_size = run.config.data, run.config.model.vocab_size
     if run.tokenizer.exists():
         return Tokenizer(run.require_tokenizer())
@@ -213,7 +250,17 @@ def load_tokenizer(
                 "data.tokenizer_kind=%s has no effect: %s has a kind of its own",
                 data.tokenizer_kind, data.tokenizer,
             )  # fmt: skip
-        Tokenizer(Path(data.tokenizer)).copy(run.tokenizer)
+        given = Tokenizer(Path(data.tokenizer))
+        if side_lines and "target" not in given.models:
+            raise UserError(
+                "With data.separate_vocabularies `data.tokenizer` must have a model of the "
+                f"target beside it. Received: no {target_model_path(given.path)}."
+            )
+        given.copy(run.tokenizer)
+    elif side_lines:
+        logger.info("training two tokenizers of %s pieces", f"{vocab_size:,}")
+        for side, path in zip(SIDES[::-1], run.tokenizer_files()[::-1], strict=True):
+            train_configured_tokenizer(run.config, side_lines(side), path, symbols())
     else:
         logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
         train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())

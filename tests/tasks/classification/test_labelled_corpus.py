@@ -7,7 +7,8 @@ from toy_labels import toy_labels
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.tasks.classification.labelled_corpus import (
     LabelledCorpus,
     encode_labelled,

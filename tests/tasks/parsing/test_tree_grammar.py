@@ -10,7 +10,8 @@ from shared_data import lines_of, shared_data
 from toy_trees import toy_trees
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.lexicon import Lexicon
 from tf_transformer.tasks.parsing.linearisation import delinearise, linearise, normalise
@@ -25,7 +26,7 @@ PAIRS = [(" ".join(tree.words()), " ".join(linearise(tree))) for tree in TREES]
 def tokenizer(tmp_path_factory) -> Tokenizer:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
     sentences = [sentence for sentence, _ in PAIRS]
-    symbols = {token for _, sequence in PAIRS for token in sequence.split()}
+    symbols = {f"▁{token}" for _, sequence in PAIRS for token in sequence.split()}
     train_tokenizer(sentences, path, vocab_size=292, kind="unigram", symbols=symbols)
     return Tokenizer(path)
 

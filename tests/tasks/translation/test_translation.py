@@ -11,7 +11,7 @@ from sacrebleu.metrics import BLEU
 
 from tf_transformer.config import PAD_ID, Config
 from tf_transformer.data.corpora import corpora
-from tf_transformer.data.tokenizer import train_tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights

@@ -33,7 +33,7 @@ TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, nargs="?", ensemble=True, shortlist=True)
+    add_translator_options(parser, nargs="?", ensemble=True, shortlist=True, tag=True)
     add_precision_option(parser)
     add("--source", metavar="FILE", help="text to translate with RUN")
     add("--hypothesis", metavar="FILE", action=Once, help="translations made elsewhere")
@@ -89,7 +89,7 @@ def command(options: argparse.Namespace) -> None:
         entries = [Entry(each.name, each) for each in (scores.bleu, scores.chrf)]
         sys.stdout.write(f"{scores}\n")
     if options.run:
-        seen = seen_before([options.run, *options.ensemble], lines, references)
+        seen = seen_before([options.run, *options.ensemble], lines, references, options.tag)
         if options.record:
             _record(options, entries, scores, seen)
 
@@ -100,7 +100,7 @@ def _check(options: argparse.Namespace) -> None:
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}, --hypothesis {options.hypothesis}."
         )
-    for name in ("shortlist", "record"):
+    for name in ("shortlist", "record", "tag"):
         if options.hypothesis and getattr(options, name):
             raise UserError(f"--{name} is for RUN and --source. Received: --hypothesis.")
     if options.brackets and (options.source or len(options.reference) > 1):
@@ -127,6 +127,7 @@ def _record(
             "weights": sha256(run.weights(options.checkpoint)),
             "ensemble": list(options.ensemble),
             "shortlist": options.shortlist,
+            "tag": options.tag,
             "decoding": dataclasses.asdict(decoding_config(options, run)),
             "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},
             "exact": round(scores.exact * scores.sentences),

@@ -15,6 +15,7 @@ from tf_transformer.cli.options import (
     add_decoding_options,
     add_run_options,
     add_shortlist_option,
+    add_tag_option,
     decoding_config,
     open_run,
 )
@@ -36,6 +37,7 @@ _OPTIONS = {
     "gate": "--better-than",
     "precision": "--precision",
     "shortlist": "--shortlist",
+    "tag": "--tag",
     "text": "--no-text",
 }
 
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser, nargs="+", help=runs)
     add_decoding_options(parser)
     add_shortlist_option(parser)
+    add_tag_option(parser)
     add("--average", metavar="lastN", help="the mean of the last N checkpoints of the run")
     add(
         "--precision",
@@ -87,6 +90,8 @@ def command(options: argparse.Namespace) -> None:
     output = Path(options.output)
     check_readable(output)
     _check_format(options)
+    if options.tag and options.no_text:
+        raise UserError("--tag is for a model that takes text. Received: --no-text as well.")
     run = open_run(options.run[0], None)
     others = [open_run(path, run.config.task) for path in options.run[1:]]
     average = _average(options)
@@ -126,7 +131,7 @@ def _check_format(options: argparse.Namespace) -> None:
             f"--format {options.format} must have --precision {' or '.join(allowed)}. "
             f"Received: {options.precision}."
         )
-    no = {"--shortlist": options.shortlist, "--no-text": options.no_text}
+    no = {"--shortlist": options.shortlist, "--no-text": options.no_text, "--tag": options.tag}
     no |= {"--better-than": options.better_than, "An ensemble": options.run[1:]}
     if options.format == "litert" and (wrong := [name for name, value in no.items() if value]):
         raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
@@ -140,6 +145,7 @@ def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[s
         "ensemble": others,
         "precision": options.precision if options.precision != PRECISIONS[0] else None,
         "shortlist": options.shortlist,
+        "tag": options.tag,
     }
     return {name: value for name, value in values.items() if value}
 

@@ -8,6 +8,7 @@ from tf_transformer.cli.options import (
     add_decoding_options,
     add_ensemble_option,
     add_run_options,
+    add_tag_option,
     load_translator,
 )
 from tf_transformer.cli.scores import seen_before
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_run_options(parser)
     add_ensemble_option(parser)
+    add_tag_option(parser)
     parser.add_argument("--source", metavar="FILE", required=True, help="source text")
     parser.add_argument("--target", metavar="FILE", required=True, help="its translations")
     add_decoding_options(parser, ["alpha"])
@@ -47,4 +49,4 @@ def command(options: argparse.Namespace) -> None:
         scores = translator.score(sources, targets, lambda done: bars("scored", done))
     for score in scores:
         sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}\n")
-    seen_before([options.run, *options.ensemble], sources, [targets])
+    seen_before([options.run, *options.ensemble], sources, [targets], options.tag)

@@ -13,6 +13,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     add_precision_option,
     add_shortlist_option,
+    add_tag_option,
     add_threads_option,
     open_run,
 )
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shortlist_option(parser)
     add_threads_option(parser)
     add_precision_option(parser)
+    add_tag_option(parser)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -59,7 +61,8 @@ def command(options: argparse.Namespace) -> None:
     """
     exported = find_export(Path(options.model))
     for_runs = {
-        "--shortlist": options.shortlist, "--precision": options.precision != "float32"
+        "--shortlist": options.shortlist, "--precision": options.precision != "float32",
+        "--tag": options.tag,
     }  # fmt: skip
     if exported and (wrong := [name for name, value in for_runs.items() if value]):
         raise UserError(
@@ -70,6 +73,7 @@ def command(options: argparse.Namespace) -> None:
         run = open_run(options.model, None)
         given = {
             "shortlist": options.shortlist, "int8": options.precision == "int8",
+            "tag": options.tag,
         }  # fmt: skip
         able = task_named(run.config.task).options
         if wrong := [name for name, value in given.items() if value and name not in able]:
@@ -169,7 +173,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
     precision = "float32" if options.precision == "int8" else options.precision
     with tempfile.TemporaryDirectory() as folder:
-        given = {"precision": precision, "shortlist": options.shortlist}
+        given = {"precision": precision, "shortlist": options.shortlist, "tag": options.tag}
         able = task_named(run.config.task).options
         loading = {name: value for name, value in given.items() if name in able}
         yield export_run(run, Path(folder) / "model", options=loading)
@@ -186,6 +190,7 @@ def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
         run.config.decoding,
         precision="int8",
         shortlist=options.shortlist,
+        tag=options.tag,
         threads=options.threads,
     )
     return lambda path: LiteSession(path, translator)

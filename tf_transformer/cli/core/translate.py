@@ -41,7 +41,7 @@ _SAMPLING = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, ensemble=True, shortlist=True)
+    add_translator_options(parser, ensemble=True, shortlist=True, tag=True)
     add_line_buffered_option(parser)
     add_threads_option(parser)
     add_precision_option(parser)

@@ -14,7 +14,7 @@ from tf_transformer.tasks.registry import check_config
 
 # Options that describe a training, and so exclude RUN.
 _SETTINGS = (
-    "task", "model", "train", "valid", "mix", "source", "target", "batch_tokens",
+    "task", "model", "train", "valid", "mix", "tag", "source", "target", "batch_tokens",
     "max_tokens_per_device", "init_from", "freeze", "lora_rank", "config", "set",
 )  # fmt: skip
 

@@ -4,10 +4,11 @@ import argparse
 import logging
 from pathlib import Path
 
-from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import value_of
 from tf_transformer.config import NORMALIZATIONS
 from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.tags import symbol_pieces
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of all character occurrences whose characters get pieces, from 0.98 to 1 "
         "(default); the others are spelled in bytes. 0.9995 is usual for Chinese and Japanese",
     )
+    add(
+        "--symbols",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="words that are never cut, such as the tags '<2de>' '<2fr>'",
+    )
 
 
 def command(options: argparse.Namespace) -> None:
@@ -48,10 +56,6 @@ def command(options: argparse.Namespace) -> None:
     output = Path(options.output)
     if output.exists():
         raise UserError(f"{output} exists already. Remove it, or choose another --output.")
-    import_tensorflow_quietly()
-
-    from tf_transformer.data.tokenizer import train_tokenizer
-
     lines = (line for file in options.files for line in read_lines(Path(file)))
     train_tokenizer(
         lines,
@@ -60,5 +64,6 @@ def command(options: argparse.Namespace) -> None:
         kind=options.kind,
         normalization=options.normalization,
         character_coverage=options.character_coverage,
+        symbols=symbol_pieces(options.symbols),
     )
     logger.info("%s: %s pieces", output, f"{options.vocab_size:,}")

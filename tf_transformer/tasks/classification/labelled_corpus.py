@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.batching import Batch, BatchPlan, dataset_of
+from tf_transformer.data.batching import Batch, BatchPlan, Key, dataset_of
 from tf_transformer.data.corpus import SideName
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import SideWriter, id_dtype, write_corpus
@@ -104,7 +104,7 @@ def labelled_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.da
         `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
     """
 
-    def arrays(batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def arrays(batch: Batch, _: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
         missing = (0, batch.num_rows - len(batch.rows))
         source = corpus.padded("source", batch.rows, batch.length)
         classes = corpus.padded("target", batch.rows, 1)[:, 0]

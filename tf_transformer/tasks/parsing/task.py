@@ -8,6 +8,7 @@ import keras
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpora import all_pairs, corpora
+from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
@@ -118,7 +119,8 @@ class ParsingTask(SequenceTask):
 
     def _symbols(self) -> Iterable[str]:
         """Everything that occurs in the sequences of the training trees."""
-        return {token for _, tokens in self._training_pairs() for token in tokens.split()}
+        tokens = {token for _, line in self._training_pairs() for token in line.split()}
+        return {f"{SPACE_PIECE}{token}" for token in tokens}
 
     def _lexicon(self) -> Lexicon:
         """Learns from the training trees, each file counted once."""

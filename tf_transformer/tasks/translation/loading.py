@@ -25,6 +25,7 @@ def load_run(
     precision: str = "float32",
     shortlist: bool = False,
     threads: int | None = None,
+    tag: str | None = None,
 ) -> Translator:
     """Loads a run, with the model card of its exports.
 
@@ -37,12 +38,13 @@ def load_run(
         precision: float32, bfloat16 or int8; see `tasks.models.load_translator`.
         shortlist: whether to search with the run's shortlist.
         threads: that share an operation of LiteRT; None for the fastest number.
+        tag: text before each source.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist.
     """
     decoding = decoding or run.config.decoding
-    options: dict[str, Any] = {"precision": precision, "shortlist": shortlist}
+    options: dict[str, Any] = {"precision": precision, "shortlist": shortlist, "tag": tag}
     batches = load_translator(
         run, checkpoint, decoding, others=ensemble, threads=threads, **options
     )

@@ -25,7 +25,10 @@ class Overlap:
 
 
 def overlaps(
-    run: Run, sources: Sequence[str], references: Sequence[Sequence[str]]
+    run: Run,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tag: str | None = None,
 ) -> dict[Role, Overlap]:
     """Counts test sentences among those that the run was trained or chosen on.
 
@@ -37,11 +40,12 @@ def overlaps(
         run: a run of text to text.
         sources: the test sentences.
         references: one or more sets of references; a line counts once.
+        tag: text before each source.
 
     Raises:
         UserError: if the run has its tokenised text no more.
     """
-    tokenizer = Tokenizer(run.require_tokenizer())
+    tokenizer = Tokenizer(run.require_tokenizer(), tag or "")
     source_ids = _with_eos(tokenizer.tokenize(tf.constant(list(sources))))
     target_ids = [
         _with_eos(tokenizer.tokenize_target(tf.constant(list(lines)))) for lines in references

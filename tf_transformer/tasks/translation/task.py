@@ -9,6 +9,7 @@ import keras
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.corpora import all_pairs, corpora
+from tf_transformer.data.tags import check_tags
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.scores import Scores, score_translations
@@ -91,8 +92,15 @@ def check_config(config: Config) -> None:
     """Refuses missing files and settings that contradict each other, before anything else."""
     check_positions(config)
     data = config.data
+    if data.separate_vocabularies and config.model.tie_embeddings:
+        raise UserError(
+            "`data.separate_vocabularies` needs a matrix for each: add "
+            "--set model.tie_embeddings=false."
+        )
     given = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
     if not given:
+        if data.tag:
+            raise UserError(f"--tag needs --train. Received: --tag {data.tag[0]} alone.")
         return
     if len(given) < 4:
         raise UserError(
@@ -103,6 +111,7 @@ def check_config(config: Config) -> None:
         raise UserError(f"--source and --target must differ. Received: {data.source!r} twice.")
     for corpus in corpora((*data.train, *data.valid), data):
         corpus.check()
+    check_tags(data)
 
 
 class TranslationTask(SequenceTask):

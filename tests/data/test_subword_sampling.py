@@ -1,0 +1,125 @@
+"""Sentences cut anew at each step: same text, other pieces, and a pure function of the step."""
+
+import threading
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data import builtin
+from tf_transformer.data.batching import BatchPlan, make_dataset
+from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.tokenizer_training import train_tokenizer
+
+PAIRS = [(f"{source} 漢", target) for source, target in builtin.pairs(300)]
+RATES = {"bpe": 0.1, "unigram": 0.2}
+LENGTH = 64
+
+
+@pytest.fixture(scope="module", params=list(RATES))
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory, kind) -> Tokenizer:
+    """One for each side, of other pieces; both spell 漢 in bytes."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    for side, file in enumerate((path, target_model_path(path))):
+        lines = (pair[side].removesuffix("漢") for pair in PAIRS)
+        train_tokenizer(lines, file, vocab_size=400, kind=kind)
+    return Tokenizer(path)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory, tokenizer) -> EncodedCorpus:
+    folder = tmp_path_factory.mktemp("corpus") / "c"
+    return encode_corpus([PAIRS], tokenizer, folder, max_length=LENGTH, max_ratio=9.0)
+
+
+@pytest.fixture(scope="module")
+def sampler(corpus, tokenizer, kind) -> SubwordSampler:
+    return SubwordSampler(corpus, tokenizer, RATES[kind], seed=5)
+
+
+ROWS = np.arange(len(PAIRS))
+
+
+def test_the_text_stays_and_the_pieces_change(corpus, sampler, tokenizer):
+    for number, side in enumerate(SIDES):
+        models = tokenizer.models
+        library = sentencepiece.SentencePieceProcessor(model_proto=models[side])
+        usual = corpus.padded(side, ROWS, LENGTH)
+        drawn = sampler.padded(side, ROWS, LENGTH, (7, 0))
+        ends = np.argmax(drawn == EOS_ID, axis=1)
+        texts = [
+            library.decode(ids[:end].tolist()) for ids, end in zip(drawn, ends, strict=True)
+        ]
+        assert texts == [pair[number] for pair in PAIRS]
+        assert np.mean(np.any(drawn != usual, axis=1)) > 0.5
+        assert all(
+            (ids[end + 1 :] == PAD_ID).all() for ids, end in zip(drawn, ends, strict=True)
+        )
+
+
+def test_pieces_are_a_pure_function_of_seed_step_and_replica(corpus, sampler, tokenizer, kind):
+    def drawn(key, one=sampler):
+        return sampler_ids(one, key)
+
+    again = SubwordSampler(corpus, tokenizer, RATES[kind], seed=5)
+    other = SubwordSampler(corpus, tokenizer, RATES[kind], seed=6)
+    first = drawn((3, 0))
+    for key in ((4, 0), (3, 1)):
+        assert not np.array_equal(drawn(key), first)
+    assert not np.array_equal(drawn((3, 0), other), first)
+    found: list[np.ndarray] = []
+    thread = threading.Thread(target=lambda: found.append(drawn((3, 0), again)))
+    thread.start()
+    thread.join()
+    for ids in (drawn((3, 0)), drawn((3, 0), again), *found):
+        np.testing.assert_array_equal(ids, first)
+
+
+def sampler_ids(sampler: SubwordSampler, key: tuple[int, int]) -> np.ndarray:
+    return np.stack([sampler.padded(side, ROWS, LENGTH, key) for side in SIDES])
+
+
+def test_a_sentence_without_room_keeps_its_usual_pieces(corpus, sampler):
+    longest = int(corpus.source_lengths.max())
+    usual = corpus.padded("source", ROWS, longest)
+    drawn = sampler.padded("source", ROWS, longest, (1, 0))
+    whole = corpus.source_lengths == longest
+    assert np.any(drawn[~whole] != usual[~whole])
+    for ids, plain in zip(drawn, usual, strict=True):
+        ended = np.count_nonzero(ids == EOS_ID) == 1
+        assert ended and (np.count_nonzero(ids) <= longest or np.array_equal(ids, plain))
+
+
+def test_batches_have_room_for_most_sentences(corpus, sampler):
+    lengths = [sampler.lengths(side, LENGTH) for side in SIDES]
+    assert 1 < sampler.stretch < 3
+    plan = BatchPlan(*lengths, batch_tokens=512, max_length=LENGTH, seed=1)
+    changed = []
+    batches = make_dataset(corpus, plan, sampler, num_steps=plan.steps_per_epoch)
+    for step, (inputs, _) in enumerate(batches.as_numpy_iterator()):
+        rows = plan.batch(step).rows
+        usual = corpus.padded("source", rows, plan.batch(step).length)
+        changed += np.any(inputs["source"][: len(rows)] != usual, axis=1).tolist()
+    free = np.any(sampler.padded("source", ROWS, 4 * LENGTH, (0, 0))[:, :LENGTH]
+                  != corpus.padded("source", ROWS, LENGTH), axis=1)  # fmt: skip
+    assert np.mean(changed) > 0.9 * np.mean(free)
+
+
+def test_batches_from_a_later_step_are_those_of_that_step(corpus, sampler):
+    lengths = [sampler.lengths(side, LENGTH) for side in SIDES]
+    plan = BatchPlan(*lengths, batch_tokens=512, max_length=LENGTH, seed=1)
+    whole = list(make_dataset(corpus, plan, sampler, num_steps=6).as_numpy_iterator())
+    later = make_dataset(corpus, plan, sampler, start_step=4, num_steps=2)
+    for (inputs, labels), expected in zip(later.as_numpy_iterator(), whole[4:], strict=True):
+        np.testing.assert_array_equal(labels, expected[1])
+        np.testing.assert_array_equal(inputs["source"], expected[0]["source"])

@@ -1,0 +1,140 @@
+"""Tags and symbols: kept whole, by the right key, and refused where they cannot work."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import DataConfig
+from tf_transformer.data.corpora import always_tagged, corpora, corpus_tag
+from tf_transformer.data.tags import (
+    check_tags,
+    require_known,
+    require_whole,
+    symbol_pieces,
+    symbols_of,
+)
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.errors import UserError
+
+TAGS = ("de=<2de>", "fr=<2fr>", "made=<made>", "en=translate to English:")
+DATA = DataConfig(train=("x/real", "x/made:en-fr"), source="en", target="de", tag=TAGS)
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def tokenizer(tmp_path_factory, request) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    lines = ["a small text", "that repeats a little", "a small text that repeats"] * 20
+    options = {"vocab_size": 280, "kind": request.param, "normalization": "nmt_nfkc"}
+    train_tokenizer(lines, path, **options, symbols=symbol_pieces(["<2de>", "<…>"]))
+    return path
+
+
+def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
+    ids = tokenizer.tokenize(tf.constant([text]))
+    return [piece.decode() for piece in tokenizer.pieces(ids[0]).numpy()]
+
+
+def test_a_symbol_is_never_cut(tokenizer):
+    """Not within a word either, nor by a rule that rewrites its characters."""
+    for symbol in ("<2de>", "<…>"):
+        for text in (
+            f"{symbol} a text",
+            f"text{symbol}text",
+            f"a ({symbol}), {symbol}{symbol}",
+        ):
+            found = pieces(Tokenizer(tokenizer), text)
+            assert sum(piece.lstrip("\u2581") == symbol for piece in found) == text.count(
+                symbol
+            )
+        assert pieces(Tokenizer(tokenizer), f"{symbol} a")[0] == f"\u2581{symbol}"
+
+
+def test_a_tagged_tokenizer_is_the_tag_before_the_text(tokenizer):
+    tagged, plain = Tokenizer(tokenizer, "<2de>"), Tokenizer(tokenizer)
+    texts = tf.constant(["a text", "", "\u200b", " that "])
+    expected = plain.tokenize(tf.constant(["<2de> a text", "", "", "<2de> that "]))
+    assert tagged.tokenize(texts).to_list() == expected.to_list()
+    assert tagged.tokenize_target(texts).to_list() == plain.tokenize(texts).to_list()
+
+
+def test_a_corpus_has_the_tags_of_its_language_and_its_name():
+    assert corpus_tag("x/real", DATA) == "<2de>"
+    assert corpus_tag("x/made:en-fr", DATA) == "<2fr>"
+    assert corpus_tag("x/made", DATA) == "<2de> <made>"
+    assert corpus_tag("x/real:de-en", DATA) == "translate to English:"
+    assert corpus_tag("x/real:de-it", DATA) == ""
+    assert symbols_of(DATA) == ["<2de>", "<2fr>", "<made>"]
+    assert always_tagged(DATA)
+    assert not always_tagged(DataConfig(train=("a", "made"), tag=("made=<made>",)))
+
+
+def written(folder: Path, line: str = "a text") -> str:
+    for language in ("en", "de"):
+        (folder / f"t.{language}").write_text(f"one\n{line}\n", "utf-8")
+    return str(folder / "t")
+
+
+def test_a_tag_for_no_corpus_is_refused(tmp_path):
+    data = DataConfig(train=(written(tmp_path),), source="en", target="de", tag=("ed=<2de>",))
+    with pytest.raises(UserError, match="Received: 'ed'. There are: de, .*t, t"):
+        check_tags(data)
+
+
+def test_a_tag_that_the_text_holds_is_refused_by_its_line(tmp_path):
+    name = written(tmp_path, "so <2de> it")
+    data = DataConfig(train=(name,), source="en", target="de", tag=("de=<2de>",))
+    with pytest.raises(UserError, match=r"hold the tag <2de>. Received: line 2 of .*/t\."):
+        check_tags(data)
+
+
+def test_symbols_are_counted_in_the_text(tmp_path, caplog):
+    name = written(tmp_path, "so <2de> it")
+    symbols = ("<2de>", "<2fr>")
+    with caplog.at_level(logging.INFO):
+        check_tags(DataConfig(train=(name,), source="en", target="de", symbols=symbols))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "symbol <2de>: in 2 lines of the text"),
+        ("WARNING", "symbol <2fr>: in 0 lines of the text"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "tag", [("de",), ("=<2de>",), ("de=",), ("de= ",), ("de=<a>", "de=<b>")]
+)
+def test_what_is_no_key_and_tag_is_refused(tag):
+    with pytest.raises(UserError, match="`data.tag` must be KEY=TAG"):
+        DataConfig(tag=tag)
+
+
+def test_a_symbol_with_a_blank_is_refused():
+    with pytest.raises(UserError, match="`data.symbols` must be words without blanks"):
+        DataConfig(symbols=("a b",))
+
+
+def test_a_tokenizer_that_cuts_a_tag_is_refused(tokenizer):
+    require_whole(["<2de>", "<…>"], tokenizer)
+    with pytest.raises(UserError, match=r"keep <2fr> whole.*--symbols '<2fr>'"):
+        require_whole(["<2de>", "<2fr>"], tokenizer)
+
+
+def test_a_tag_must_be_one_of_the_training_or_of_the_tokenizer(tokenizer):
+    assert require_known(" <made>  <2fr> ", DATA, tokenizer) == "<made> <2fr>"
+    assert require_known("translate to English:", DATA, tokenizer)
+    assert require_known(None, DATA, tokenizer) == ""
+    assert require_known("<2de>", DataConfig(), tokenizer) == "<2de>"
+    for tag, data, known in (
+        ("<2de> <2it>", DATA, "<2de>, <2fr>, <made>, translate to English:"),
+        ("<2it>", DataConfig(), "<2de>, <…>"),
+    ):
+        with pytest.raises(UserError, match=f"with: {re.escape(known)}. Received: '<2it>'"):
+            require_known(tag, data, tokenizer)
+
+
+def test_corpora_are_read_with_their_tags(tmp_path):
+    data = DataConfig(source="en", target="de", tag=("de=<2de>",))
+    (text,) = corpora([written(tmp_path)], data)
+    assert list(text.pairs()) == [("<2de> one", "one"), ("<2de> a text", "a text")]

@@ -1,0 +1,105 @@
+"""Tags: text before a source that tells one model what to do, such as "<2de>" for German.
+
+Johnson et al. (2017), "Google's Multilingual Neural Machine Translation System", translate many
+languages by such a token; Raffel et al. (2020), T5, choose a task by a prefix of words.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tf_transformer.config import DataConfig
+from tf_transformer.config.data import split_tags
+from tf_transformer.data.corpora import ParallelText, corpora
+from tf_transformer.data.normalization import SPACE_PIECE, read_proto
+from tf_transformer.errors import UserError, quoted
+
+_USER_DEFINED = 4  # the type of such a piece in a SentencePiece model
+
+logger = logging.getLogger(__name__)
+
+
+def symbols_of(data: DataConfig) -> list[str]:
+    """Lists the words that the tokenizer keeps whole: `data.symbols`, and tags of one word."""
+    tags = split_tags(data.tag).values()
+    return [*data.symbols, *(tag for tag in dict.fromkeys(tags) if " " not in tag)]
+
+
+def symbol_pieces(symbols: Sequence[str]) -> set[str]:
+    """Returns the pieces that keep symbols whole wherever they stand."""
+    return {piece for each in symbols for piece in (each, f"{SPACE_PIECE}{each}")}
+
+
+def check_tags(data: DataConfig) -> None:
+    """Refuses tags that no corpus has or whose text holds them already; counts symbols.
+
+    Raises:
+        UserError: for such a tag.
+    """
+    texts = corpora((*data.train, *data.valid), data)
+    for key, tag in split_tags(data.tag).items():
+        if not any(tag in text.tag for text in texts if key in text.keys):
+            raise UserError(
+                f"--tag {key}={tag} must name a target language, or a --train or --valid. "
+                f"Received: {quoted(key)}. There are: "
+                f"{', '.join(dict.fromkeys(key for text in texts for key in text.keys))}."
+            )
+    counts = dict.fromkeys(data.symbols, 0)
+    tags = [symbol for symbol in symbols_of(data) if symbol not in counts]
+    for text in texts if counts or tags else []:
+        _look_through(text, tags, counts)
+    for symbol, count in counts.items():
+        log = logger.info if count else logger.warning
+        log("symbol %s: in %s lines of the text", symbol, f"{count:,}")
+
+
+def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int]) -> None:
+    """Adds the lines that hold each symbol; UserError at the first that holds a tag."""
+    for number, pair in enumerate(text.plain_pairs(), start=1):
+        for side in pair:
+            for symbol in counts:
+                counts[symbol] += symbol in side
+            for tag in tags:
+                if tag in side:
+                    raise UserError(
+                        f"No text may hold the tag {tag}. Received: line {number:,} of "
+                        f"{text.name}. Choose another tag; or, if the text has its tags "
+                        f"already, give --set data.symbols={tag} in place of --tag."
+                    )
+
+
+def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
+    """Refuses a tokenizer that cuts a symbol; UserError."""
+    if cut := [symbol for symbol in symbols if symbol not in _own_symbols(tokenizer)]:
+        raise UserError(
+            f"The tokenizer {tokenizer} must keep {cut[0]} whole. Train one with "
+            f"tf-transformer tokenizer ... --symbols '{cut[0]}', or leave data.tokenizer out."
+        )
+
+
+def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
+    """Returns a tag for translation; UserError if a word of it is of no tag in the training.
+
+    Args:
+        tag: one or more of the run's tags, with blanks between them; None for none.
+        data: of the run; without tags and symbols, those of the tokenizer count.
+        tokenizer: of the run.
+    """
+    if tag is None:
+        return ""
+    tags = dict.fromkeys([*split_tags(data.tag).values(), *data.symbols])
+    known = list(tags) or sorted(_own_symbols(tokenizer))
+    words = {word for each in known for word in each.split()}
+    if unknown := [word for word in tag.split() if word not in words]:
+        raise UserError(
+            f"--tag must be made of tags that the run was trained with: "
+            f"{', '.join(known) or 'it has none'}. Received: {quoted(unknown[0])}."
+        )
+    return " ".join(tag.split())
+
+
+def _own_symbols(tokenizer: Path) -> set[str]:
+    pieces = read_proto(tokenizer).pieces
+    return {
+        each.piece.removeprefix(SPACE_PIECE) for each in pieces if each.type == _USER_DEFINED
+    }
