@@ -12,6 +12,7 @@ search and nothing else.
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from harness.chart import Bar, draw_bars
 from harness.contender import Contender, Spec, make_file
 from harness.options import add_corpus, add_peers, make_parser, positive, prepared_corpus, run
 from harness.report import Report, say_versions, shown, table
-from harness.rounds import Measured, Spread, measure, say, times_as_fast
+from harness.rounds import THREADS, Measured, Spread, fastest, measure, say, times_as_fast
 
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
@@ -38,8 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report.add("same output as ours", same)
     panels = {}
     for natural in (False, True) if options.run else (False,):
+        contenders = _with_threads(specs(options, work, natural), options.best_of_threads)
         for title, found in measure(
-            specs(options, work, natural),
+            contenders,
             _cases(options, natural),
             rounds=options.rounds,
             threads=options.threads,
@@ -47,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ):
             report.add(title, found)
             report.write()
+            found = fastest(found) if options.best_of_threads else found
             _say(title, found, same, options)
             panels[title] = [Bar(n, m.rate("tokens"), _kind(n)) for n, m in found.items()]
     print(f"\n{report.say_machine()}")
@@ -79,6 +82,16 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
     return found
 
 
+def _with_threads(specs: Sequence[Spec], numbers: Sequence[int]) -> list[Spec]:
+    """Returns each contender with each number of threads, for `fastest`."""
+    several = [
+        replace(spec, name=f"{spec.name}{THREADS}{number}", threads=number)
+        for spec in specs
+        for number in numbers
+    ]
+    return several or list(specs)
+
+
 def _options(work: str, precision: str) -> dict[str, str]:
     return {"work": work, "precision": precision}
 
@@ -100,13 +113,21 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--beams", type=positive, nargs="+", default=[4, 1])
     parser.add_argument("--length", type=positive, default=32, help="tokens of forced outputs")
     parser.add_argument(
-        "--precisions", nargs="+", choices=("float32", "bfloat16"), default=["float32"],
+        "--precisions", nargs="+", choices=("float32", "bfloat16", "int8"), default=["float32"],
         help="precisions of tf_transformer",
     )  # fmt: skip
     parser.add_argument(
         "--shortlist",
         action="store_true",
         help="measure tf_transformer with a shortlist of the vocabulary as well",
+    )
+    parser.add_argument(
+        "--best-of-threads",
+        type=positive,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="give every contender the fastest of these numbers of threads, and say which",
     )
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
@@ -175,7 +196,7 @@ def _say(
         p50, p95 = (f"{1e3 * t:.0f} ms" for t in np.percentile(times or [0], [50, 95]))
         rows.append(
             [
-                name,
+                name + each.note,
                 shown(each.rate("tokens")),
                 shown(times_as_fast(each, found[OURS]), 2),
                 shown(times_as_fast(each, found[OURS], cpu=True), 2),

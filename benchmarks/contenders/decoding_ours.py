@@ -1,6 +1,7 @@
 """Beam search of tf_transformer, as `BatchTranslator.translate` runs it."""
 
 import functools
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +9,8 @@ from harness.child import serve, versions
 from harness.sentences import EOS, Work, decode, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.lite_file import lite_file
+from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
@@ -18,12 +21,16 @@ from tf_transformer.run.checkpoints import load_weights
 def setup(work: str, precision: str, shortlist: bool = False) -> dict:
     """Args:
     work: the folder of the work.
-    precision: "float32" or "bfloat16".
+    precision: "float32" or "bfloat16"; or "int8", in LiteRT.
     shortlist: search only among the tokens that are likely for a sentence.
     """
     given = Work(work)
-    model = Transformer(**given.model, dtype=precision, name="transformer")
+    dtype = "float32" if precision == "int8" else precision
+    model = Transformer(**given.model, dtype=dtype, name="transformer")
     load_weights(given.folder / "weights.npz", model)
+    lite = None
+    if precision == "int8":
+        lite = LiteModel(lite_file(model, "int8"), int(os.environ["OMP_NUM_THREADS"]))
     tokens = (
         Shortlist.read(given.folder / "shortlist.npz", model.vocab_size) if shortlist else None
     )
@@ -37,10 +44,14 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
             model, _Vocabulary(model.vocab_size), decoding, shortlist=tokens
         )
         graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
+        if lite:
+            find = LiteSearcher(lite, translator.codec, decoding, 1).compiled()
 
         def search(rows):
-            found = graph(np.array(with_eos(rows), "int32"))
-            return [[*up_to_eos(row), EOS] for row in found.tokens[:, 0].numpy().tolist()]
+            ids = np.array(with_eos(rows), "int32")
+            found = find(ids, {}) if lite else graph(ids)
+            best = np.asarray(found.tokens)[:, 0].tolist()
+            return [[*up_to_eos(row), EOS] for row in best]
 
         return search
 

@@ -26,12 +26,14 @@ class Spec:
         script: a file of contenders/, without ".py".
         environment: "own", or a file of requirements in peers/, without ".txt".
         options: keyword arguments of the script's `setup`.
+        threads: of its library; None for the benchmark's.
     """
 
     name: str
     script: str
     environment: str = "own"
     options: dict[str, Any] = field(default_factory=dict)
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Contender:
 
     Args:
         spec: the contender to start.
-        threads: number of threads for its library.
+        threads: number of threads for its library, unless the spec has one.
         gpu: whether it may see the GPUs.
     """
 
@@ -69,7 +71,7 @@ class Contender:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=environment(threads, gpu),
+            env=environment(spec.threads or threads, gpu),
         )
 
     def __enter__(self) -> Self:

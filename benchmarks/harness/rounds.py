@@ -4,10 +4,12 @@ import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.contender import Answer, Contender, Spec
+
+THREADS = ", threads: "  # in the name of a contender, before their number
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,13 @@ class Measured:
         versions: versions of its libraries.
         warm_up: the first answer, with all one-time costs.
         answers: one for each round.
+        note: on how it was chosen, for tables.
     """
 
     versions: dict[str, str]
     warm_up: Answer
     answers: list[Answer] = field(default_factory=list)
+    note: str = ""
 
     def rate(self, amount: str) -> Spread:
         """Returns `amount` of the results per second."""
@@ -63,6 +67,20 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
     if cpu:
         return Spread.of(theirs.cpu_seconds / ours.cpu_seconds for ours, theirs in pairs)
     return Spread.of(theirs.seconds / ours.seconds for ours, theirs in pairs)
+
+
+def fastest(found: Mapping[str, Measured]) -> dict[str, Measured]:
+    """Returns each contender with the number of threads that is fastest, which it notes.
+
+    Args:
+        found: by names that end in THREADS and the number.
+    """
+    best: dict[str, Measured] = {}
+    for name, each in found.items():
+        name, _, number = name.rpartition(THREADS)
+        if name not in best or each.seconds().median < best[name].seconds().median:
+            best[name] = replace(each, note=f" ({number} thread{'s' * (number != '1')})")
+    return best
 
 
 def measure(

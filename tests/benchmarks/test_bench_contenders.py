@@ -149,6 +149,16 @@ def test_ctranslate2_finds_what_we_find(work, forced, monkeypatch):
     assert len(result["latencies"]) == 1
 
 
+def test_int8_finds_most_of_what_float32_finds(work, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    arguments = {"batch": 12, "beam": 3, "forced": 0}
+    one, other = (
+        decoding_ours.setup(str(work.folder), precision)["check"](**arguments)["hypotheses"]
+        for precision in ("float32", "int8")
+    )
+    assert np.mean([a == b for a, b in zip(one, other, strict=True)]) >= 10 / 12
+
+
 def test_floor_of_decoding_computes_as_many_tokens(work, monkeypatch):
     import decoding_floor
 

@@ -9,7 +9,7 @@ import training_step
 from harness.chart import Bar, Series, draw_bars, draw_lines
 from harness.contender import Answer
 from harness.report import Report, shown, table
-from harness.rounds import Measured, Spread, times_as_fast
+from harness.rounds import Measured, Spread, fastest, times_as_fast
 from harness.slopes import slope
 
 from tf_transformer.errors import UserError
@@ -29,6 +29,19 @@ def test_ratios_are_of_the_same_round():
 
 def test_rates_are_a_second_of_their_round():
     assert measured(1, 2, 4).rate("tokens") == Spread(50, 25, 100)
+
+
+def test_each_contender_has_its_best_number_of_threads():
+    seconds = {
+        "A, threads: 1": 2,
+        "A, threads: 2": 3,
+        "B, x, threads: 1": 5,
+        "B, x, threads: 2": 4,
+    }
+    found = fastest({name: measured(each) for name, each in seconds.items()})
+    assert {name + each.note: each.seconds().median for name, each in found.items()} == {
+        "A (1 thread)": 2, "B, x (2 threads)": 4
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("power", [0, 1, 1.5, 2])

@@ -22,7 +22,7 @@ PATIENCE = 300  # seconds; an answer that never comes fails the test
 def translating(*arguments: str):
     """A process between two pipes."""
     with subprocess.Popen(
-        [*TF_TRANSFORMER, "translate", *arguments],
+        [*TF_TRANSFORMER, "translate", "--threads", "1", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment(),

@@ -3,8 +3,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from table_model import NUM_ROWS, WEIGHTS, Rules, assert_found, list_beam, random_tables, search
+from table_model import (
+    NUM_ROWS,
+    WEIGHTS,
+    Rules,
+    assert_found,
+    list_beam,
+    random_tables,
+    search,
+    table_of,
+)
 
+from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.host_search import HostRules, _best_of_many, host_search
 
 
@@ -81,18 +91,16 @@ def test_it_finds_what_lists_and_the_graph_find(
     assert step.sizes[0] == count and step.sizes[-1] < count  # finished sentences leave
 
 
-def test_a_lookahead_stops_it_where_it_stops_the_graph():
-    tables, limits = random_tables(64, 8, seed=3), [20] * 64
-    rules, sizes = HostRules(np.array(limits, np.int32)), {"num_hypotheses": 2, "alpha": 1.0}
-    found = {
-        lookahead: host_search(
-            TableStep(tables), rules, beam_size=4, lookahead=lookahead, **sizes
-        )
-        for lookahead in (0, 1)
-    }
-    expected = search(tables, limits, lookahead=1, **sizes)
-    np.testing.assert_array_equal(found[1].tokens, expected.tokens)
-    assert (found[1].tokens != found[0].tokens).any()
+@pytest.mark.parametrize(("lookahead", "steps"), [(8, 1), (9, 10)])
+def test_a_lookahead_stops_it_where_it_stops_the_graph(lookahead, steps):
+    rules = {(): {EOS_ID: 0.30, 4: 0.13}, (4,) * 9: {EOS_ID: 0.999}}
+    rules |= {(4,) * length: {4: 0.999} for length in range(1, 9)}
+    step, limits = TableStep(table_of(rules)), HostRules(np.array([10], np.int32))
+    options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": lookahead}
+    found = host_search(step, limits, beam_size=2, **options)
+    expected = search(table_of(rules), [10], beam_size=2, **options)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    assert len(step.sizes) == steps
 
 
 def test_no_sentence_gives_no_hypothesis():

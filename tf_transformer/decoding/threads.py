@@ -91,24 +91,13 @@ def _fastest(model: ModelConfig, rows: list[int], numbers: list[int]) -> int:
     if math.isinf(times[fastest]):
         logger.warning("the fastest number of threads could not be measured: using all")
         return every
-    seconds = time.perf_counter() - start
-    logger.info(
-        "threads: %d of %d, the fastest for this model (measured in %.1f s, %s)",
-        fastest, every, seconds, _keep(file, kept | {key: fastest}, every),
-    )  # fmt: skip
+    if os.getloadavg()[0] <= max(1, every / 2):  # else another number may be faster later
+        with suppress(UserError), replacing(file) as temporary:
+            temporary.write_text(json.dumps(kept | {key: fastest}, indent=2) + "\n", "utf-8")
+        seconds = time.perf_counter() - start
+        text = "threads: %d of %d, the fastest for this model (measured in %.1f s, see %s)"
+        logger.info(text, fastest, every, seconds, file)
     return fastest
-
-
-def _keep(file: Path, numbers: dict[str, int], every: int) -> str:
-    """Writes the numbers, unless the machine is busy; returns what became of them."""
-    if os.getloadavg()[0] > max(1, every / 2):
-        return "not kept, because the machine is busy"
-    try:
-        with replacing(file) as temporary:
-            temporary.write_text(json.dumps(numbers, indent=2) + "\n", "utf-8")
-    except UserError:
-        return f"not kept, because {file} cannot be written"
-    return f"kept in {file}"
 
 
 def _read(file: Path) -> dict:
