@@ -1,63 +1,116 @@
-"""Settings from YAML and from a run's config.json."""
+"""config.json holds every setting, and a wrong one is refused by name."""
+
+import dataclasses
+import json
 
 import pytest
 
-from tf_transformer.config.config_file import read_config_file
-from tf_transformer.config.presets import preset
+from tf_transformer.config import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+from tf_transformer.config.presets import PRESETS, preset
 from tf_transformer.errors import UserError
 
-YAML = """
-preset: base
-model:
-  dropout: 0.3
-training:
-  epsilon: 1e-8  # text, for YAML 1.1
-  steps: 2e3
-data.train: [a, b]
-data:
-  valid: c,d
-  tokenizer: ""
-"""
+SECTIONS = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
 
 
-def test_yaml_has_sections_dotted_names_and_the_values_of_set(tmp_path):
-    (tmp_path / "a.yaml").write_text(YAML)
-    assert read_config_file(tmp_path / "a.yaml") == {
-        "preset": "base",
-        "model.dropout": 0.3,
-        "training.epsilon": 1e-8,
-        "training.steps": 2_000,
-        "data.train": ("a", "b"),
-        "data.valid": ("c", "d"),
-        "data.tokenizer": "",
-    }
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_its_file(name):
+    assert Config.from_json(preset(name).to_json()) == preset(name)
 
 
-def test_the_file_of_a_run_is_the_whole_of_it(tmp_path):
-    config = preset("multi30k").replace({"training.seed": 7})
-    (tmp_path / "config.json").write_text(config.to_json())
-    assert read_config_file(tmp_path / "config.json") == config.flat()
+def test_every_field_survives_its_file():
+    config = Config(
+        preset="big",
+        task="parsing",
+        model=ModelConfig(key_dim=16, value_dim=32, norm_first=True, dropout=0.0),
+        data=DataConfig(train=("a", "ä b"), valid=("c",), source="en", target="de"),
+        training=TrainingConfig(epsilon=1e-7, jit_compile=True, seed=2**31),
+        decoding=DecodingConfig(alpha=1.0),
+    )
+    text = config.to_json()
+    assert Config.from_json(text) == config
+    assert "ä b" in text
+    assert set(json.loads(text)) == {"preset", "task", *SECTIONS}
+
+
+def test_the_file_says_every_field():
+    record = json.loads(Config().to_json())
+    for section, cls in SECTIONS.items():
+        assert list(record[section]) == [field.name for field in dataclasses.fields(cls)]
+
+
+def test_a_file_of_an_older_version_may_lack_newer_fields():
+    record = json.loads(preset("big").to_json())
+    del record["training"]["jit_compile"], record["decoding"]
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_file_from_before_there_were_gains_says_1():
+    record = json.loads(preset("big").to_json())
+    del record["model"]["query_key_gain"], record["model"]["value_gain"]
+    expected = preset("big").replace({"model.query_key_gain": 1, "model.value_gain": 1})
+    assert Config.from_json(json.dumps(record)) == expected != preset("big")
+
+
+def test_a_file_from_before_there_were_tasks_is_of_a_translation():
+    record = json.loads(preset("big").to_json())
+    assert record.pop("task") == "translation"
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+def test_a_task_of_another_type_is_refused():
+    record = json.loads(Config().to_json()) | {"task": 3}
+    with pytest.raises(UserError, match="`task` must be str. Received: 3"):
+        Config.from_json(json.dumps(record))
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text",
     [
-        ("model: {droput: 1}", "no setting 'model.droput'. Did you mean 'model.dropout'"),
-        ("modle: {dropout: 0.1}", "no setting 'modle.dropout'. Did you mean 'model.dropout'"),
-        ("dropout: 0.1", "no setting 'dropout'. Did you mean 'model.dropout'"),
-        ("model: {dropout: high}", r"`model.dropout` must be in \[0, 1\). Received: 'high'"),
-        ("data: {target: no}", "`data.target` must be str. Received: False"),
-        ("preset: 4", "`preset` must be str. Received: 4"),
-        ("- a", r"must have sections of settings.* Received: \['a'\]"),
-        ("a: [", "is no valid YAML"),
+        "",
+        "{",
+        "null",
+        "3",
+        "[]",
+        '"preset"',
+        "{}",
+        '{"preset": ""',
+        '{"preset": "", "model": 3}',
     ],
 )
-def test_what_is_no_setting_is_refused_with_the_nearest(tmp_path, text, expected):
-    (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(UserError, match=expected):
-        read_config_file(tmp_path / "a.yaml")
+def test_a_damaged_file_is_refused(text):
+    with pytest.raises(UserError, match="not a valid config.json"):
+        Config.from_json(text)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match="--config .*a.yaml cannot be read"):
-        read_config_file(tmp_path / "a.yaml")
+@pytest.mark.parametrize(
+    ("section", "fields", "named"),
+    [
+        ("model", {"depth": 6}, "model.depth"),
+        ("modle", {"d_model": 512}, "modle.d_model"),
+        ("model", {"d_model": "512"}, "model.d_model"),
+        ("model", {"d_model": 511}, "model.d_model"),
+        ("model", {"dropout": None}, "model.dropout"),
+        ("data", {"train": "prefix"}, "data.train"),
+        ("data", {"train": [1]}, "data.train"),
+        ("training", {"seed": True}, "training.seed"),
+    ],
+)
+def test_a_file_with_a_wrong_field_is_refused_by_its_name(section, fields, named):
+    with pytest.raises(UserError, match=named):
+        Config.from_json(json.dumps({"preset": "", section: fields}))
+
+
+def test_a_file_whose_preset_is_no_text_is_refused():
+    with pytest.raises(UserError, match="`preset` must be str"):
+        Config.from_json('{"preset": 3}')

@@ -7,9 +7,9 @@ from typing import Any
 from tf_transformer.api.configuration import configure
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import Config
-from tf_transformer.config.config_file import read_config_file
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.config.recipes import RECIPES
+from tf_transformer.config.settings_file import read_settings_file
 from tf_transformer.tasks.registry import TASKS
 
 # The options, other than --set, that name a setting.
@@ -129,7 +129,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def config_of(options: argparse.Namespace) -> Config:
     """The configuration that the options of `add_run_settings` describe."""
-    values = read_config_file(Path(options.config)) if options.config else {}
+    values = read_settings_file(Path(options.config)) if options.config else {}
     preset, task = values.pop("preset", None), values.pop("task", None)
     return configure(
         options.model or preset or None,

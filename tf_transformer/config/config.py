@@ -52,8 +52,9 @@ class Config:
             names = {"preset": record.pop("preset")}
             names["task"] = record.pop("task", cls.task)  # older files have none
             record["model"] = EARLIER_GAINS | record.get("model", {})
-            if "encoder_from" in record["training"]:  # an earlier name
-                record["training"]["init_from"] = record["training"].pop("encoder_from")
+            training = record.get("training", {})
+            if "encoder_from" in training:  # an earlier name
+                training["init_from"] = training.pop("encoder_from")
             values = {
                 f"{section}.{name}": value
                 for section, fields in record.items()

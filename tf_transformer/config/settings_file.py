@@ -13,7 +13,7 @@ from tf_transformer.errors import UserError, quoted
 _NAMES = ("preset", "task")  # beside the sections
 
 
-def read_config_file(path: Path) -> dict[str, Any]:
+def read_settings_file(path: Path) -> dict[str, Any]:
     """Reads settings by "section.field", and `preset` and `task` if they are given.
 
     A .json is the config.json of a run. Any other file is YAML, with the same sections, or with
