@@ -32,6 +32,7 @@ GROUPS = {
         "average": "average the weights of checkpoints",
         "tune": "choose length penalty, beam and weights on dev text",
         "attention": "draw the attention of a run",
+        "generate": "write pairs of a text and its translations to train on",
         "shortlist": "learn which target tokens each source token may need",
         "client": "translate stdin to stdout with a served model",
         "convert": "convert to CTranslate2, or from Marian",

@@ -10,7 +10,7 @@ from pathlib import Path
 from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
-from tf_transformer.config import DecodingConfig
+from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.data import split_tags
 from tf_transformer.data.corpora import always_tagged
 from tf_transformer.decoding.threads import MAX_THREADS, use_threads
@@ -37,6 +37,14 @@ _DECODING = {
         "N",
         "stop if nothing better can end within N tokens; 0: exact",
     ),
+}
+
+# By the field of SamplingConfig: the metavar and the help of its option.
+_SAMPLING = {
+    "temperature": ("T", "sharper below 1, flatter above, from 0.01 to 100 (default: 1)"),
+    "top_k": ("K", "draw from the K most probable tokens"),
+    "top_p": ("P", "draw from the fewest tokens of total probability P"),
+    "seed": ("N", "seed of the random numbers (default: 1)"),
 }
 
 
@@ -110,6 +118,16 @@ def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `sampling_config`."""
+    group = parser.add_argument_group("sampling")
+    draw = "draw translations instead of searching for the best"
+    group.add_argument("--sample", action="store_true", help=draw)
+    for name, (metavar, text) in _SAMPLING.items():
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, type=value_of(name), metavar=metavar, help=text)
+
+
 def add_translator_options(
     parser: argparse.ArgumentParser,
     *,
@@ -172,6 +190,22 @@ def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
     values = {field: getattr(options, field, None) for field in _DECODING}
     changed = {field: value for field, value in values.items() if value is not None}
     return dataclasses.replace(run.config.decoding, **changed)
+
+
+def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
+    """Options of drawing translations; None to search for the best."""
+    values = {name: getattr(options, name) for name in _SAMPLING}
+    values = {name: value for name, value in values.items() if value is not None}
+    if options.sample:
+        if (options.beam_size, options.alpha) != (None, None):
+            raise UserError("--sample draws and does not search: leave out --beam and --alpha.")
+        if options.shortlist:
+            raise UserError("--shortlist is for the search. Received: --sample as well.")
+        return SamplingConfig(**values)
+    if values:
+        first = next(iter(values)).replace("_", "-")
+        raise UserError(f"--{first} needs --sample. Received: --{first} alone.")
+    return None
 
 
 def load_translator(

@@ -16,26 +16,20 @@ from tf_transformer.cli.lines import (
 )
 from tf_transformer.cli.options import (
     add_precision_option,
+    add_sampling_options,
     add_threads_option,
     add_translator_options,
     load_translator,
+    sampling_config,
 )
-from tf_transformer.cli.parser import int_from, integer, value_of
-from tf_transformer.config import MAX_BEAM_SIZE, SamplingConfig
+from tf_transformer.cli.parser import int_from, integer
+from tf_transformer.config import MAX_BEAM_SIZE
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.threads import MANY, ONE
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
 STDOUT_IS_DATA = True
-
-# By the field of SamplingConfig: the metavar and the help of its option.
-_SAMPLING = {
-    "temperature": ("T", "sharper below 1, flatter above, from 0.01 to 100 (default: 1)"),
-    "top_k": ("K", "draw from the K most probable tokens"),
-    "top_p": ("P", "draw from the fewest tokens of total probability P"),
-    "seed": ("N", "seed of the random numbers (default: 1)"),
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,17 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="decoder layer to read them from, counted from 1 (default: layer 5 of 6, or the "
         "same relative depth in other models)",
     )
-    group = parser.add_argument_group("sampling")
-    draw = "draw translations (--n-best of them) instead of searching for the best"
-    group.add_argument("--sample", action="store_true", help=draw)
-    for name, (metavar, text) in _SAMPLING.items():
-        option = f"--{name.replace('_', '-')}"
-        group.add_argument(option, type=value_of(name), metavar=metavar, help=text)
+    add_sampling_options(parser)
 
 
 def command(options: argparse.Namespace) -> None:
     """Translates stdin to stdout, one sentence per line; empty lines stay empty."""
-    sampling = _sampling(options)
+    sampling = sampling_config(options)
     if options.alignments and options.ensemble:
         raise UserError("--alignments needs a single model. Received: --ensemble.")
     at_once = ONE if options.line_buffered else MANY
@@ -105,21 +94,6 @@ def command(options: argparse.Namespace) -> None:
                 best = [one_line(hypotheses[0].text) for hypotheses in translations]
                 for alignment in translator.align(texts, best, layer=layer):
                     alignments.write(f"{alignment}\n")
-
-
-def _sampling(options: argparse.Namespace) -> SamplingConfig | None:
-    values = {name: getattr(options, name) for name in _SAMPLING}
-    values = {name: value for name, value in values.items() if value is not None}
-    if options.sample:
-        if (options.beam_size, options.alpha) != (None, None):
-            raise UserError("--sample draws and does not search: leave out --beam and --alpha.")
-        if options.shortlist:
-            raise UserError("--shortlist is for the search. Received: --sample as well.")
-        return SamplingConfig(**values)
-    if values:
-        first = next(iter(values)).replace("_", "-")
-        raise UserError(f"--{first} needs --sample. Received: --{first} alone.")
-    return None
 
 
 def _alignment_layer(options: argparse.Namespace, translator) -> int | None:

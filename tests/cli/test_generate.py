@@ -1,0 +1,38 @@
+"""The command `generate`: a table that train takes, and what it refuses."""
+
+import pytest
+from command_line import assert_refused, run_here
+
+from tf_transformer.config import DataConfig
+from tf_transformer.data.corpora import corpora
+
+
+def test_the_table_is_training_text(trained_run, tmp_path):
+    output = tmp_path / "back.tsv.gz"
+    words = ["generate", str(trained_run.path), "--input", str(trained_run.corpus / "dev.en")]
+    words += ["--back", "--sample", "--seed", "3", "--output", str(output)]
+    done = run_here(words)
+    assert done.returncode == 0, done.stderr
+    assert "back.tsv.gz: 40 lines read, " in done.stdout
+    (text,) = corpora([str(output)], DataConfig(source="de", target="en"))
+    sources = set(trained_run.lines("dev.en"))
+    assert len(text) > 20 and all(target in sources for _, target in text.pairs())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--output out.txt", "must end in .tsv or .tsv.gz. Received: out.txt"),
+        ("--output there.tsv", "there.tsv exists already"),
+        ("--output o.tsv --temperature 2", "--temperature needs --sample"),
+        ("--output o.tsv --tag <2de>", r"--tag must be .*it has none. Received: '<2de>'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    trained_run, words, expected, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.tsv").touch()
+    text = str(trained_run.corpus / "dev.en")
+    command = ["generate", str(trained_run.path), "--input", text, *words.split()]
+    assert_refused(capsys, command, expected, status=1)

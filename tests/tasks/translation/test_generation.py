@@ -1,0 +1,126 @@
+"""Synthetic pairs: those that are kept, why others are not, and a generator that stops."""
+
+import gzip
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import SamplingConfig
+from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.generation import Filters, generate, summary
+
+ALL = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=-math.inf)
+DRAW = SamplingConfig(seed=3)
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run) -> BatchTranslator:
+    run = Run.open(trained_run.path)
+    return load_translator(run, "best", run.config.decoding)
+
+
+@pytest.fixture(scope="module")
+def lines(trained_run) -> list[str]:
+    return trained_run.lines("train.en")[:23]
+
+
+def pairs_of(path: Path) -> list[tuple[str, ...]]:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [tuple(line.split("\t")) for line in data.decode().splitlines()]
+
+
+@pytest.mark.parametrize("name", ["out.tsv", "out.tsv.gz"])
+def test_each_line_stands_beside_its_translation(translator, lines, tmp_path, name):
+    best = [found[0].text for found in translator.translate(lines)]
+    output = tmp_path / name
+    counts = generate(translator, lines, output, ALL, {}, shard_lines=10)
+    assert pairs_of(output) == list(zip(lines, best, strict=True))
+    assert counts == Counter(read=23, kept=23)
+    assert list(tmp_path.iterdir()) == [output]
+    generate(translator, lines, tmp_path / "back.tsv", ALL, {}, back=True)
+    assert pairs_of(tmp_path / "back.tsv") == list(zip(best, lines, strict=True))
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("sampling", [None, DRAW])
+def test_a_stopped_generator_goes_on_to_the_same_bytes(translator, lines, tmp_path, sampling):
+    options = {"sampling": sampling, "shard_lines": 5}
+    whole, parts = tmp_path / "whole.tsv.gz", tmp_path / "parts.tsv.gz"
+    expected = generate(translator, lines, whole, ALL, {}, **options)
+    for stops in (10, 15):
+
+        def stop(done: int, stops=stops) -> None:
+            if done == stops:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            generate(translator, lines, parts, ALL, {}, progress=stop, **options)
+        assert not parts.exists()
+    shards = sorted((tmp_path / "parts.tsv.gz.shards").glob("*.tsv"))
+    assert len(shards) == 3
+    kept = [(shard, shard.stat().st_mtime_ns) for shard in shards]
+    done: list[tuple[Path, int]] = []
+    watch = lambda _: done[:] or done.extend((s, s.stat().st_mtime_ns) for s in shards)  # noqa: E731
+    assert generate(translator, lines, parts, ALL, {}, progress=watch, **options) == expected
+    assert done == kept
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+def test_shards_of_another_recipe_are_refused(translator, lines, tmp_path):
+    def stop(_: int) -> None:
+        raise Stopped
+
+    output = tmp_path / "out.tsv"
+    with pytest.raises(Stopped):
+        generate(translator, lines, output, ALL, {"--tag": None}, progress=stop, shard_lines=5)
+    for recipe, options, name in (
+        ({"--tag": "<2de>"}, {"shard_lines": 5}, "--tag"),
+        ({"--tag": None}, {"shard_lines": 6}, "shard_lines"),
+        ({"--tag": None}, {"shard_lines": 5, "sampling": DRAW}, "sampling"),
+    ):
+        with pytest.raises(UserError, match=f"out.tsv.shards holds .* another {name}"):
+            generate(translator, lines, output, ALL, recipe, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "translation", "log_prob", "tokens", "reason"),
+    [
+        ("a dog", 3, "ein Hund", -3.0, 3, ""),
+        ("", 1, "", 0.0, 1, "empty"),
+        ("a dog", 3, " \u200b", -3.0, 3, "empty"),
+        ("a\tdog", 3, "ein Hund", -3.0, 3, "with a TAB or an end of line"),
+        ("a dog", 3, "ein\nHund", -3.0, 3, "with a TAB or an end of line"),
+        ("a dog", 9, "ein Hund", -3.0, 5, "longer than 8 tokens"),
+        ("a dog", 3, "ein Hund", -3.0, 7, "with a length ratio above 2"),
+        ("a dog", 3, "a dog ", -3.0, 3, "copied"),
+        ("a dog", 3, "ein Hund", -3.1, 3, "less probable than -1 a token"),
+    ],
+)
+def test_a_pair_is_dropped_for_its_first_reason(
+    text, length, translation, log_prob, tokens, reason
+):
+    filters = Filters(max_tokens=8, max_ratio=2.0, min_log_prob=-1.0)
+    assert filters.reason(text, length, Hypothesis(translation, 0, log_prob, tokens)) == reason
+
+
+def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):
+    found = [each[0] for each in translator.translate(lines)]
+    means = sorted(each.log_prob / each.num_tokens for each in found)
+    least = (means[9] + means[10]) / 2
+    filters = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=least)
+    output = tmp_path / "o.tsv"
+    counts = generate(translator, [*lines, ""], output, filters, {}, shard_lines=4)
+    reason = f"less probable than {least:g} a token"
+    assert counts == {"read": 24, "kept": 13, "empty": 1, reason: 10}
+    assert len(pairs_of(output)) == 13
+    line = summary(Counter(read=2_000, kept=1_999, empty=1))
+    assert line == "2,000 lines read, 1,999 pairs kept; dropped: 1 empty"

@@ -1,0 +1,109 @@
+"""`tf-transformer generate RUN`: a text and its translations as pairs to train on."""
+
+import argparse
+import dataclasses
+import logging
+from pathlib import Path
+
+from tf_transformer.cli.options import (
+    add_sampling_options,
+    add_translator_options,
+    decoding_config,
+    load_translator,
+    open_run,
+    require_writable,
+    sampling_config,
+)
+from tf_transformer.cli.parser import float_from, int_from, value_of
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.texts import Text
+from tf_transformer.errors import UserError
+from tf_transformer.files import sha256
+from tf_transformer.progress import ProgressBars
+
+logger = logging.getLogger(__name__)
+
+LEAST_LOG_PROB = -1_000.0  # any translation is more probable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add = parser.add_argument
+    add_translator_options(parser, ensemble=True, shortlist=True, tag=True)
+    add("--input", required=True, metavar="FILE", help="text to translate, plain or .gz")
+    add("--output", required=True, metavar="FILE", help="the table to write, .tsv or .tsv.gz")
+    add(
+        "--back",
+        action="store_true",
+        help="the translations are the sources of the pairs: back-translation (default: the "
+        "text is, as for distillation)",
+    )
+    add(
+        "--max-tokens",
+        type=value_of("data.max_length"),
+        metavar="N",
+        help="drop pairs with a longer side, EOS included (default: the run's data.max_length)",
+    )
+    add(
+        "--max-ratio",
+        type=value_of("data.max_ratio"),
+        metavar="R",
+        help="drop pairs of a larger ratio in tokens (default: the run's data.max_ratio)",
+    )
+    add(
+        "--min-log-prob",
+        type=float_from(LEAST_LOG_PROB, 0.0),
+        default=LEAST_LOG_PROB,
+        metavar="P",
+        help="drop translations of a lower mean log-probability of their tokens, such as -1.5",
+    )
+    lines = "lines translated before they are saved (default: 10000)"
+    add("--shard-lines", type=int_from(1), default=10_000, metavar="N", help=lines)
+    add_sampling_options(parser)
+
+
+def command(options: argparse.Namespace) -> None:
+    """Translates a text and writes the pairs as a table that --train takes.
+
+    An interruption loses the lines since the last shard: the same command goes on. Pairs that
+    are empty, copied, too long or too unlike in length are dropped and counted.
+    """
+    output = Path(options.output)
+    if not output.name.endswith((".tsv", ".tsv.gz")):
+        raise UserError(f"--output must end in .tsv or .tsv.gz. Received: {options.output}.")
+    if output.exists():
+        raise UserError(f"{output} exists already. Remove it, or choose another --output.")
+    require_writable("--output", output)
+    sampling = sampling_config(options)
+    text = Text.of(Path(options.input))
+    runs = [open_run(path) for path in (options.run, *options.ensemble)]
+    data = runs[0].config.data
+    recipe = {
+        "--input": text.sha256,
+        "run": [sha256(run.weights(options.checkpoint)) for run in runs],
+        "search": dataclasses.asdict(decoding_config(options, runs[0])),
+        "--shortlist": options.shortlist,
+        "--tag": options.tag,
+    }
+    translator = load_translator(options, sampled=sampling is not None)
+
+    from tf_transformer.tasks.translation.generation import Filters, generate, summary
+
+    filters = Filters(
+        max_tokens=options.max_tokens or data.max_length,
+        max_ratio=options.max_ratio or data.max_ratio,
+        min_log_prob=options.min_log_prob,
+    )
+    with ProgressBars() as bars:
+        counts = generate(
+            translator,
+            read_lines(Path(options.input)),
+            output,
+            filters,
+            recipe,
+            back=options.back,
+            sampling=sampling,
+            shard_lines=options.shard_lines,
+            progress=lambda done: bars("translated", done),
+        )
+    logger.info("%s: %s", output, summary(counts))

@@ -1,0 +1,186 @@
+"""Synthetic pairs: a text with its machine translation, made shard by shard.
+
+As sources of a model of the other direction they are back-translation (Sennrich et al. 2016;
+Edunov et al. 2018 sample them), as targets of a smaller model sequence-level distillation (Kim
+and Rush 2016).
+"""
+
+import dataclasses
+import gzip
+import itertools
+import json
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.config import SamplingConfig
+from tf_transformer.data.corpus import is_visible
+from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.errors import UserError
+from tf_transformer.files import locked, parse_json, replacing, write_text
+
+_RECIPE = "recipe.json"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Limits of a pair that is kept.
+
+    Attributes:
+        max_tokens: of either side, with EOS.
+        max_ratio: of the longer to the shorter side, in tokens with EOS.
+        min_log_prob: of the translation, the mean over its tokens.
+    """
+
+    max_tokens: int
+    max_ratio: float
+    min_log_prob: float
+
+    def reason(self, text: str, length: int, translation: Hypothesis) -> str:
+        """Returns the first reason to drop a pair; "" to keep it."""
+        shorter, longer = sorted((length, translation.num_tokens))
+        reasons = {
+            "empty": not (is_visible(text) and is_visible(translation.text)),
+            "with a TAB or an end of line": bool({*"\t\r\n"} & {*text, *translation.text}),
+            f"longer than {self.max_tokens} tokens": longer > self.max_tokens,
+            f"with a length ratio above {self.max_ratio:g}": longer > self.max_ratio * shorter,
+            "copied": text.strip() == translation.text.strip(),
+            f"less probable than {self.min_log_prob:g} a token": (
+                translation.log_prob < self.min_log_prob * translation.num_tokens
+            ),
+        }
+        return next((name for name, holds in reasons.items() if holds), "")
+
+
+def generate(
+    translator: BatchTranslator,
+    lines: Iterable[str],
+    output: Path,
+    filters: Filters,
+    recipe: dict[str, Any],
+    *,
+    back: bool = False,
+    sampling: SamplingConfig | None = None,
+    shard_lines: int = 10_000,
+    progress: Callable[[int], None] | None = None,
+) -> Counter[str]:
+    """Translates lines and writes the pairs that pass the filters as a table.
+
+    Finished shards lie in OUTPUT.shards until all are done, and a second call skips them.
+
+    Args:
+        translator: of the lines.
+        lines: the text.
+        output: the table to write, .tsv or .tsv.gz.
+        filters: limits of a pair.
+        recipe: names all that the pairs depend on; another one does not go on.
+        back: whether the translations are the sources of the pairs.
+        sampling: how to draw translations instead of searching for the best.
+        shard_lines: lines of a shard.
+        progress: called with the number of lines done so far.
+
+    Returns:
+        The numbers of lines read and kept, and dropped by reason.
+
+    Raises:
+        UserError: if there are shards of another recipe, or a file cannot be written.
+    """
+    folder = output.with_name(f"{output.name}.shards")
+    recipe |= {
+        "filters": dataclasses.asdict(filters),
+        "back": back,
+        "sampling": dataclasses.asdict(sampling) if sampling else None,
+        "shard_lines": shard_lines,
+    }
+    shards: list[Path] = []
+    total: Counter[str] = Counter()
+    with locked(folder):
+        _check_recipe(folder, recipe)
+        for number, chunk in enumerate(_chunks(lines, shard_lines)):
+            shards.append(folder / f"{number:06d}.tsv")
+            if not shards[-1].exists():
+                _make_shard(translator, chunk, shards[-1], filters, back, sampling)
+            total.update(_read_counts(shards[-1]))
+            if progress is not None:
+                progress(total["read"])
+        _join(shards, output)
+        shutil.rmtree(folder)
+    return total
+
+
+def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    lines = iter(lines)
+    while chunk := list(itertools.islice(lines, size)):
+        yield chunk
+
+
+def _check_recipe(folder: Path, recipe: dict[str, Any]) -> None:
+    """Writes the recipe into a new folder; refuses a folder of another one."""
+    file, text = folder / _RECIPE, json.dumps(recipe, indent=2, sort_keys=True) + "\n"
+    if not file.exists():
+        write_text(file, text)
+        return
+    before, now = parse_json(file.read_text("utf-8")), parse_json(text)
+    if different := [name for name in now if before.get(name) != now[name]]:
+        raise UserError(
+            f"{folder} holds shards that were made with another {different[0]}. Give the same "
+            "files and options to go on, or delete it."
+        )
+    logger.info("going on with the shards in %s", folder)
+
+
+def _make_shard(
+    translator: BatchTranslator,
+    lines: Sequence[str],
+    path: Path,
+    filters: Filters,
+    back: bool,
+    sampling: SamplingConfig | None,
+) -> None:
+    """Writes a shard's counts and then its pairs: where the pairs are, both are."""
+    found = translator.translate(lines, sampling=sampling)
+    lengths = [len(ids) for ids in translator.codec.source_ids(lines)]
+    counts: Counter[str] = Counter(read=len(lines))
+    rows = []
+    for text, length, (best, *_) in zip(lines, lengths, found, strict=True):
+        reason = filters.reason(text, length, best)
+        counts[reason or "kept"] += 1
+        if not reason:
+            pair = (best.text, text) if back else (text, best.text)
+            rows.append("\t".join(pair) + "\n")
+    write_text(path.with_suffix(".json"), json.dumps(counts) + "\n")
+    write_text(path, "".join(rows))
+
+
+def _read_counts(shard: Path) -> dict[str, int]:
+    return parse_json(shard.with_suffix(".json").read_text("utf-8"))
+
+
+def _join(shards: Sequence[Path], output: Path) -> None:
+    with replacing(output) as temporary, temporary.open("wb") as file:
+        # Without a name and a time, so that the same pairs give the same bytes.
+        packed = (
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) if output.suffix == ".gz" else file
+        )
+        for shard in shards:
+            with shard.open("rb") as part:
+                shutil.copyfileobj(part, packed)
+        packed.close()
+
+
+def summary(counts: Counter[str]) -> str:
+    """Formats a line such as "9 lines read, 8 pairs kept; dropped: 1 empty"."""
+    dropped = [
+        f"{count:,} {reason}"
+        for reason, count in counts.items()
+        if reason not in ("read", "kept") and count
+    ]
+    kept = f"{counts['read']:,} lines read, {counts['kept']:,} pairs kept"
+    return f"{kept}; dropped: {', '.join(dropped)}" if dropped else kept
