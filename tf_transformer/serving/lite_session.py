@@ -79,7 +79,7 @@ def _best(found: list[list[Hypothesis]]) -> Arrays:
 
 
 def _all(found: list[list[Hypothesis]], number: int) -> Arrays:
-    """Returns all `number` hypotheses; fillers have no token, and a blank text has one blank."""
+    """Returns the `number` hypotheses of each; fillers have no token, a blank text has one."""
     counts = [max(1, sum(each.num_tokens > 0 for each in ranked)) for ranked in found]
     texts = [[each.text.encode() for each in ranked] for ranked in found]
     scores = [[each.score for each in ranked] for ranked in found]
