@@ -10,7 +10,7 @@ import pytest
 from tf_transformer import load
 from tf_transformer.cli.main import main
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "litert_translator.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
 
 
 def test_the_example_translates_greedily_what_the_command_exports(trained_run, tmp_path):

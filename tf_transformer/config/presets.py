@@ -107,7 +107,8 @@ PRESETS = {
         training=TrainingConfig(
             steps=6_000, batch_tokens=4_096, warmup_steps=1_000, learning_rate_scale=1.25,
             evaluate_every=250, keep_last=10, average_last=10),
-        decoding=DecodingConfig(beam_size=5, alpha=0.6),
+        # A caption has hardly more tokens than the one it translates: docs/lab/decoding.md.
+        decoding=DecodingConfig(beam_size=5, alpha=0.6, max_extra_length=15),
     ),
     # Some 30,000 trees on a CPU: docs/results/parsing.md. Small batches and a moving average,
     # because on a CPU there is time for few updates.

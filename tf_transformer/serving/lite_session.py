@@ -61,7 +61,10 @@ class LiteSession(SavedModelSession):
 
         translator = self._translators[signature]
         found = translator.translate(texts, check)
-        arrays = _best(found) if signature == "serving_default" else _all(found)
+        if signature == "serving_default":
+            arrays = _best(found)
+        else:
+            arrays = _all(found, translator.num_hypotheses)
         if texts:
             arrays["source_cut"] = translator.codec.encode(tf.constant(texts))[1].numpy()
         else:
@@ -75,13 +78,14 @@ def _best(found: list[list[Hypothesis]]) -> Arrays:
     return {"translation": np.array(texts, object), "score": np.array(scores, np.float32)}
 
 
-def _all(found: list[list[Hypothesis]]) -> Arrays:
-    """Returns all hypotheses; fillers have no token, and a blank text has one blank."""
+def _all(found: list[list[Hypothesis]], number: int) -> Arrays:
+    """Returns the `number` hypotheses of each; fillers have no token, a blank text has one."""
     counts = [max(1, sum(each.num_tokens > 0 for each in ranked)) for ranked in found]
     texts = [[each.text.encode() for each in ranked] for ranked in found]
     scores = [[each.score for each in ranked] for ranked in found]
+    shape = len(found), number
     return {
-        "translations": np.array(texts, object),
-        "scores": np.array(scores, np.float32),
+        "translations": np.array(texts, object).reshape(shape),
+        "scores": np.array(scores, np.float32).reshape(shape),
         "count": np.array(counts, np.int32),
     }
