@@ -1,9 +1,12 @@
 PYTHON ?= python3
 VENV := .venv
 
+MODEL ?= exported/tiny
+TEXT ?= README.md
+
 CHANGED = $$($(VENV)/bin/python -m tools.changed_tests)
 
-.PHONY: demo test check lint notebooks docs clean
+.PHONY: demo test check lint notebooks docs serving-proof clean
 
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
@@ -25,6 +28,9 @@ notebooks: $(VENV)/ready  ## execute the notebooks anew, from their text sources
 
 docs: $(VENV)/ready  ## the site, in build/site; a warning or a lost link fails
 	$(VENV)/bin/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
+
+serving-proof: $(VENV)/ready  ## TF Serving's own image, by Docker: make serving-proof MODEL=exported/mine TEXT=in.en
+	$(VENV)/bin/python serving/proof.py $(MODEL) $(TEXT) --report build/serving-proof.md
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

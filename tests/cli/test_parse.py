@@ -88,8 +88,8 @@ def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
     ("arguments", "expected", "status"),
     [
         (["translate", "run"], "for runs of --task translation. .*tf-transformer parse run", 1),
-        (["export", "run", "--output", "e"], "for runs of --task translation", 1),
-        (["serve", "run"], "for runs of --task translation", 1),
+        (["export", "run", "--no-text", "--output", "e"], "--no-text is not for runs", 1),
+        (["serve", "run", "--shortlist"], "--shortlist is for a run that translates", 1),
         (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation", 1),
         (["score", "run", "--source", "in", "--target", "in"], "of --task parsing", 1),
         (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task parsing", 1),

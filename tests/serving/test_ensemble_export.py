@@ -15,10 +15,11 @@ from tf_transformer.serving.session import SavedModelSession
 
 @pytest.fixture(scope="module")
 def runs(trained_run, tmp_path_factory) -> list[str]:
-    """The trained run, and a copy whose own choice is an earlier checkpoint."""
+    """The trained run, and a copy whose best weights are those of an earlier step."""
     other = tmp_path_factory.mktemp("runs") / "other"
     shutil.copytree(trained_run.path, other)
-    Run.open(other).change_settings({"decoding.checkpoint": "160"}, "")
+    checkpoints = Run.open(other).checkpoints
+    shutil.copyfile(checkpoints.find("160"), checkpoints.best)
     return [str(trained_run.path), str(other)]
 
 

@@ -25,11 +25,13 @@ pytest.importorskip("waitress")
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import BatchLimits
+from tf_transformer.serving.client import best_answers
 from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits
-from tf_transformer.serving.loaded import LoadedVersions
+from tf_transformer.serving.loaded import LoadedVersions, load_version
 from tf_transformer.serving.server import Limits, make_app, make_server
 from tf_transformer.serving.telemetry import AccessLog
 
@@ -398,3 +400,22 @@ def test_serve_names_what_it_needs(exported):
         "error: serve needs flask, which is not installed: "
         'pip install "tf-transformer[serve]"\n'
     )
+
+
+@pytest.mark.parametrize("of_task", ["exported_parser", "exported_classifier"])
+def test_exports_of_other_tasks_are_served(request, of_task):
+    """Over the REST paths, and as `client` reads the answers."""
+    path = request.getfixturevalue(of_task)
+    texts = ["the dog sees a cat .", "", "we saw the cat . " * 40]
+    version = load_version(1, path, BatchLimits())
+    app = make_app(one_version(version.session, version.lanes), "other", Limits())
+
+    class Client:
+        def predict(self, signature, inputs):
+            body = {"signature_name": signature, "inputs": inputs}
+            return app.test_client().post("/v1/models/other:predict", json=body).json["outputs"]
+
+    loaded = load(path)
+    ask = loaded.parse if of_task == "exported_parser" else loaded.classify
+    assert best_answers(Client(), texts) == [str(each) for each in ask(texts)]
+    version.close()

@@ -31,7 +31,7 @@ _DEFAULT_TASK = next(iter(TASKS))  # of .keras files and of exports whose card n
 
 @dataclass(frozen=True)
 class _Found:
-    """What a path holds: its kind in words, its task, and how to load it."""
+    """The content of a path: its kind in words, its task, and how to load it."""
 
     kind: str
     task: str

@@ -34,7 +34,6 @@ def model_card(
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "task": run.config.task,
         "checkpoint": {"name": checkpoint, "sha256": sha256(file)},
         "ensemble": {path: {"sha256": sha256(other)} for path, other in ensemble.items()},
         "precision": precision,

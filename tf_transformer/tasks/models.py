@@ -104,7 +104,8 @@ def card_of(
     name = name or str(checkpoint or run.config.decoding.checkpoint)
     weights = {str(other.path): other.weights(checkpoint) for other in ensemble}
     file = run.weights(checkpoint)
-    return lambda: model_card(run, name, file, ensemble=weights, **options)
+    task = {"task": run.config.task}
+    return lambda: task | model_card(run, name, file, ensemble=weights, **options)
 
 
 def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:

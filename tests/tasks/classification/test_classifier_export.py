@@ -10,7 +10,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.classification.signature import _comparisons
+from tf_transformer.tasks.classification.predictor import _comparisons
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.parsing.exported import ExportedParser
-from tf_transformer.tasks.parsing.parser import Parser
-from tf_transformer.tasks.parsing.signature import _comparisons
+from tf_transformer.tasks.parsing.parser import Parser, _comparisons
 from tf_transformer.tasks.parsing.trees import read_line
 
 

@@ -11,10 +11,11 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.models import build_model, load_translator
+from tf_transformer.tasks.parsing.base import Counts
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import delinearise
-from tf_transformer.tasks.parsing.parser import Counts, Parser
+from tf_transformer.tasks.parsing.parser import Parser
 from tf_transformer.tasks.parsing.task import ParsingTask, check_config
 from tf_transformer.tasks.parsing.tree_grammar import load_grammar
 from tf_transformer.tasks.parsing.treebank import words_of

@@ -138,7 +138,7 @@ def _check_format(options: argparse.Namespace) -> None:
 
 
 def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
-    """What the run is to be loaded with, as far as it is not the default."""
+    """Options to load the run with, as far as they are not the defaults."""
     decoding = decoding_config(options, run)
     values = {
         "decoding": decoding if decoding != run.config.decoding else None,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.serving.exported import ExportedModel, column
+from tf_transformer.tasks.parsing.base import BaseParser
 from tf_transformer.tasks.parsing.linearisation import Parse
-from tf_transformer.tasks.parsing.parser import BaseParser
 from tf_transformer.tasks.parsing.trees import read_line
 
 

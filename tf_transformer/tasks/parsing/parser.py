@@ -1,69 +1,38 @@
-"""Parser: well-formed trees over exactly the words of each sentence."""
+"""Parser: well-formed trees over exactly the words of each sentence, and its export."""
 
 import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self, overload
+from typing import overload
 
-from tf_transformer.config import DecodingConfig
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import PAD_ID, DecodingConfig
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
+from tf_transformer.serving.exportable import Exportable
+from tf_transformer.serving.groups import in_groups
 from tf_transformer.serving.publish import publish
-from tf_transformer.strings import Strings, one_or_more, pairs, strings
+from tf_transformer.serving.selftest import Comparison, Expected, compare
+from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.token_signature import Outputs, of_vectors
+from tf_transformer.serving.warmup import TEXTS, Request
+from tf_transformer.strings import Strings, one_or_more, pairs
 from tf_transformer.tasks.models import Card
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
-from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
+from tf_transformer.tasks.parsing.base import BaseParser
 from tf_transformer.tasks.parsing.linearisation import Parse, delinearise, linearise
-from tf_transformer.tasks.parsing.signature import exportable
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
-from tf_transformer.tasks.parsing.treebank import pair_of, rooted, words_of
-from tf_transformer.tasks.parsing.trees import Tree, read_line, read_trees
+from tf_transformer.tasks.parsing.tree_graph import TreeGraph, split_words
+from tf_transformer.tasks.parsing.treebank import words_of
+from tf_transformer.tasks.parsing.trees import read_line
 
-
-@dataclass(frozen=True)
-class Counts:
-    """Counts of what the model wrote, before any repair.
-
-    Attributes:
-        sentences: parsed; blank ones are not.
-        repaired: those whose sequence was no tree over their words until it was mended.
-        repairs: the changes that this took, of all together.
-        cut: those whose sequence ended at the length limit.
-    """
-
-    sentences: int = 0
-    repaired: int = 0
-    repairs: int = 0
-    cut: int = 0
-
-    @classmethod
-    def of(cls, parses: Iterable[Parse]) -> Self:
-        """Counts the parses of sentences; blank ones do not count."""
-        real = [parse for parse in parses if parse.tree]
-        repairs = [parse.repairs for parse in real]
-        repaired = sum(number > 0 for number in repairs)
-        return cls(len(real), repaired, sum(repairs), sum(parse.cut for parse in real))
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(*map(int.__add__, astuple(self), astuple(other)))
-
-    @property
-    def well_formed(self) -> float:
-        """Share of sentences without a repair; 1 if there are none."""
-        return 1 - self.repaired / self.sentences if self.sentences else 1.0
-
-    def summary(self) -> str:
-        """Formats a line such as "9 sentences; repaired: 1 (11.1%), by 2 changes; ..."."""
-        return (
-            f"{self.sentences:,} sentences; well-formed: {self.well_formed:.1%}; repaired: "
-            f"{self.repaired:,}, by {self.repairs:,} changes; cut at the length limit: "
-            f"{self.cut:,}"
-        )
+SIGNATURE = "serving_default"
 
 
 def check_rules(decoding: DecodingConfig) -> None:
@@ -74,52 +43,6 @@ def check_rules(decoding: DecodingConfig) -> None:
             f"keeps to trees. Received: {decoding.no_repeat_ngram} and {decoding.min_length}. "
             "`parse --unconstrained` takes them."
         )
-
-
-class BaseParser(ABC):
-    """Parses, whatever it gets the trees from."""
-
-    @overload
-    def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
-    @overload
-    def parse(self, sentences: Strings, progress: Progress | None = None) -> list[Parse]: ...
-    def parse(self, sentences, progress=None):
-        """Returns the best tree of a sentence, or of each of a list, by beam search.
-
-        Words are what blanks divide; brackets in them become -LRB- and -RRB-. A sequence that
-        is no tree over the words is mended, see `linearisation.delinearise`.
-
-        Args:
-            sentences: a string, or a list of strings.
-            progress: called with the number of sentences done so far.
-        """
-        one, texts = one_or_more("sentences", sentences)
-        parses = self._parse([words_of(text) for text in texts], progress)
-        return parses[0] if one else parses
-
-    def evaluate(self, trees: Strings, progress: Progress | None = None) -> Bracketing:
-        """Parses the words of trees and scores the parses by Collins's rules.
-
-        Args:
-            trees: the correct ones, each a string in Penn brackets.
-            progress: called with the number of sentences done so far.
-
-        Raises:
-            UserError: if a tree is not well-formed.
-        """
-        lines = strings("trees", trees)
-        gold = list(rooted(read_trees(lines, "trees")))
-        if len(gold) != len(lines):
-            raise UserError(
-                "`trees` must have a tree in each string. Received: "
-                f"{len(gold)} trees in {len(lines)} strings."
-            )
-        sentences = [pair_of(tree)[0].split() for tree in gold]
-        return score_parses(gold, self._parse(sentences, progress))
-
-    @abstractmethod
-    def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
-        """Returns the best tree over each sentence's words."""
 
 
 class Parser(BaseParser):
@@ -228,12 +151,74 @@ class Parser(BaseParser):
         if self.grammar is None:
             raise ValueError("An export needs a `grammar`. Received: a parser without one.")
         card = self._card() | {"decoding": dataclasses.asdict(self.translator.decoding)}
-        return publish(exportable(self, self.grammar), Path(output), version, card)
+        return publish(_exportable(self, self.grammar), Path(output), version, card)
 
 
-def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:
-    """Scores parses against the correct trees by Collins's rules."""
-    return summarise(
-        score_sentence((tree,), (parse.tree,) if parse.tree else (), COLLINS)
-        for tree, parse in zip(gold, parses, strict=True)
+def _exportable(parser: Parser, grammar: TreeGrammar) -> Exportable:
+    """Returns what an export needs to know of a parser with its grammar."""
+    translator, text = parser.translator, {"text": np.array(TEXTS[:2], object)}
+    graph = TreeGraph(grammar)
+    return Exportable(
+        models=models_of(translator.model),
+        tokenizer=translator.tokenizer,
+        functions={SIGNATURE: of_vectors(_parse(translator, grammar, graph), text=tf.string)},
+        requests=[Request(SIGNATURE, text), Request(SIGNATURE, text, ("tree",))],
+        compare=lambda session: _comparisons(session, parser),
+        sizes={
+            "max_source_tokens": translator.codec.source_limit,  # EOS counted
+            "max_target_tokens": translator.codec.target_limit,
+            "words_in_lexicon": len(grammar.lexicon.words),
+        },
+        resources=graph.tables,
     )
+
+
+def _parse(
+    translator: BatchTranslator, grammar: TreeGrammar, graph: TreeGraph
+) -> Callable[[tf.Tensor], Outputs]:
+    codec, decoding = translator.codec, translator.decoding
+    search = in_groups(
+        lambda source, context: translator.searcher.search(
+            source, grammar=grammar, context=context
+        ),
+        [IDS, tf.TensorSpec([None, None, None], tf.bool)],
+        decoding.batch_tokens // decoding.beam_size,
+    )
+
+    def parse(text: tf.Tensor) -> Outputs:
+        words = split_words(text)
+        joined = tf.strings.reduce_join(words, axis=-1, separator=" ")
+        source, source_cut = codec.encode(joined)
+        ids = source.to_tensor(PAD_ID)
+        # More words than a sequence has tokens get no tag.
+        found = search(ids, graph.context(words[:, : codec.target_limit + 1]))
+        silent = source.row_lengths() == 1  # nothing visible: what is found does not count
+        tokens = tf.where(silent[:, tf.newaxis], PAD_ID, found.tokens[:, 0])
+        tree, repairs = graph.trees(tokens, words)
+        blank = words.row_lengths() == 0
+        return {
+            "tree": tf.where(blank, "", tree),
+            "score": tf.where(silent, 0.0, found.scores[:, 0]),
+            "repairs": tf.where(blank, 0, repairs),
+            "cut": (found.lengths[:, 0] >= codec.max_lengths(ids)) & ~silent,
+            "source_cut": source_cut,
+        }
+
+    return parse
+
+
+def _comparisons(session: SavedModelSession, parser: Parser) -> Iterator[Comparison]:
+    """Yields all outputs beside Python's."""
+    texts = [text for text in (*TEXTS, '" ( a-b ) ... ! 3') if isinstance(text, str)]
+    parses, words = parser.parse(texts), [" ".join(words_of(text)) for text in texts]
+    found = parser.translator.translate(words, grammar=parser.grammar)
+    _, cut = parser.translator.codec.encode(tf.constant(words))
+    expected: Expected = {
+        "tree": [str(parse) for parse in parses],
+        "score": [best.score for best, *_ in found],
+        "repairs": [parse.repairs for parse in parses],
+        "cut": [parse.cut for parse in parses],
+        "source_cut": cut.numpy().tolist(),
+    }
+    answer = session.run(SIGNATURE, {"text": np.array(texts, object)})
+    yield from compare(SIGNATURE, texts, expected, answer)

@@ -13,12 +13,13 @@ from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files
+from tf_transformer.tasks.parsing.base import Counts, score_parses
 from tf_transformer.tasks.parsing.brackets import Bracketing
 from tf_transformer.tasks.parsing.exported import ExportedParser
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import Parse, normalise
 from tf_transformer.tasks.parsing.loading import load_parser
-from tf_transformer.tasks.parsing.parser import Counts, Parser, check_rules, score_parses
+from tf_transformer.tasks.parsing.parser import Parser, check_rules
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
 from tf_transformer.tasks.parsing.treebank import (
     as_parallel_text,

@@ -1,4 +1,4 @@
-"""What a parser does with words and sequences in Python, as operations of a graph.
+"""Words and sequences of a parser in a graph, as Python has them elsewhere.
 
 B batch, N words, T tokens, G tags.
 """

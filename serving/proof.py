@@ -1,0 +1,189 @@
+"""A proof of an export in TF Serving's own image, where there is Docker.
+
+    python serving/proof.py exported/mine in.en --report serving-proof.md
+
+Starts the image by docker-run.sh, sends every warm-up request over REST and gRPC and compares
+the answers with those of TensorFlow here, then the text, then a load, and writes a report.
+"""
+
+import argparse
+import contextlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from load_test import Point, measure
+
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.errors import UserError
+from tf_transformer.files import write_text
+from tf_transformer.serving.client import (
+    Client,
+    GrpcClient,
+    RestClient,
+    best_answers,
+    patiently,
+)
+from tf_transformer.serving.versions import find_export
+
+HERE = Path(__file__).resolve().parent
+REST, GRPC = "http://127.0.0.1:8501", "127.0.0.1:8500"
+SECONDS_TO_START = 300
+ROWS = 8  # of a request
+
+
+@contextlib.contextmanager
+def started(base: Path) -> Iterator[Path]:
+    """Runs the server; yields the file of its log once the model is available."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as output:
+            command = ["sh", str(HERE / "docker-run.sh"), str(base)]
+            server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            _wait(server, base.name, log)
+            yield log
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def _wait(server: subprocess.Popen, name: str, log: Path) -> None:
+    end = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < end and server.poll() is None:
+        with contextlib.suppress(OSError):
+            state = urllib.request.urlopen(f"{REST}/v1/models/{name}", timeout=5).read()
+            if b"AVAILABLE" in state:
+                return
+        time.sleep(1.0)
+    last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+    raise UserError(f"TF Serving did not make {name} available. Its last line: {last}")
+
+
+def differences(client: Client, folder: Path) -> tuple[int, list[str]]:
+    """Sends the warm-up requests; returns their number, and outputs that are not ours."""
+    import tensorflow as tf
+    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+    from tf_transformer.serving.session import SavedModelSession, plain_lists
+    from tf_transformer.serving.warmup import FILE
+
+    wrong, number = [], 0
+    with SavedModelSession(folder) as session:
+        for record in tf.data.TFRecordDataset(str(folder / FILE)):
+            request = PredictionLog.FromString(record.numpy()).predict_log.request
+            signature = request.model_spec.signature_name
+            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+            columns = {name: plain_lists(each.tolist()) for name, each in inputs.items()}
+            found = client.predict(signature, columns)
+            for name, values in session.run(signature, inputs).items():
+                if not _same(plain_lists(values.tolist()), found.get(name)):
+                    wrong.append(f"{signature}: {name}")
+            number += 1
+    return number, wrong
+
+
+def _same(expected: list, found: list | None) -> bool:
+    if found is None or np.shape(expected) != np.shape(found):
+        return False
+    if np.asarray(expected).dtype.kind != "f":
+        return expected == found
+    return bool(np.allclose(expected, found, rtol=1e-4, atol=1e-3))
+
+
+def answers(client: Client, lines: list[str]) -> list[str]:
+    """Returns the answers to all lines."""
+    batches = [lines[start : start + ROWS] for start in range(0, len(lines), ROWS)]
+    found = [patiently(lambda b=batch: best_answers(client, b), 60.0) for batch in batches]
+    return [text for batch in found for text in batch]
+
+
+def report(
+    name: str,
+    version: str,
+    checks: dict[str, tuple[int, list[str]]],
+    lines: int,
+    equal: bool,
+    points: list[Point],
+) -> str:
+    """Returns the report as Markdown."""
+    rows = [
+        f"| {p.clients} | {p.sentences_a_request} | {p.requests} | {p.errors} | {p.p50:.0f} ms "
+        f"| {p.p99:.0f} ms | {p.sentences_a_second:.1f} |"
+        for p in points
+        if p.p50 is not None and p.p99 is not None
+    ]
+    compared = [
+        f"- {kind}: {number} warm-up requests; outputs that differ from TensorFlow here: "
+        f"{', '.join(wrong) or 'none'}"
+        for kind, (number, wrong) in checks.items()
+    ]
+    return "\n".join([
+        f"# TF Serving with {name}", "",
+        f"{version}; {platform.machine()}, {time.strftime('%Y-%m-%d')}.", "", *compared,
+        f"- {lines:,} lines of text: REST and gRPC {'agree' if equal else 'DIFFER'}", "",
+        "| clients | sentences a request | requests | errors | p50 | p99 | sentences/s |",
+        "|---|---|---|---|---|---|---|", *rows, "",
+    ])  # fmt: skip
+
+
+def prove(base: Path, lines: list[str], version: str, seconds: float) -> tuple[str, bool]:
+    """Runs all checks against the servers at `REST` and `GRPC`.
+
+    Returns:
+        The report, and whether all held.
+    """
+    folder = find_export(base)
+    if folder is None:
+        raise UserError(f"{base} must be an export. Received: a run. Export it first.")
+    clients = {
+        "REST": RestClient(REST, base.name, 60.0), "gRPC": GrpcClient(GRPC, base.name, 60.0)
+    }  # fmt: skip
+    checks = {kind: differences(client, folder) for kind, client in clients.items()}
+    first, second = (answers(client, lines) for client in clients.values())
+    points = [measure(clients["REST"], lines, n, ROWS, seconds) for n in (1, 4, 16)]
+    held = first == second and not any(wrong for _, wrong in checks.values())
+    text = report(base.name, version, checks, len(lines), first == second, points)
+    return text, held and not any(point.errors for point in points)
+
+
+def main() -> None:
+    """Runs the proof; the status is 1 if something differs, or there is no Docker."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path, help="folder of the versions of an export")
+    parser.add_argument("text", type=Path, help="a file of sentences")
+    parser.add_argument("--report", type=Path, default=Path("serving-proof.md"))
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each load")
+    options = parser.parse_args()
+    if not shutil.which("docker"):
+        sys.exit("The proof needs Docker, which this machine lacks: nothing was run.")
+    base = options.model.resolve()
+    try:
+        with started(base) as log:
+            text, held = prove(base, list(read_lines(options.text)), _image(), options.seconds)
+            warm = re.findall(r".*[Ww]arm-?up.*", log.read_text("utf-8", "replace"))
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    write_text(options.report, "\n".join([text, "```", *warm, "```", ""]))
+    print(f"{'all held' if held else 'something differs'}: {options.report}")
+    sys.exit(0 if held else 1)
+
+
+def _image() -> str:
+    """Returns the image with its digest."""
+    script = (HERE / "docker-run.sh").read_text("utf-8")
+    (image,) = re.findall(r"tensorflow/serving:\S+", script)
+    command = ["docker", "image", "inspect", "--format", "{{index .RepoDigests 0}}", image]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
