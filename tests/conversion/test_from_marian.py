@@ -176,6 +176,28 @@ def test_it_is_exported_like_any_run(checkpoint, tmp_path):
     np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-4)
 
 
+def test_it_is_fine_tuned_like_any_run(checkpoint, tmp_path, capsys):
+    run, text = from_marian(checkpoint, tmp_path / "run").path, tmp_path / "text"
+    text.with_suffix(".en").write_text("The old man sees a red house.\nWe work.\n")
+    text.with_suffix(".de").write_text("Der alte Mann sieht ein rotes Haus.\nWir arbeiten.\n")
+    words = ["train", "--init-from", str(run), "--freeze", "encoder", "--source", "en"]
+    words += ["--target", "de", "--train", str(text), "--valid", str(text)]
+    for setting in ("steps", "evaluate_every", "average_last"):
+        words += ["--set", f"training.{setting}=1"]
+    words += ["--set", "decoding.max_extra_length=2", "--output", str(tmp_path / "tuned")]
+    assert main(words) == 0
+    assert "old dev set" not in capsys.readouterr().out  # Marian's is not there
+    before, after = (
+        np.load(path / "checkpoints" / "best.npz") for path in (run, tmp_path / "tuned")
+    )
+    for name in before.files:
+        if name.startswith("model/"):
+            frozen = name.startswith("model/encoder/")
+            assert np.array_equal(before[name], after[name]) == frozen, name
+    for name in ("tokenizer.model", "tokenizer.target.model"):
+        assert (tmp_path / "tuned" / name).read_bytes() == (run / name).read_bytes()
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -31,8 +31,9 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
         help=f"training recipe for any model: {', '.join(RECIPES)}; other options override it",
     )
     add(
+        "--encoder-from",  # its earlier name
         "--init-from",
-        "--encoder-from",
+        dest="init_from",
         metavar="RUN",
         help="begin with the weights and the tokenizer of a run and, without --model and "
         "--recipe, with the settings of its training",
