@@ -18,7 +18,8 @@ def test_training_prints_scores_and_what_to_type_next(classification_run):
     step = r"step +30  .*  dev accuracy [\d.]+ F1 [\d.]+  [\d,]+ sentences/s  best"
     assert any(re.fullmatch(step, line) for line in lines)
     assert any(re.match(r"dev accuracy [\d.]+ \(\d+ of 40\)  macro F1", ln) for ln in lines)
-    assert re.fullmatch(r"  echo '.*' \| \S*tf-transformer classify \S+/run", lines[-1])
+    assert re.fullmatch(r"  echo '.*' \| \S*tf-transformer classify \S+/run", lines[-2])
+    assert re.fullmatch(r"  \S*tf-transformer export \S+/run --output exported/run", lines[-1])
     assert "3 labels" in lines
 
 

@@ -130,7 +130,7 @@ def test_words_are_aligned_as_if_there_were_no_tag(run):
 
 
 def test_an_export_puts_its_tag_before_each_text(run, tmp_path):
-    path = export_run(run, tmp_path / "model", tag="<2de> <made>")
+    path = export_run(run, tmp_path / "model", options={"tag": "<2de> <made>"})
     served = tf.saved_model.load(path).signatures["serving_default"]
     translator = load_translator(run, None, run.config.decoding)
     expected = translator.translate(["<2de> <made> A dog runs.", ""])

@@ -72,11 +72,12 @@ def command(options: argparse.Namespace) -> None:
     if exported is None:
         run = open_run(options.model, None)
         given = {
-            "shortlist": options.shortlist, "int8": options.precision == "int8",
-            "tag": options.tag,
-        }  # fmt: skip
+            "--shortlist": ("shortlist", options.shortlist),
+            "--precision int8": ("int8", options.precision == "int8"),
+            "--tag": ("tag", options.tag),
+        }
         able = task_named(run.config.task).options
-        if wrong := [name for name, value in given.items() if value and name not in able]:
+        if wrong := [text for text, (key, value) in given.items() if value and key not in able]:
             raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
         logger.info("exporting %s and testing the export: about a minute", run.path)
     import_tensorflow_quietly()

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most sentences to show of each kind, better and worse (default: 5)",
     )
     add("--format", choices=[*FORMATS], default="text", help="of the report (default: text)")
-    add("--output", metavar="FILE", help="draw a .png or .svg")
+    add("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:

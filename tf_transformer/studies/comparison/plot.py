@@ -11,7 +11,7 @@ def draw_comparison(compared: Comparison, path: Path) -> None:
 
     Args:
         compared: the comparison.
-        path: a .png or .svg.
+        path: a .png, .svg or .pdf.
 
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
