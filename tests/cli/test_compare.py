@@ -47,7 +47,7 @@ def test_a_run_equals_its_export_its_own_translations_and_its_copies(
         ("test.de nowhere", "need --source"),
         ("test.de nowhere --source test.en", "must be a run, an export.* Received: nowhere"),
         ("test.de short --metric blue", "Did you mean 'bleu'"),
-        ("test.de short --output a.pdf", "must end in .png, .svg or .pdf"),
+        ("test.de short --output a.gif", "must end in .png, .svg or .pdf"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_any_translation(

@@ -60,24 +60,23 @@ def command(options: argparse.Namespace) -> None:
     At / is a page to try it. A run is exported first. See docs/guides/serving.md.
     """
     exported = find_export(Path(options.model))
+    # By option: the name in `registry.Entry.options`, and whether it is given.
     for_runs = {
-        "--shortlist": options.shortlist, "--precision": options.precision != "float32",
-        "--tag": options.tag,
-    }  # fmt: skip
-    if exported and (wrong := [name for name, value in for_runs.items() if value]):
+        "--shortlist": ("shortlist", options.shortlist),
+        "--precision int8": ("int8", options.precision == "int8"),
+        "--precision": ("precision", options.precision != "float32"),
+        "--tag": ("tag", options.tag),
+    }
+    given = {option: name for option, (name, value) in for_runs.items() if value}
+    if exported and given:
         raise UserError(
-            f"{wrong[0]} is for a run. Received: {options.model}, a SavedModel. Give it to "
+            f"{min(given)} is for a run. Received: {options.model}, a SavedModel. Give it to "
             "export."
         )
     if exported is None:
         run = open_run(options.model, None)
-        given = {
-            "--shortlist": ("shortlist", options.shortlist),
-            "--precision int8": ("int8", options.precision == "int8"),
-            "--tag": ("tag", options.tag),
-        }
         able = task_named(run.config.task).options
-        if wrong := [text for text, (key, value) in given.items() if value and key not in able]:
+        if wrong := [option for option, name in given.items() if name not in able]:
             raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
         logger.info("exporting %s and testing the export: about a minute", run.path)
     import_tensorflow_quietly()
