@@ -17,14 +17,14 @@ def configure(*words):
 def test_a_recipe_goes_over_the_model_and_under_the_users_own_values():
     config = configure("--model", "multi30k", "--recipe", "t2t", "--batch-tokens", "99")
     assert (config.training.beta_2, config.training.warmup_steps) == (0.997, 8_000)
-    assert (config.model.d_model, config.training.steps) == (128, 6_000)
+    assert (config.model.d_model, config.training.steps) == (128, 18_000)
     assert config.training.batch_tokens == 99
     config = configure("--recipe", "paper", "--set", "training.warmup_steps=7")
     assert (config.training.warmup_steps, config.training.batch_tokens) == (7, 25_000)
 
 
 def test_without_a_recipe_the_preset_has_its_own():
-    assert configure("--model", "multi30k").training.warmup_steps == 1_000
+    assert configure("--model", "multi30k").training.warmup_steps == 2_000
 
 
 def test_every_departure_of_a_run_is_a_line(trained_run, capsys):

@@ -40,8 +40,12 @@ def test_the_multi30k_preset_departs_where_its_values_are_not_the_papers():
     assert {each.setting: (each.run, each.recipe) for each in every} == {
         "model.norm_first": (True, False),
         "training.batch_tokens": (4_096, 25_000),
-        "training.warmup_steps": (1_000, 4_000),
-        "training.learning_rate_scale": (1.25, 1.0),
+        "training.warmup_steps": (2_000, 4_000),
+        "training.learning_rate_scale": (2.53, 1.0),
+        "training.ema_decay": (0.999, 0.0),
+        "model.attention_dropout": (0.1, 0.0),
+        "model.activation_dropout": (0.1, 0.0),
+        "decoding.max_extra_length": (15, 50),
         "decoding.beam_size": (5, 4),
         "model.vocab_size": (8_000, 37_000),
         "model.num_layers": (4, 6),
@@ -51,8 +55,8 @@ def test_the_multi30k_preset_departs_where_its_values_are_not_the_papers():
         "model.key_dim": (32, 64),
         "model.value_dim": (32, 64),
         "model.dropout": (0.3, 0.1),
-        "training.steps": (6_000, 100_000),
-        "training.evaluate_every": (250, 1_500),
+        "training.steps": (18_000, 100_000),
+        "training.evaluate_every": (1_000, 1_500),
         "training.average_last": (10, 5),
     }
 
