@@ -17,7 +17,8 @@ from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import build_model, load_translator
-from tf_transformer.tasks.sequences import SequenceTask, load_tokenizer
+from tf_transformer.tasks.sequences import SequenceTask
+from tf_transformer.tasks.tokenizers import load_tokenizer
 
 
 @pytest.fixture

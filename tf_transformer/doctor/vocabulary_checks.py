@@ -22,7 +22,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor.findings import Count, Finding, judge, percent
 from tf_transformer.doctor.survey import Pair, Survey
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.sequences import train_configured_tokenizer
+from tf_transformer.tasks.tokenizers import train_configured_tokenizer
 
 REWRITTEN = 0.001
 UNKNOWN = 0.02

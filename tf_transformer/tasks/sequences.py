@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
+from tf_transformer.config import DataConfig
 from tf_transformer.data.batching import BatchPlan, make_dataset
 from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
 from tf_transformer.data.corpus import SIDES, SideName
@@ -21,14 +21,13 @@ from tf_transformer.data.mixing import Mixture
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tags import require_whole, symbol_pieces, symbols_of
 from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.tasks.beginnings import begin
 from tf_transformer.tasks.models import build_model, position_limits, record_positions
 from tf_transformer.tasks.record import Progress
+from tf_transformer.tasks.tokenizers import load_tokenizer
 from tf_transformer.training.task import Result
 
 logger = logging.getLogger(__name__)
@@ -224,61 +223,3 @@ class SequenceTask:
 
 def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:
     return [corpus.lengths(side) for side in corpus.text_sides]
-
-
-def load_tokenizer(
-    run: Run,
-    lines: Callable[[], Iterator[str]],
-    symbols: Callable[[], Iterable[str]] = tuple,
-    side_lines: Callable[[SideName], Iterator[str]] | None = None,
-) -> Tokenizer:
-    """Returns the run's tokenizer; else copies the configured one, or trains one.
-
-    Args:
-        run: the run.
-        lines: text to train on.
-        symbols: pieces of their own in any text.
-        side_lines: text of a side, for a model of its own.
-    """
-    data, vocab_size = run.config.data, run.config.model.vocab_size
-    if run.tokenizer.exists():
-        return Tokenizer(run.require_tokenizer())
-    target_model_path(run.tokenizer).unlink(missing_ok=True)  # of another tokenizer
-    if data.tokenizer:
-        if data.tokenizer_kind != DataConfig.tokenizer_kind:
-            logger.warning(
-                "data.tokenizer_kind=%s has no effect: %s has a kind of its own",
-                data.tokenizer_kind, data.tokenizer,
-            )  # fmt: skip
-        given = Tokenizer(Path(data.tokenizer))
-        if side_lines and "target" not in given.models:
-            raise UserError(
-                "With data.separate_vocabularies `data.tokenizer` must have a model of the "
-                f"target beside it. Received: no {target_model_path(given.path)}."
-            )
-        given.copy(run.tokenizer)
-    elif side_lines:
-        logger.info("training two tokenizers of %s pieces", f"{vocab_size:,}")
-        for side, path in zip(SIDES[::-1], run.tokenizer_files()[::-1], strict=True):
-            train_configured_tokenizer(run.config, side_lines(side), path, symbols())
-    else:
-        logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
-        train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
-    # Checkpoints were trained with the tokenizer that was here, if they are there already.
-    run.checksums.keep(*run.tokenizer_files(), new=not run.checkpoints.state_steps())
-    return Tokenizer(run.tokenizer)
-
-
-def train_configured_tokenizer(
-    config: Config, lines: Iterable[str], path: Path, symbols: Iterable[str] = ()
-) -> None:
-    """Trains the tokenizer that a configuration describes; see `train_tokenizer`."""
-    train_tokenizer(
-        lines,
-        path,
-        vocab_size=config.model.vocab_size,
-        kind=config.data.tokenizer_kind,
-        normalization=config.data.normalization or NORMALIZATIONS[0],
-        character_coverage=config.data.character_coverage,
-        symbols=symbols,
-    )
