@@ -47,7 +47,7 @@ def test_an_ensemble_is_exported_as_one_model(runs, trained_run, tmp_path):
     ("arguments", "message"),
     [
         (["--average", "last2"], "--average is for one run. Received: 2 runs"),
-        (["--checkpoint", "80"], "no checkpoint '80'"),
+        (["--checkpoint", "7"], "no checkpoint '7'"),
     ],
 )
 def test_what_an_ensemble_cannot_have_is_refused(runs, arguments, message, tmp_path, capsys):
