@@ -8,6 +8,7 @@ import tensorflow as tf
 from command_line import assert_refused, run_here, translated
 
 from tf_transformer.api.export import export_run
+from tf_transformer.api.load import load
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import SIDES
 from tf_transformer.data.encoded import EncodedCorpus
@@ -117,6 +118,11 @@ def test_a_run_that_saw_tags_alone_says_so_without_one(run, tmp_path):
         done = run_here(["translate", str(run.path)])
     assert "only seen sources that begin with a tag" in done.stderr
     assert "There are: <2de>, <made>" in done.stderr
+
+
+def test_a_loaded_run_puts_its_tag_before_each_text(run):
+    tagged, plain = load(run.path, tag="<2de>"), load(run.path)
+    assert tagged.translate("A dog runs.") == plain.translate("<2de> A dog runs.")
 
 
 def test_words_are_aligned_as_if_there_were_no_tag(run):

@@ -35,7 +35,8 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
     run = Run.open(path)
     model = run.config.model
     if recipe_too and run.config.task == config.task:
-        lengths = {name: getattr(run.config.data, name) for name in ("max_length", "max_ratio")}
+        names = ("max_length", "max_ratio", "subword_sampling")
+        lengths = {name: getattr(run.config.data, name) for name in names}
         languages = {name: getattr(run.config.data, name) for name in ("source", "target")}
         data = DataConfig(**lengths, **languages)
         config = dataclasses.replace(run.config, data=data).replace(_OWN)
