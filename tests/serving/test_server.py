@@ -234,6 +234,7 @@ def test_the_access_log_has_levels(level, logged):
     log = AccessLog(level, stream)
     log.write(200, {"path": "/"})
     log.write(400, {"path": "/", "error": None})
+    log.write(503, {"path": "/readyz"})
     assert [json.loads(line)["status"] for line in stream.getvalue().splitlines()] == logged
 
 

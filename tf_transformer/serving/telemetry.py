@@ -94,11 +94,14 @@ class Telemetry(Observer):
         return generate_latest(self._registry)
 
 
+PROBES = ("/healthz", "/readyz")  # asked every few seconds, also before the model is loaded
+
+
 class AccessLog:
     """One JSON object a line for each answer, or for each error.
 
     Args:
-        level: "off", "errors" or "all".
+        level: "off", "errors" (without those of probes) or "all".
         stream: where lines go; standard output by default.
     """
 
@@ -107,7 +110,8 @@ class AccessLog:
 
     def write(self, status: int, record: dict[str, Any]) -> None:
         """Writes a line: UTC time, status, then the record without its missing values."""
-        if self._level == "off" or (self._level == "errors" and status < 400):
+        is_error = status >= 400 and record.get("path") not in PROBES
+        if self._level == "off" or (self._level == "errors" and not is_error):
             return
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{now % 1:.3f}"[2:]
