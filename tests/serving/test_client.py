@@ -135,7 +135,7 @@ OK = b"HTTP/1.0 200 OK\r\n"
         (OK + b"\r\nnonsense", "UNAVAILABLE"),
         (OK + b"\r\n[1]", "UNAVAILABLE"),
         (OK + b'\r\n{"outputs": ["a"]}', "INVALID_ANSWER"),
-        (OK + b'\r\n{"outputs": {"text": ["a"]}}', "INVALID_ANSWER"),
+        (OK + b'\r\n{"outputs": {"score": [0.5]}}', "INVALID_ANSWER"),
         (OK + b'\r\n{"outputs": {"translation": []}}', "INVALID_ANSWER"),
         (OK + b'\r\n{"outputs": {"translation": ["a", "b"]}}', "INVALID_ANSWER"),
     ],
