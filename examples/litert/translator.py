@@ -1,5 +1,7 @@
 """A greedy translator without TensorFlow: the loop around `export --format litert`."""
 
+import json
+import os
 import sys
 
 import numpy as np
@@ -49,7 +51,13 @@ folder = sys.argv[1]  # such as exported/phone/1
 tokenizer = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer.model")
 interpreter = Interpreter(f"{folder}/model.tflite", num_threads=1)
 runners = [interpreter.get_signature_runner(name) for name in ("encode", "step")]
+of_target = os.path.join(folder, "tokenizer.target.model")  # if the languages have one each
+writer = tokenizer
+if os.path.exists(of_target):
+    writer = sentencepiece.SentencePieceProcessor(model_file=of_target)
+with open(f"{folder}/model_card.json", encoding="utf-8") as card:
+    longest = json.load(card)["sizes"]["max_source_tokens"]
 for line in sys.stdin:
-    source = [*tokenizer.encode(line.strip()), EOS]
-    target = translate(*runners, source, longest=len(source) + 50)
-    print(tokenizer.decode([token for token in target if token != EOS]))
+    source = [*tokenizer.encode(line.strip())[: longest - 1], EOS]
+    target = translate(*runners, source, longest=len(source) + 50) if line.strip() else []
+    print(writer.decode([token for token in target if token != EOS]))

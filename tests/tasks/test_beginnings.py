@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import Config, ModelConfig
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer

@@ -36,7 +36,7 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     )
     expected = preset("multi30k")
     assert config.model == dataclasses.replace(expected.model, dropout=0)
-    assert config.training.steps == 77 and config.training.warmup_steps == 1_000
+    assert config.training.steps == 77 and config.training.warmup_steps == 2_000
     assert (config.data.source, config.data.target, config.data.max_length) == ("en", "fr", 60)
     assert config.data.tokenizer == str(source / "tokenizer.model")
     assert (
@@ -45,10 +45,14 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     assert config.training.freeze == () and config.data.train == ()
 
 
+RATES = ("dropout", "attention_dropout", "activation_dropout")
+
+
 def test_with_a_preset_the_model_alone_is_that_of_the_run(source):
     config = configure("tiny", settings={"training.init_from": str(source)})
     model = preset("multi30k").model
-    assert config.model == dataclasses.replace(model, dropout=preset("tiny").model.dropout)
+    rates = {name: getattr(preset("tiny").model, name) for name in RATES}
+    assert config.model == dataclasses.replace(model, **rates)
     assert config.training == dataclasses.replace(
         preset("tiny").training, init_from=str(source)
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from tf_transformer.decoding.threads import MANY, ONE, use_threads
+from tf_transformer.decoding.threads import MANY, ONE, check_threads, use_threads
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
@@ -95,6 +95,7 @@ def load(
     Raises:
         UserError: if the path is none of these, or an option is not for it.
     """
+    check_threads(threads)
     found = _found(Path(path))
     if task not in (None, found.task):
         raise UserError(f"{path} must be of task {quoted(task)}. Received: {found.kind}.")

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,15 +10,11 @@ from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.config.data import split_tags
-from tf_transformer.data.corpora import always_tagged
 from tf_transformer.decoding.threads import MAX_THREADS, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
-
-logger = logging.getLogger(__name__)
 
 RUN_HELP = "run directory of train.py"
 CHECKPOINT_HELP = "best, average, last or a step (default: the run's, best if not tuned)"
@@ -239,12 +234,6 @@ def load_translator(
     from tf_transformer.tasks import models
 
     shortlist, tag = getattr(options, "shortlist", False), getattr(options, "tag", None)
-    if not tag and always_tagged(run.config.data):
-        logger.warning(
-            "%s has only seen sources that begin with a tag: give --tag, or write one on each "
-            "line. There are: %s",
-            run.path, ", ".join(split_tags(run.config.data.tag).values()),
-        )  # fmt: skip
     return models.load_translator(
         run,
         options.checkpoint,

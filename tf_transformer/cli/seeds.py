@@ -12,6 +12,7 @@ from tabulate import tabulate
 from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.row_process import Relay
 from tf_transformer.config import Config
+from tf_transformer.data.texts import identity
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation.spread import Spread
 from tf_transformer.files import write_text
@@ -19,6 +20,7 @@ from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.facts import evaluation_of
 from tf_transformer.run.scores import read_record
 from tf_transformer.training.interruption import Budget
+from tf_transformer.training.selection import BestWeights
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
     Raises:
         UserError: if `output` holds something else, or an option is not for several seeds.
     """
-    seconds = _check(options, output)
+    seconds = _check(options, config, output)
     began = time.monotonic()
     write_text(output / SETTINGS_FILE, config.to_json())
     runs = []
@@ -64,7 +66,7 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
                 status = relay.run(_command(options, output, seed, left if seconds else 0))
             if status:
                 return status
-            if not is_finished(folder, config):  # its time was over
+            if seconds and not is_finished(folder, config):  # its time was over
                 break
         runs.append(Run.open(folder))
     else:
@@ -80,8 +82,15 @@ def is_finished(folder: Path, config: Config) -> bool:
     """Tells whether a run has been trained to its end, where the average is evaluated."""
     if not (folder / "config.json").exists():
         return False
-    record = read_record(Run.open(folder).checkpoints.average)
-    return record is not None and record["step"] >= config.training.steps
+    run = Run.open(folder)
+    record = read_record(run.checkpoints.average)
+    if record is None:
+        return False
+    training = run.config.training
+    dev_set = identity(run.checksums.texts("valid") or ())
+    best = BestWeights(run.checkpoints, training.best_by, dev_set)
+    out_of_patience = best.patience_used_up(run.history(), training.patience)
+    return record["step"] >= config.training.steps or out_of_patience
 
 
 def spread_table(runs: Sequence[Run]) -> str:
@@ -99,7 +108,7 @@ def spread_table(runs: Sequence[Run]) -> str:
     return tabulate(rows, header, "pipe", disable_numparse=True) + "\n"
 
 
-def _check(options: argparse.Namespace, output: Path) -> float:
+def _check(options: argparse.Namespace, config: Config, output: Path) -> float:
     """Returns the seconds of --stop-after, 0 without it."""
     if any(each.partition("=")[0].strip() == "training.seed" for each in options.set):
         raise UserError("Give --seeds or --set training.seed, not both.")
@@ -107,6 +116,14 @@ def _check(options: argparse.Namespace, output: Path) -> float:
         raise UserError(
             f"{output} exists but was not created by `train --seeds`. Give another --output."
         )
+    if (file := output / SETTINGS_FILE).exists():
+        before, now = Config.from_json(file.read_text("utf-8")).flat(), config.flat()
+        changed = [name for name in now if now[name] != before.get(name)]
+        if wrong := [name for name in changed if name != "training.steps"]:
+            raise UserError(
+                f"{output} has seeds of another configuration: {wrong[0]} was "
+                f"{before.get(wrong[0])!r}, now {now[wrong[0]]!r}. Give another --output."
+            )
     budget = Budget.parse(options.stop_after) if options.stop_after else Budget()
     if budget.steps:
         raise UserError(

@@ -131,6 +131,8 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 def config_of(options: argparse.Namespace) -> Config:
     """The configuration that the options of `add_run_settings` describe."""
     values = read_settings_file(Path(options.config)) if options.config else {}
+    if options.init_from and Path(options.config or "").suffix == ".json":
+        values.pop("data.tokenizer", None)  # a run's file has every setting; RUN's comes first
     preset, task = values.pop("preset", None), values.pop("task", None)
     return configure(
         options.model or preset or None,

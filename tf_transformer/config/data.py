@@ -112,4 +112,6 @@ def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
             f"The numbers of `data.mix` must be above 0. Received: {quoted(mix)}. To do "
             "without a corpus, leave it out of --train."
         )
-    return [size ** (1 / numbers[0]) for size in sizes] if by_size else numbers
+    if not by_size:
+        return numbers
+    return [(size / max(sizes)) ** (1 / numbers[0]) for size in sizes]

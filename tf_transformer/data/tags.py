@@ -70,7 +70,8 @@ def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int
 
 def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
     """Refuses a tokenizer that cuts a symbol; UserError."""
-    if cut := [symbol for symbol in symbols if symbol not in _own_symbols(tokenizer)]:
+    whole = _own_symbols(tokenizer) if symbols else set()
+    if cut := [symbol for symbol in symbols if symbol not in whole]:
         raise UserError(
             f"The tokenizer {tokenizer} must keep {cut[0]} whole. Train one with "
             f"tf-transformer tokenizer ... --symbols '{cut[0]}', or leave data.tokenizer out."

@@ -163,6 +163,10 @@ class Search(NamedTuple):
 
     def advance(self, state: State) -> State:
         """Extends every alive beam by one token."""
+        if self.lookahead:  # what has stopped stays so, whatever others its batch has
+            stopped = ~self.active(state)[:, tf.newaxis]
+            log_probs = tf.where(stopped, -float("inf"), state.log_probs)
+            state = state._replace(log_probs=log_probs)
         index = tf.shape(state.tokens)[-1]
         beam_size = state.tokens.shape[1]
         slots = tf.broadcast_to(tf.range(beam_size), tf.shape(state.last_tokens))

@@ -65,6 +65,8 @@ def host_search(
     while rows.size:
         search.advance()
         active = search.active(lookahead)
+        if lookahead:
+            search.stop(~active)
         if 4 * np.count_nonzero(active) <= 3 * rows.size:
             for result, column in zip(results, search.finished, strict=True):
                 result[rows] = column
@@ -104,6 +106,10 @@ class _Search:
         self._ancestry, self._log_probs = self._ancestry[rows], self._log_probs[rows]
         self.finished = tuple(column[rows] for column in self.finished)
         self._step.keep(rows)
+
+    def stop(self, rows: np.ndarray) -> None:
+        """Ends the search of these sentences, whatever others stay in the batch."""
+        self._log_probs[rows] = -np.inf
 
     def active(self, lookahead: int) -> np.ndarray:
         """Returns bool [B]: whether an alive beam can still enter the N best."""

@@ -37,6 +37,12 @@ def numbers_to_try() -> list[int]:
     return sorted({1, min(4, every), every}) if sys.platform == "linux" else [every]
 
 
+def check_threads(threads: int | None) -> None:
+    """Refuses a number of threads that is out of range; UserError."""
+    if threads is not None:
+        Setting(int, Bounds(low=1, high=MAX_THREADS)).check("threads", threads)
+
+
 def use_threads(threads: int | None, config: Config | None, sentences: Sequence[int]) -> None:
     """Sets the number of threads that share an operation of TensorFlow.
 
@@ -53,8 +59,8 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
     import tensorflow as tf
 
     threading = tf.config.threading
+    check_threads(threads)
     if threads is not None:
-        Setting(int, Bounds(low=1, high=MAX_THREADS)).check("threads", threads)
         try:
             threading.set_intra_op_parallelism_threads(threads)
         except RuntimeError:

@@ -47,9 +47,9 @@ class Comparison:
 
         By paired bootstrap resampling of `SAMPLES` samples (Koehn 2004), as sacreBLEU has it.
         """
-        if list(baseline) == list(hypotheses):
+        first, tested = _paired(self._metric, [baseline, hypotheses], "bs", SAMPLES)
+        if tested.score == first.score:
             return 1.0  # sacreBLEU counts only larger differences than that of none
-        _, tested = _paired(self._metric, [baseline, hypotheses], "bs", SAMPLES)
         return tested.p_value or 0.0
 
     @property
@@ -86,9 +86,9 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
     sampled = _paired(metric, systems, "bs", SAMPLES)
     shuffled = _paired(metric, systems, "ar", TRIALS)
     tested: list[Tested] = []
-    for system, by_samples, by_trials in zip(systems, sampled, shuffled, strict=True):
+    for by_samples, by_trials in zip(sampled, shuffled, strict=True):
         values = by_samples.p_value, by_trials.p_value
-        if tested and list(system) == list(systems[0]):
+        if tested and by_samples.score == sampled[0].score:
             values = 1.0, 1.0  # see `Comparison.p_value`
         middle, half = by_samples.mean or 0.0, by_samples.ci or 0.0
         tested.append(Tested(by_samples.score, middle - half, middle + half, *values))

@@ -55,8 +55,9 @@ class Gate:
         """
         comparison = Comparison(self.references)
         with SavedModelSession(self.published) as old:
-            if "serving_default" not in old.signatures:
-                raise UserError(f"{self.published} takes no text: it cannot be compared.")
+            default = old.signatures.get("serving_default")
+            if default is None or "translation" not in default.outputs:
+                raise UserError(f"{self.published} translates no text: it cannot be compared.")
             (before, old_seconds), (after, new_seconds) = self._translate(old, new)
         scores = [comparison.score(texts).value for texts in (before, after)]
         p_value = comparison.p_value(before, after)

@@ -13,12 +13,12 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.exportable import facts
 from tf_transformer.serving.translations import sizes
-from tf_transformer.serving.versions import reserved
+from tf_transformer.serving.versions import LITE_MODEL, reserved
 from tf_transformer.serving.warmup import TEXTS
 
 logger = logging.getLogger(__name__)
 
-MODEL, CARD = "model.tflite", "model_card.json"
+CARD = "model_card.json"
 
 
 def export_lite(
@@ -41,7 +41,7 @@ def export_lite(
         raise UserError("LiteRT takes a model in float32 or int8, without a shortlist.")
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
         lite = translator.lite or LiteModel(lite_file(model, "float32"), threads=1)
-        (folder / MODEL).write_bytes(lite.content)
+        (folder / LITE_MODEL).write_bytes(lite.content)
         card = card | {"translated_as_in_float32": _compare(translator, lite)}
         translator.tokenizer.copy(folder / "tokenizer.model")
         card |= facts([model], translator.tokenizer, sizes(translator))

@@ -13,6 +13,7 @@ from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json
 
+LITE_MODEL = "model.tflite"  # in place of a SavedModel
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
 
 
@@ -31,13 +32,17 @@ def find_export(path: Path) -> Path | None:
     """Returns the folder of a SavedModel: `path` or its newest version; None for a run.
 
     Raises:
-        UserError: if `path` is the folder of several models.
+        UserError: if `path` is the folder of several models, or an export for LiteRT.
     """
     folders = {number: each for number, each in versions(path).items() if each.is_dir()}
     if (path / "saved_model.pb").exists():
         return path
+    lite = [each for each in (path, *folders.values()) if (each / LITE_MODEL).exists()]
+    folders = {number: each for number, each in folders.items() if each not in lite}
     if folders:
         return folders[max(folders)]
+    if lite:
+        raise UserError(f"{path} must be a SavedModel. Received: an export for LiteRT.")
     is_plain = path.is_dir() and not (path / "config.json").exists()
     models = sorted(path.iterdir()) if is_plain else ()
     if example := next(filter(versions, models), None):

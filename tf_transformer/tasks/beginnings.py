@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import sha256, write_text
@@ -88,7 +89,11 @@ def _parts(path: str) -> Iterator[str]:
 def _take_weights(
     run: Run, source: Run, model: keras.Model, tokenizer: Tokenizer, is_chief: bool
 ) -> list[str]:
-    """Loads what fits from the best weights of `source`; returns the paths of the others."""
+    """Loads what fits from the best weights of `source`.
+
+    Returns:
+        The paths of weights that begin anew, wholly or in the rows of some pieces.
+    """
     file = source.checkpoints.find("best")
     pieces = _Pieces(Tokenizer(source.require_tokenizer()), tokenizer)
     anew = load_some(file, model, pieces.rows_of if pieces.differ else None)
@@ -96,7 +101,7 @@ def _take_weights(
     if pieces.differ:
         logger.warning(
             "another tokenizer: %s of %s pieces are in %s too; embeddings of the others begin "
-            "anew", f"{len(pieces.here):,}", f"{tokenizer.vocab_size:,}", source.path,
+            "anew", f"{pieces.count:,}", f"{tokenizer.vocab_size:,}", source.path,
         )  # fmt: skip
     if anew:
         logger.warning("%s has none for %s, which begin anew", source.path, _listed(anew))
@@ -107,10 +112,11 @@ def _take_weights(
             "sha256": sha256(file),
             "evaluation": evaluation_of(source, file),
             "anew": anew,
-            "pieces": [len(pieces.here), tokenizer.vocab_size],
+            "pieces": [pieces.count, tokenizer.vocab_size],
         }
         write_text(run.origin, json.dumps(origin, indent=2) + "\n")
-    return anew
+    in_part = [weight.path for weight in model.weights if has_pieces(weight.path)]
+    return anew + in_part * (pieces.differ and not pieces.complete)
 
 
 class _Pieces:
@@ -118,28 +124,44 @@ class _Pieces:
 
     Attributes:
         differ: whether the tokenizers are different.
-        here, there: ids of each shared piece in the new and in the old tokenizer.
+        count: number of shared pieces, of the side that has fewer.
+        complete: whether all pieces of the new tokenizer are shared.
     """
 
     def __init__(self, old: Tokenizer, new: Tokenizer) -> None:
         self.differ = old.models != new.models
-        ids = {piece: number for number, piece in enumerate(_pieces_of(old))}
-        shared = [(n, ids[piece]) for n, piece in enumerate(_pieces_of(new)) if piece in ids]
-        self.here, self.there = (list(column) for column in zip(*shared, strict=True))
+        self._rows = {side: _shared(old, new, side) for side in SIDES}
+        self.count = min(len(here) for here, _ in self._rows.values())
+        self.complete = self.count == new.vocab_size
 
     def rows_of(self, path: str, old: np.ndarray, new: np.ndarray) -> np.ndarray | None:
         """Returns a weight with the old values of shared pieces; None if it has no pieces."""
-        if path == _COLUMNS_OF_PIECES:
-            new[:, self.here] = old[:, self.there]
-        elif path.rpartition("/")[2] in _OF_PIECES:
-            new[self.here] = old[self.there]
-        else:
+        if not has_pieces(path):
             return None
+        is_target = path.startswith(("target_", "output_"))
+        here, there = self._rows["target" if is_target else "source"]
+        if path == _COLUMNS_OF_PIECES:
+            new[:, here] = old[:, there]
+        else:
+            new[here] = old[there]
         return new
 
 
-def _pieces_of(tokenizer: Tokenizer) -> Iterable[bytes]:
-    return tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy().tolist()
+def has_pieces(path: str) -> bool:
+    """Tells whether a weight has a row or a column for each piece."""
+    return path == _COLUMNS_OF_PIECES or path.rpartition("/")[2] in _OF_PIECES
+
+
+def _shared(old: Tokenizer, new: Tokenizer, side: SideName) -> tuple[list[int], list[int]]:
+    """Returns the ids of the pieces that both have, in the new one and in the old one."""
+    ids = {piece: number for number, piece in enumerate(_pieces_of(old, side))}
+    shared = [(n, ids[each]) for n, each in enumerate(_pieces_of(new, side)) if each in ids]
+    here, there = zip(*shared, strict=True)
+    return list(here), list(there)
+
+
+def _pieces_of(tokenizer: Tokenizer, side: SideName) -> Iterable[bytes]:
+    return tokenizer.pieces(tf.range(tokenizer.vocab_size), side).numpy().tolist()
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

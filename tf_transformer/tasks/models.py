@@ -1,11 +1,14 @@
 """Models of runs: built, loaded for decoding, and the reach of learned positions."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.config.data import split_tags
 from tf_transformer.data.batching import bucket_boundaries
+from tf_transformer.data.corpora import always_tagged
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tags import require_known
 from tf_transformer.data.tokenizer import Tokenizer
@@ -19,6 +22,8 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.serving.card import model_card
+
+logger = logging.getLogger(__name__)
 
 Card = Callable[[], dict[str, Any]]
 
@@ -61,6 +66,12 @@ def load_translator(
             tokenizer; if its training had no such tag; or for int8 with an ensemble or a
             shortlist.
     """
+    if not tag and always_tagged(run.config.data):
+        logger.warning(
+            "%s has only seen sources that begin with a tag: give --tag, or write one on each "
+            "line. There are: %s",
+            run.path, ", ".join(split_tags(run.config.data.tag).values()),
+        )  # fmt: skip
     int8 = precision == "int8"
     if int8 and (others or shortlist):
         raise UserError("int8 is for one model with its whole vocabulary. Received: more.")

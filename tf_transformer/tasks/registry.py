@@ -104,6 +104,11 @@ def check_config(config: Config) -> None:
             "--lora trains adapters of a run's weights alone: add --init-from RUN. Received: "
             f"--lora {config.training.lora_rank}."
         )
+    if config.training.freeze and not config.training.init_from:
+        raise UserError(
+            "--freeze keeps weights of another run as they are: add --init-from RUN. Received: "
+            f"--freeze {config.training.freeze[0]}."
+        )
     if config.training.init_from:
         check_source(config, encoder_alone=task.encoder_alone)
     task.record().check_config(config)

@@ -97,11 +97,13 @@ class SequenceTask:
         folder = self.run.data / name
         paths, models = text_files(self.data, name), self.tokenizer.models.values()
         hashed = [Text.of(path, self.texts[name]) for path in paths]
-        made_from = fingerprint(hashed, models, self._settings())
+        tags = "".join(f" {number}:{text.tag}" for number, text in enumerate(texts) if text.tag)
+        settings = self._settings() + tags
+        made_from = fingerprint(hashed, models, settings)
         try:
             corpus = self.corpus_class.open(folder)
             if corpus.fingerprint in (
-                made_from, old_fingerprint(paths, models, self._settings())
+                made_from, old_fingerprint(paths, models, settings)
             ):  # fmt: skip
                 return corpus
             reason = "encoded from other text or with other settings"
@@ -135,7 +137,7 @@ class SequenceTask:
         limits = f"{self.data.max_length} {self.data.max_ratio}"
         # Corpora of an earlier version do not tell how many pairs are of which text.
         mixed = " mixed" if self.data.mix else ""
-        return f"{limits}{mixed}" + "".join(f" {tag}" for tag in self.data.tag)
+        return f"{limits}{mixed}"
 
     def _encode(
         self,

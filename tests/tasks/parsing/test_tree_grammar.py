@@ -71,7 +71,7 @@ def walk(grammar: TreeGrammar, sentence: str, chance: random.Random) -> list[int
     while EOS_ID not in ids:
         choices = sorted(allowed(grammar, sentence, ids))
         assert choices and not {PAD_ID, BOS_ID} & {*choices}
-        opening = [one for one in choices if grammar._kinds[one] == 1]
+        opening = [one for one in choices if grammar.kinds[one] == 1]
         others = [one for one in choices if one not in opening]
         ids.append(
             chance.choice(others if others and chance.random() < 0.6 else opening or others)

@@ -100,9 +100,10 @@ def _check(options: argparse.Namespace) -> None:
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}, --hypothesis {options.hypothesis}."
         )
-    for name in ("shortlist", "record", "tag"):
-        if options.hypothesis and getattr(options, name):
-            raise UserError(f"--{name} is for RUN and --source. Received: --hypothesis.")
+    given = {name: getattr(options, name) for name in ("shortlist", "record", "tag")}
+    given["precision"] = options.precision != "float32"
+    if options.hypothesis and (wrong := [name for name, value in given.items() if value]):
+        raise UserError(f"--{wrong[0]} is for RUN and --source. Received: --hypothesis.")
     if options.brackets and (options.source or len(options.reference) > 1):
         raise UserError(
             "--brackets compares one --hypothesis with one --reference, both files of trees."
@@ -128,6 +129,7 @@ def _record(
             "ensemble": list(options.ensemble),
             "shortlist": options.shortlist,
             "tag": options.tag,
+            "precision": options.precision,
             "decoding": dataclasses.asdict(decoding_config(options, run)),
             "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},
             "exact": round(scores.exact * scores.sentences),

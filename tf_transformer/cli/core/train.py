@@ -41,7 +41,7 @@ def command(options: argparse.Namespace) -> int:
     from sentences with a label, separated by a TAB. Run the same command again to resume.
     """
     config = config_of(options)
-    output = Path(options.output or f"runs/{options.model or 'tiny'}")
+    output = Path(options.output or f"runs/{config.preset or 'tiny'}")
     if options.seeds:
         return train_seeds(options, config, output)
     budget = Budget.parse(options.stop_after) if options.stop_after else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tf_transformer.api.load import load
 from tf_transformer.cli.lines import one_line, require_equal_lengths
-from tf_transformer.cli.options import open_run, picture
+from tf_transformer.cli.options import add_tag_option, open_run, picture
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.scores import seen_before
 from tf_transformer.config import Config
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
     add("--source", metavar="FILE", help="text to translate; files of translations need none")
+    add_tag_option(parser)
     metric = "bleu, chrf or one that a package adds; repeatable (default: bleu and chrf)"
     add("--metric", metavar="NAME", action="append", help=metric)
     add(
@@ -78,7 +79,7 @@ def command(options: argparse.Namespace) -> None:
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
     systems = [
-        _system(path, name, runs[path], sources)
+        _system(path, name, runs[path], sources, options.tag)
         if path in runs
         else System(name, [finished[path]])
         for path, name in zip(paths, _names(paths), strict=True)
@@ -120,10 +121,12 @@ def _names(paths: Sequence[str]) -> list[str]:
     return [os.path.relpath(path, common or ".") for path in paths]
 
 
-def _system(path: str, name: str, runs: Sequence[Run], sources: Sequence[str]) -> System:
+def _system(
+    path: str, name: str, runs: Sequence[Run], sources: Sequence[str], tag: str | None
+) -> System:
     """Translates with each of the runs, or with an export."""
     if runs:
-        outputs = [_translated(run.path, sources) for run in runs]
+        outputs = [_translated(run.path, sources, tag) for run in runs]
         return System(name, outputs, settings_of(runs), cost_of(runs))
     export = find_export(Path(path))
     config = read_card(export).get("config") if export else None
@@ -131,8 +134,8 @@ def _system(path: str, name: str, runs: Sequence[Run], sources: Sequence[str]) -
     return System(name, [_translated(Path(path), sources)], settings)
 
 
-def _translated(path: Path, sources: Sequence[str]) -> list[str]:
-    translator = load(path, task="translation")
+def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
+    translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:
         done = translator.translate([*sources], progress=lambda count: bars(str(path), count))
     return [one_line(each.text) for each in done]

@@ -150,7 +150,8 @@ def _wins(
     gains = [after - before for before, after in zip(baseline, own, strict=True)]
     order = sorted(range(len(gains)), key=lambda line: gains[line], reverse=True)
     chosen = [line for line in order[:most] if gains[line] > _EQUAL]
-    chosen += [line for line in order[-most:] if gains[line] < -_EQUAL]
+    last = order[max(0, len(order) - most) :]
+    chosen += [line for line in last if gains[line] < -_EQUAL]
     largest = [
         Sentence(line + 1, {kind: text[line] for kind, text in texts.items()}, gains[line])
         for line in chosen

@@ -177,7 +177,9 @@ class SentenceClassifier(BaseClassifier):
         Raises:
             UserError: if the export cannot be written, or fails its test.
         """
-        return publish(_exportable(self), Path(output), version, self._card())
+        search = {"batch_tokens": self.batch_tokens, "beam_size": 1}
+        card = self._card() | {"decoding": search}
+        return publish(_exportable(self), Path(output), version, card)
 
 
 def _exportable(classifier: SentenceClassifier) -> Exportable:

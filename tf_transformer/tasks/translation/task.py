@@ -3,13 +3,14 @@
 import dataclasses
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import keras
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.corpora import all_pairs, corpora
-from tf_transformer.data.tags import check_tags
+from tf_transformer.data.tags import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.scores import Scores, score_translations
@@ -111,6 +112,8 @@ def check_config(config: Config) -> None:
         raise UserError(f"--source and --target must differ. Received: {data.source!r} twice.")
     for corpus in corpora((*data.train, *data.valid), data):
         corpus.check()
+    if data.tokenizer:
+        require_whole(symbols_of(data), Path(data.tokenizer))
     check_tags(data)
 
 

@@ -11,12 +11,12 @@ from tf_transformer.config.settings import Setting
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.attention import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.ensemble import Ensemble, models_of
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.serving import translations
 from tf_transformer.serving.gate import Gate
@@ -163,11 +163,23 @@ class Translator(BaseTranslator):
         Raises:
             UserError: if the export cannot be written, or fails its test.
         """
+        self._check_export(text, gate, format)
         decoding, _ = search_options(dict(options), self.decoding)
         card = self._card() | {"decoding": dataclasses.asdict(decoding)}
         batches = self._make_batches(decoding, 1)
         if format == "litert":
             return export_lite(batches, Path(output), version, card)
-        if self._lite:
-            raise UserError("A SavedModel has no int8. Expected: the format litert.")
         return translations.export(batches, Path(output), version, card, text=text, gate=gate)
+
+    def _check_export(self, text: bool, gate: Gate | None, format: str) -> None:
+        """Refuses what a format cannot hold, before work is lost."""
+        if format not in ("savedmodel", "litert"):
+            raise UserError(
+                f"`format` must be savedmodel or litert. Received: {quoted(format)}."
+            )
+        if format == "litert" and (gate or len(models_of(self.model)) > 1):
+            raise UserError("LiteRT takes a single model, and no gate. Received: more.")
+        if format == "savedmodel" and self._lite:
+            raise UserError("A SavedModel has no int8. Expected: the format litert.")
+        if self.tokenizer.tag and (format == "litert" or not text):
+            raise UserError("A tag is for a SavedModel that takes text. Received: token ids.")
