@@ -92,3 +92,7 @@ def test_a_mix_that_does_not_fit_the_corpora_is_refused(mix):
 def test_weights_that_are_not_positive_are_refused(mix):
     with pytest.raises(UserError, match="must be above 0. Received: "):
         mix_weights(mix, [1, 1])
+
+
+def test_a_temperature_near_zero_leaves_the_largest_corpus():
+    assert mix_weights("temperature=0.001", [29_000, 10]) == [1.0, 0.0]

@@ -100,6 +100,14 @@ def test_search_with_a_lookahead_stops_if_nothing_better_can_end_that_soon(
     assert count_computed_rows(table_of(rules), [10], **options) == steps
 
 
+def test_a_lookahead_stops_a_sentence_whatever_others_its_batch_has():
+    endless = {(A,) * length: {A: 0.999} for length in range(10)}
+    stops = endless | {(): {EOS_ID: 0.30, A: 0.13}, (A,) * 9: {EOS_ID: 0.999}}
+    tables = np.concatenate([table_of(stops), *[table_of(endless)] * 8])
+    found = search(tables, [10] * 9, beam_size=2, lookahead=8)
+    assert hypotheses_of(found, 0)[0] == (EOS_ID,)
+
+
 @pytest.mark.parametrize(("limit", "steps"), [(8, 2), (9, 3)])
 def test_the_step_drawn_in_the_module_is_what_happens(limit, steps):
     C = UNK_ID

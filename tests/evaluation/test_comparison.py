@@ -45,6 +45,13 @@ def test_the_first_has_no_p_value_and_an_equal_system_one_of_1(tested):
     assert (tested[2].bootstrap, tested[2].randomisation) == (1.0, 1.0)
 
 
+def test_a_difference_of_zero_is_no_difference():
+    lines = ["a b c d e", "f g h i j"]
+    spaced = [line.replace(" ", "  ") for line in lines]  # chrF counts no blanks
+    _, other = paired_tests(make_metric("chrf", [], [lines]), [lines, spaced])
+    assert (other.bootstrap, other.randomisation) == (1.0, 1.0)
+
+
 def test_bleu_and_chrf_are_tested_too():
     lines = ["the cat sat on the mat .", "a dog ran through the park", "it is raining today"]
     worse = [" ".join(line.split()[::-1]) for line in lines]

@@ -9,6 +9,8 @@ import pytest
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
+from tf_transformer.errors import UserError
+from tf_transformer.serving.versions import find_export
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
 
@@ -35,6 +37,22 @@ def test_the_example_translates_greedily_what_the_command_exports(trained_run, t
     )
     expected = load(trained_run.path).translate(texts, beam_size=1)
     assert done.stdout.splitlines() == [str(each) for each in expected]
+    with pytest.raises(UserError, match="must be a SavedModel. Received: an export for LiteRT"):
+        find_export(folder.parent)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "tflite"}, "`format` must be savedmodel or litert. Received: 'tflite'"),
+        ({"format": "litert", "gate": object()}, "LiteRT takes a single model, and no gate"),
+    ],
+)
+def test_python_refuses_what_a_format_cannot_hold(trained_run, tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        load(trained_run.path).export(tmp_path / "model", **options)
+    with pytest.raises(UserError, match="`threads` must be"):
+        load(trained_run.path, precision="int8", threads=0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import tensorflow as tf
 from test_tree_grammar import PAIRS
 
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.tokenizer import Tokenizer, train_tokenizer
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.tasks.parsing.lexicon import Lexicon
 from tf_transformer.tasks.parsing.linearisation import PUNCTUATION, SELF_TAGGED, delinearise
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
@@ -19,7 +20,8 @@ from tf_transformer.tasks.parsing.treebank import words_of
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Tokenizer:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    symbols = {token for _, sequence in PAIRS for token in sequence.split()} | PUNCTUATION
+    tokens = {token for _, sequence in PAIRS for token in sequence.split()} | PUNCTUATION
+    symbols = {f"▁{token}" for token in tokens}
     sentences = [sentence for sentence, _ in PAIRS]
     train_tokenizer(sentences, path, vocab_size=297, kind="unigram", symbols=symbols)
     return Tokenizer(path)
