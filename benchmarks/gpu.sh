@@ -11,8 +11,9 @@ if [ $# -ne 2 ]; then
     echo "error: expected CORPUS and PEAK_TFLOPS. Received: $# arguments. See benchmarks/gpu.sh." >&2
     exit 2
 fi
+corpus=$(cd "$(dirname "$1")" && pwd)/$(basename "$1") || exit 1
+peak=$2 python=${PYTHON:-python}
 cd "$(dirname "$0")/.." || exit 1
-corpus=$1 peak=$2 python=${PYTHON:-python}
 if ! "$python" -c 'import tensorflow as tf; raise SystemExit(not tf.config.list_physical_devices("GPU"))' 2>/dev/null; then
     echo "error: TensorFlow must see a GPU. Received: none with $python. Check nvidia-smi, and pip install 'tensorflow[and-cuda]'." >&2
     exit 1

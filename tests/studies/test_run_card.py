@@ -15,7 +15,7 @@ from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
-from tf_transformer.studies.run_card import (
+from tf_transformer.studies.run_card import _options, (
     run_card,
     sustained_rate,
     train_command,
@@ -186,3 +186,10 @@ def test_another_rate_is_refused(given):
 
 def test_the_command_of_a_preset_is_short():
     assert train_command(preset("big")) == "tf-transformer train --model big"
+
+
+def test_a_recorded_score_tells_what_changed_the_translations():
+    plain = {"precision": "float32", "shortlist": False, "ensemble": [], "tag": None}
+    assert _options(plain) == _options({}) == ""
+    changed = {"precision": "int8", "shortlist": True, "ensemble": ["b"], "tag": "<2de>"}
+    assert _options(changed) == ", int8, shortlist, ensemble of 2, tag <2de>"

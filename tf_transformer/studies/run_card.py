@@ -171,12 +171,24 @@ def _scores(run: Run, best: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _options(result: dict) -> str:
+    """The options of a result that change translations, where they are not the default."""
+    precision = result.get("precision", "float32")
+    options = {
+        precision: precision != "float32",
+        "shortlist": result.get("shortlist"),
+        f"ensemble of {1 + len(result.get('ensemble', ()))}": result.get("ensemble"),
+        f"tag {result.get('tag')}": result.get("tag"),
+    }
+    return "".join(f", {text}" for text, given in options.items() if given)
+
+
 def _tests(run: Run) -> list[str]:
     """A table of what `evaluate --record` has kept, with the lines that the run had seen."""
     rows = [
         f"| {', '.join(each['files'])} | {each['lines']:,} | {_first_score(each)} | "
         f"{each['checkpoint']}, beam {each['decoding']['beam_size']}, "
-        f"alpha {each['decoding']['alpha']:g} | {_seen(each)} |"
+        f"alpha {each['decoding']['alpha']:g}{_options(each)} | {_seen(each)} |"
         for each in read_results(run.results)
     ]
     return rows and [
