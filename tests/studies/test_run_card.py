@@ -15,7 +15,8 @@ from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
-from tf_transformer.studies.run_card import _options, (
+from tf_transformer.studies.run_card import (
+    _options,
     run_card,
     sustained_rate,
     train_command,
