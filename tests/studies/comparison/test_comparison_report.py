@@ -83,10 +83,15 @@ def test_the_picture_names_every_system(compared, tmp_path):
     assert all(f"<!-- {each.name} -->" in text for each in SYSTEMS)
 
 
-def test_the_runs_of_a_folder_of_seeds_are_in_the_order_of_their_seeds(tmp_path):
-    for name in ("seed-10", "seed-9", "other"):
-        (tmp_path / name).mkdir()
+def test_the_finished_runs_of_a_folder_of_seeds_are_in_the_order_of_their_seeds(
+    tmp_path, caplog
+):
+    for name in ("seed-10", "seed-9", "seed-7", "other"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "checkpoints" / "average.npz").touch()
+    (tmp_path / "seed-7" / "checkpoints" / "average.npz").unlink()
     assert [each.name for each in members(tmp_path)] == ["seed-9", "seed-10"]
+    assert "seed-7 is left out: its training has not ended" in caplog.text
     (tmp_path / "config.json").write_text("{}")
     assert members(tmp_path) == []

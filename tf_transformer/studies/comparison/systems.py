@@ -1,5 +1,6 @@
 """Systems to compare: their translations, settings, and the cost of their training."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import encoder_outputs
 from tf_transformer.training.memory import parameter_count
+
+logger = logging.getLogger(__name__)
 
 SEED = "training.seed"
 
@@ -30,11 +33,21 @@ class System:
 
 
 def members(path: Path) -> list[Path]:
-    """Lists the runs of a folder that `train --seeds` wrote, by seed; none for another."""
+    """Lists the finished runs of a folder that `train --seeds` wrote, by seed.
+
+    The average of checkpoints is made at the end of a training. Another folder has none.
+    """
     if (path / "config.json").exists():
         return []
     folders = [file.parent for file in path.glob("seed-*/config.json")]
-    return sorted(folders, key=lambda folder: (len(folder.name), folder.name))
+    for folder in folders:
+        if not _is_finished(folder):
+            logger.warning("%s is left out: its training has not ended", folder)
+    return sorted(filter(_is_finished, folders), key=lambda each: (len(each.name), each.name))
+
+
+def _is_finished(folder: Path) -> bool:
+    return (folder / "checkpoints" / "average.npz").exists()
 
 
 def settings_of(runs: Sequence[Run]) -> dict[str, Any]:
