@@ -19,7 +19,7 @@ from tf_transformer.tasks.classification.task import (
     effective_data,
     load_classifier,
 )
-from tf_transformer.tasks.classification.transfer import take_over
+from tf_transformer.tasks.transfer import take_over
 from tf_transformer.training.recipe import compile_model
 
 
@@ -176,7 +176,7 @@ def test_training_in_parts_is_training_at_once(task):
 
 
 def begin(config: Config, source: Path, folder: Path) -> ClassificationTask:
-    config = take_over(config, str(source))
+    config = take_over(config, str(source), recipe_too=False)
     check_config(config)
     return ClassificationTask(Run.create_or_resume(folder, config), ignore)
 
