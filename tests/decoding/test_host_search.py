@@ -103,6 +103,16 @@ def test_a_lookahead_stops_it_where_it_stops_the_graph(lookahead, steps):
     assert len(step.sizes) == steps
 
 
+def test_a_lookahead_stops_a_sentence_whatever_others_its_batch_has():
+    endless = {(4,) * length: {4: 0.999} for length in range(10)}
+    stops = endless | {(): {EOS_ID: 0.30, 4: 0.13}, (4,) * 9: {EOS_ID: 0.999}}
+    tables = np.concatenate([table_of(stops), *[table_of(endless)] * 8])
+    rules = HostRules(np.full([9], 10, np.int32))
+    options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": 8}
+    found = host_search(TableStep(tables), rules, beam_size=2, **options)
+    assert found.tokens[0, 0, 0] == EOS_ID
+
+
 def test_no_sentence_gives_no_hypothesis():
     rules = HostRules(np.zeros([0], np.int32))
     step = TableStep(random_tables(0, 8))

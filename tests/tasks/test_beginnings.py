@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import Config, ModelConfig
-from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.models.classifier import Classifier
@@ -95,6 +95,31 @@ def test_with_another_tokenizer_shared_pieces_keep_their_embeddings(
         else:
             np.testing.assert_array_equal(new, old_weight)
     assert f"{len(shared)} of 295 pieces are in" in caplog.text
+
+
+def test_each_side_keeps_the_embeddings_of_its_own_pieces(source, tokenizers, tmp_path):
+    """Only the target's vocabulary differs from the other run's."""
+    pieces = {}
+    for name, text in (("other", TEXT), ("new", [line[::-1] for line in TEXT])):
+        path = tmp_path / f"{name}.model"
+        path.write_bytes(tokenizers[290].path.read_bytes())
+        train_tokenizer(text, target_model_path(path), vocab_size=290, kind="bpe")
+        pieces[name] = Tokenizer(path).pieces(np.arange(290), "target").numpy().tolist()
+    Tokenizer(tmp_path / "other.model").copy(source.tokenizer)
+    old = transformer(tie_embeddings=False)
+    save_weights(source.checkpoints.best, old)
+    model = transformer(seed=2, tie_embeddings=False)
+    begin(new_run(source), model, Tokenizer(tmp_path / "new.model"))
+    before, now = arrays(old), arrays(model)
+    name = "source_embedding/embeddings"
+    np.testing.assert_array_equal(now[name], before[name])
+    moved = [row for row, piece in enumerate(pieces["new"]) if piece in pieces["other"]]
+    rows = [pieces["other"].index(pieces["new"][row]) for row in moved]
+    assert rows != moved
+    name = "target_embedding/embeddings"
+    np.testing.assert_array_equal(now[name][moved], before[name][rows])
+    name = "output_projection/kernel"
+    np.testing.assert_array_equal(now[name][:, moved], before[name][:, rows])
 
 
 def test_a_classifier_takes_the_embeddings_and_the_encoder(source, tokenizers, caplog):
