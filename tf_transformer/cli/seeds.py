@@ -17,6 +17,7 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation.spread import Spread
 from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run.changes import differences
 from tf_transformer.run.facts import evaluation_of
 from tf_transformer.run.scores import read_record
 from tf_transformer.training.interruption import Budget
@@ -117,12 +118,11 @@ def _check(options: argparse.Namespace, config: Config, output: Path) -> float:
             f"{output} exists but was not created by `train --seeds`. Give another --output."
         )
     if (file := output / SETTINGS_FILE).exists():
-        before, now = Config.from_json(file.read_text("utf-8")).flat(), config.flat()
-        changed = [name for name in now if now[name] != before.get(name)]
-        if wrong := [name for name in changed if name != "training.steps"]:
+        before = Config.from_json(file.read_text("utf-8"))
+        if wrong := differences(before, config, lambda name: name == "training.steps"):
             raise UserError(
-                f"{output} has seeds of another configuration: {wrong[0]} was "
-                f"{before.get(wrong[0])!r}, now {now[wrong[0]]!r}. Give another --output."
+                f"{output} has seeds of another configuration: {wrong[0]}. Give another "
+                "--output."
             )
     budget = Budget.parse(options.stop_after) if options.stop_after else Budget()
     if budget.steps:

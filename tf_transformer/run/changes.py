@@ -1,6 +1,6 @@
 """Settings that may change between two sessions of one run."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tf_transformer.config import Config
 
@@ -25,9 +25,14 @@ _CHANGEABLE = (
 
 def forbidden_changes(stored: Config, given: Config, allowed: Iterable[str]) -> list[str]:
     """Lists the differences that are not allowed, for a message."""
+    return differences(stored, given, lambda name: name.startswith((*_CHANGEABLE, *allowed)))
+
+
+def differences(stored: Config, given: Config, may: Callable[[str], bool]) -> list[str]:
+    """Lists the settings that differ, but for those that `may`, as "NAME was X, now Y"."""
     before, now = stored.flat(), given.flat()
     return [
         f"{name} was {before[name]!r}, now {now[name]!r}"
         for name in now
-        if now[name] != before[name] and not name.startswith((*_CHANGEABLE, *allowed))
+        if now[name] != before[name] and not may(name)
     ]

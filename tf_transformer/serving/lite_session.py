@@ -9,13 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.serving.session import (
-    Arrays,
-    ClosedError,
-    SavedModelSession,
-    check_names,
-    checked,
-)
+from tf_transformer.serving.session import Arrays, ClosedError, SavedModelSession
 
 
 class LiteSession(SavedModelSession):
@@ -44,13 +38,8 @@ class LiteSession(SavedModelSession):
         """Computes as `SavedModelSession.run` does; time is checked from batch to batch."""
         if signature not in self._translators:
             return super().run(signature, inputs, outputs, timeout)
-        definition = self.signature(signature)
-        check_names("inputs", inputs, definition.inputs, exactly=True)
-        check_names("outputs", outputs, definition.outputs)
-        column = checked(
-            f"{signature}: text", np.asarray(inputs["text"]), definition.inputs["text"]
-        )
-        texts = [text.decode("utf-8", "replace") for text in column]
+        definition, arrays = self.check(signature, inputs, outputs)
+        texts = [text.decode("utf-8", "replace") for text in arrays["text"]]
         until = float("inf") if timeout is None else time.monotonic() + timeout
 
         def check(done: int) -> None:

@@ -89,12 +89,8 @@ class SavedModelSession:
             TimeoutError: if it takes longer than `timeout` seconds; it is then cancelled.
             ClosedError: if the session is closed, or is closed meanwhile.
         """
-        definition = self.signature(signature)
-        check_names("inputs", inputs, definition.inputs, exactly=True)
-        check_names("outputs", outputs, definition.outputs)
-        feed = {}
-        for name, info in definition.inputs.items():
-            feed[info.name] = checked(f"{signature}: {name}", np.asarray(inputs[name]), info)
+        definition, arrays = self.check(signature, inputs, outputs)
+        feed = {definition.inputs[name].name: array for name, array in arrays.items()}
         names = list(outputs or definition.outputs)
         fetch = [definition.outputs[name].name for name in names]
         limit = None
@@ -112,6 +108,22 @@ class SavedModelSession:
                 raise ClosedError from None
             raise
         return dict(zip(names, arrays, strict=True))
+
+    def check(
+        self, signature: str, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
+    ) -> tuple[Any, Arrays]:
+        """Returns a SignatureDef, and the inputs of the types that it has.
+
+        Raises:
+            BadRequestError: if a name, type or rank is not the signature's.
+        """
+        definition = self.signature(signature)
+        check_names("inputs", inputs, definition.inputs, exactly=True)
+        check_names("outputs", outputs, definition.outputs)
+        return definition, {
+            name: checked(f"{signature}: {name}", np.asarray(inputs[name]), info)
+            for name, info in definition.inputs.items()
+        }
 
     def signature(self, name: str):
         """Returns the SignatureDef of a name; raises BadRequestError for an unknown one."""

@@ -59,28 +59,13 @@ def command(options: argparse.Namespace) -> None:
 
     At / is a page to try it. A run is exported first. See docs/guides/serving.md.
     """
-    exported = find_export(Path(options.model))
-    # By option: the name in `registry.Entry.options`, and whether it is given.
-    for_runs = {
-        "--shortlist": ("shortlist", options.shortlist),
-        "--precision int8": ("int8", options.precision == "int8"),
-        "--precision": ("precision", options.precision != "float32"),
-        "--tag": ("tag", options.tag),
-    }
-    given = {option: name for option, (name, value) in for_runs.items() if value}
-    if exported and given:
-        raise UserError(
-            f"{min(given)} is for a run. Received: {options.model}, a SavedModel. Give it to "
-            "export."
-        )
-    if exported is None:
-        run = open_run(options.model, None)
-        able = task_named(run.config.task).options
-        if wrong := [option for option, name in given.items() if name not in able]:
-            raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
-        logger.info("exporting %s and testing the export: about a minute", run.path)
+    source = _source(options)
     import_tensorflow_quietly()
-    use_threads(options.threads, read_config(exported) if exported else run.config, [ONE])
+    use_threads(
+        options.threads,
+        source.config if isinstance(source, Run) else read_config(source),
+        [ONE],
+    )
 
     from tf_transformer.serving import server
     from tf_transformer.serving.batcher import BatchLimits
@@ -90,9 +75,12 @@ def command(options: argparse.Namespace) -> None:
 
     with contextlib.ExitStack() as stack:
         open_session: Callable[[Path], SavedModelSession] = SavedModelSession
-        if options.precision == "int8":
-            open_session = _lite_session(run, options)
-        path = exported or stack.enter_context(_temporary_export(run, options))
+        if isinstance(source, Path):
+            path = source
+        else:
+            path = stack.enter_context(_temporary_export(source, options))
+            if options.precision == "int8":
+                open_session = _lite_session(source, options)
         name = _checked_name(options.name or _name(Path(options.model), path))
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
@@ -114,6 +102,32 @@ def command(options: argparse.Namespace) -> None:
             )
         )
         _serve(listener, loaded, options.grace)
+
+
+def _source(options: argparse.Namespace) -> Path | Run:
+    """Returns the export to serve, or the run to export first; refuses what it cannot do."""
+    exported = find_export(Path(options.model))
+    # By option: the name in `registry.Entry.options`, and whether it is given.
+    for_runs = {
+        "--shortlist": ("shortlist", options.shortlist),
+        "--precision int8": ("int8", options.precision == "int8"),
+        "--precision": ("precision", options.precision != "float32"),
+        "--tag": ("tag", options.tag),
+    }
+    given = {option: name for option, (name, value) in for_runs.items() if value}
+    if exported and given:
+        raise UserError(
+            f"{min(given)} is for a run. Received: {options.model}, a SavedModel. Give it to "
+            "export."
+        )
+    if exported:
+        return exported
+    run = open_run(options.model, None)
+    able = task_named(run.config.task).options
+    if wrong := [option for option, name in given.items() if name not in able]:
+        raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
+    logger.info("exporting %s and testing the export: about a minute", run.path)
+    return run
 
 
 def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:

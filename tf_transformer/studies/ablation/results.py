@@ -10,6 +10,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run.changes import differences
 from tf_transformer.studies.ablation.rows import ROWS
 from tf_transformer.training.memory import parameter_count
 
@@ -61,12 +62,7 @@ def check_folder(output: Path, base: Config) -> None:
                 "--output a new folder."
             )
         return
-    before, now = read_settings(output).flat(), base.flat()
-    changes = [
-        f"{name} was {before[name]!r}, now {now[name]!r}"
-        for name in now
-        if before.get(name) != now[name] and name not in _CHANGEABLE
-    ]
+    changes = differences(read_settings(output), base, _CHANGEABLE.__contains__)
     if changes and _has_rows(output):
         raise UserError(
             f"{output} holds rows of other settings: {'; '.join(changes)}. Give the same "

@@ -49,8 +49,8 @@ class BaseTranslator(ABC):
             progress: called with the number of sentences done so far.
             **options: of the search, where they differ from `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
-                `no_repeat_ngram`, `max_extra_length`, `max_source_length` and `batch_tokens`;
-                with `sample`, `temperature`, `top_k`, `top_p` and `seed`.
+                `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length` and
+                `batch_tokens`; with `sample`, `temperature`, `top_k`, `top_p` and `seed`.
 
         Returns:
             A `Translation`, whose `str` is its text; a list of them for a list of texts, or
