@@ -110,3 +110,11 @@ def test_what_cannot_be_compared_is_refused(files, capsys, line, expected):
     assert_refused(
         capsys, ["evaluate", "--hypothesis", "hyp", *line.split()], expected, status=1
     )
+
+
+def test_a_precision_is_for_a_run_that_translates(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.en").write_text("A dog.\n", "utf-8")
+    words = ["evaluate", "--hypothesis", "new.en", "--reference", "new.en"]
+    expected = "--precision is for RUN and --source. Received: --hypothesis"
+    assert_refused(capsys, [*words, "--precision", "int8"], expected, status=1)

@@ -91,3 +91,8 @@ def test_what_cannot_be_tuned_is_refused(trained_run, corpus, capsys, options, e
     words = ["train", "--init-from", str(trained_run.path), "--train", "new", "--valid", "new"]
     status = 2 if "0.5" in options else 1
     assert_refused(capsys, [*words, "--output", "x", *options], expected, status=status)
+
+
+def test_random_weights_are_not_frozen(corpus, capsys):
+    words = ["train", "--freeze", "encoder", "--output", "x"]
+    assert_refused(capsys, words, "add --init-from RUN. Received: --freeze encoder", status=1)
