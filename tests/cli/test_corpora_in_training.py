@@ -1,6 +1,7 @@
 """train.py on corpora of several forms, with tags: what it learns from, refuses and resumes."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,28 @@ def test_a_run_that_saw_tags_alone_says_so_without_one(run, tmp_path):
 def test_a_loaded_run_puts_its_tag_before_each_text(run):
     tagged, plain = load(run.path, tag="<2de>"), load(run.path)
     assert tagged.translate("A dog runs.") == plain.translate("<2de> A dog runs.")
+
+
+def test_a_tag_is_one_of_the_pieces_that_attention_shows(run, tmp_path):
+    data = tmp_path / "attention.json"
+    words = ["attention", str(run.path), "--sentence", "A dog runs.", "--target", "Ein Hund."]
+    done = run_here([*words, "--kind", "cross", "--data", str(data), "--tag", "<2de>"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(data.read_text())["columns"][0] == "\u2581<2de>"
+
+
+def test_the_dev_text_of_a_run_is_tuned_on_with_its_tags(run, options, tmp_path):
+    own = ["tune", str(run.path), "--alpha", "0.6", "--checkpoint", "best"]
+    done = run_here(own)
+    assert done.returncode == 0 and "begin with a tag" not in done.stderr, done.stderr
+    dev = options[options.index("--valid") + 1]
+    files = ["--source", f"{dev}.en", "--reference", f"{dev}.de", "--tag", "<2de>"]
+    assert run_here([*own, *files]).stdout == done.stdout
+
+
+def test_a_tag_for_the_dev_text_of_the_run_is_refused(run, capsys):
+    words = ["tune", str(run.path), "--tag", "<2de>"]
+    assert_refused(capsys, words, "the dev text of a run has its tags already", status=1)
 
 
 def test_words_are_aligned_as_if_there_were_no_tag(run):

@@ -59,14 +59,14 @@ def load_translator(
             and score in float32.
         shortlist: whether to search the run's shortlist only; see `decoding.shortlist`.
         threads: that share an operation of LiteRT; None measures which number is fastest.
-        tag: text before each source; see `data.tags`.
+        tag: text before each source; "" if sources have their tags; see `data.tags`.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
             tokenizer; if its training had no such tag; or for int8 with an ensemble or a
             shortlist.
     """
-    if not tag and always_tagged(run.config.data):
+    if tag is None and always_tagged(run.config.data):
         logger.warning(
             "%s has only seen sources that begin with a tag: give --tag, or write one on each "
             "line. There are: %s",

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser)
+    add_translator_options(parser, tag=True)
     add("--source", metavar="FILE", required=True, help="sentences to measure on")
     add("--reference", metavar="FILE", required=True, help="their translations")
     add("--limit", type=int_from(1), metavar="N", help="only the first N sentences")

@@ -8,6 +8,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     CHECKPOINT_HELP,
     add_decoding_options,
+    add_tag_option,
     decoding_config,
     open_run,
     picture,
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("runs", nargs="+", metavar="RUN", help="run directories")
     add("--checkpoint", metavar="WHICH", help=CHECKPOINT_HELP)
     add_decoding_options(parser)
+    add_tag_option(parser)
     add("--source", metavar="FILE", required=True, help="text to translate")
     add("--reference", metavar="FILE", required=True, help="its translations")
     width = "pieces per bucket (default: 8)"
@@ -64,7 +66,7 @@ def command(options: argparse.Namespace) -> None:
     groups = buckets_of(runs, sources, options.width, options.least)
     curves = []
     for run, decoding in zip(runs, decodings, strict=True):
-        translator = load_translator(run, options.checkpoint, decoding)
+        translator = load_translator(run, options.checkpoint, decoding, tag=options.tag)
         curves.append(measure_run(run, translator, sources, references, groups))
     if options.data:
         text = to_json(options.source, options.reference, groups, curves)

@@ -5,7 +5,12 @@ import json
 import logging
 from pathlib import Path
 
-from tf_transformer.cli.options import add_run_options, load_translator, picture
+from tf_transformer.cli.options import (
+    add_run_options,
+    add_tag_option,
+    load_translator,
+    picture,
+)
 from tf_transformer.cli.parser import integer
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
@@ -19,6 +24,7 @@ KINDS = ("encoder", "decoder", "cross", "alignment")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_run_options(parser)
+    add_tag_option(parser)
     add = parser.add_argument
     add("--sentence", required=True, metavar="TEXT", help="sentence to translate")
     add("--target", metavar="TEXT", help="its translation (default: the model's)")

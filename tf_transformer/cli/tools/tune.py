@@ -8,7 +8,13 @@ import numpy as np
 from tabulate import tabulate
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import RUN_HELP, open_run, picture, require_writable
+from tf_transformer.cli.options import (
+    RUN_HELP,
+    add_tag_option,
+    open_run,
+    picture,
+    require_writable,
+)
 from tf_transformer.cli.parser import value_of
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
@@ -30,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("run", metavar="RUN", help=RUN_HELP)
     add("--source", metavar="FILE", help="dev text to translate (default: the run's)")
     add("--reference", metavar="FILE", help="its translations")
+    add_tag_option(parser)
     alphas = "exponents of the length penalty to try (default: 0, 0.1 and so on to 2)"
     alpha = value_of("decoding.alpha")
     add("--alpha", nargs="+", type=alpha, default=ALPHAS, metavar="A", help=alphas)
@@ -54,6 +61,8 @@ def command(options: argparse.Namespace) -> None:
         require_writable("--output", output)
     if bool(options.source) != bool(options.reference):
         raise UserError("--source and --reference go together. Received: only one of them.")
+    if options.tag and not options.source:
+        raise UserError("--tag is for --source: the dev text of a run has its tags already.")
     run = open_run(options.run)
     checkpoints = _checkpoints(options, run)
     import_tensorflow_quietly()
@@ -63,8 +72,9 @@ def command(options: argparse.Namespace) -> None:
 
     with locked(run.path):
         name, sources, references = _dev_text(options, run)
+        tag = options.tag if options.source else ""  # the run's own text has its tags
         with ProgressBars(len(sources)) as bars:
-            tuner = Tuner(run, sources, references, bars)
+            tuner = Tuner(run, sources, references, bars, tag)
             tuning = tuner.tune(checkpoints, options.beam, options.alpha)
             errors = tuner.search_errors(tuning)
         print(_table(tuning.candidates))

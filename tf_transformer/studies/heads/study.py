@@ -125,6 +125,7 @@ def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> di
         "sentences": len(pairs),
         "decoding": decoding,
         "signature": bleu(["a"], ["a"]).signature,
+        **({"tag": tag} if (tag := translator.tokenizer.tag) else {}),
     }
 
 

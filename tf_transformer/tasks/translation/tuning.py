@@ -96,12 +96,18 @@ class Tuner:
         sources: the dev text.
         references: its translations.
         progress: called with what is being done and the number of sentences done so far.
+        tag: text before each source; "" if the sources have their tags.
     """
 
     def __init__(
-        self, run: Run, sources: Sequence[str], references: Sequence[str], progress: Progress
+        self,
+        run: Run,
+        sources: Sequence[str],
+        references: Sequence[str],
+        progress: Progress,
+        tag: str | None = None,
     ) -> None:
-        self._run = run
+        self._run, self._tag = run, tag
         self._sources, self._references = list(sources), list(references)
         self._progress = progress
 
@@ -152,7 +158,7 @@ class Tuner:
 
     def _translator(self, checkpoint: str, **settings) -> BatchTranslator:
         decoding = dataclasses.replace(self._run.config.decoding, **settings)
-        return load_translator(self._run, checkpoint, decoding)
+        return load_translator(self._run, checkpoint, decoding, tag=self._tag)
 
 
 def _above(scores: Sequence[float], found: Sequence[float]) -> int:
