@@ -1,5 +1,6 @@
 """Learning curves: each kind of score on axes of its own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,13 @@ def test_scores_of_different_kinds_have_different_axes(tmp_path):
     text = (tmp_path / "curves.svg").read_text("utf-8")
     assert text.count("<!-- dev BLEU -->") == text.count("<!-- dev accuracy -->") == 1
     assert all(f"<!-- {each.label}, highest 0.5 -->" in text for each in curves)
+
+
+def test_the_old_dev_set_of_a_fine_tuned_run_is_drawn_beside_the_new_one(tmp_path):
+    curves = [curve("general", "BLEU"), replace(curve("law", "BLEU"), old_scores=[0.4, 0.3])]
+    draw_curves(curves, tmp_path / "curves.svg")
+    text = (tmp_path / "curves.svg").read_text("utf-8")
+    assert "<!-- law, old dev set -->" in text and "<!-- general, old" not in text
 
 
 def test_runs_are_named_by_their_last_part_where_that_tells_them_apart():

@@ -20,6 +20,7 @@ class LearningCurve:
         dev: perplexity of the dev set.
         scores: of the dev set.
         score_name: such as "BLEU".
+        old_scores: of the dev set of the run that a fine-tuned one began with; empty for none.
     """
 
     label: str
@@ -28,6 +29,7 @@ class LearningCurve:
     dev: Sequence[float]
     scores: Sequence[float]
     score_name: str
+    old_scores: Sequence[float] = ()
 
 
 def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
@@ -57,7 +59,12 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
         perplexity.plot(curve.steps, curve.train, label=label, **faint)
         perplexity.plot(curve.steps, curve.dev, label=f"{curve.label}, dev", **style)
         label = f"{curve.label}, highest {max(curve.scores):.4g}"
-        scores[curve.score_name].plot(curve.steps, curve.scores, label=label, **style)
+        axes = scores[curve.score_name]
+        axes.plot(curve.steps, curve.scores, label=label, **style)
+        if curve.old_scores:
+            axes.plot(
+                curve.steps, curve.old_scores, label=f"{curve.label}, old dev set", **faint
+            )
     perplexity.set(xlabel="step", title="perplexity", yscale="log")
     for name, axes in scores.items():
         axes.set(xlabel="step", title=f"dev {name}")

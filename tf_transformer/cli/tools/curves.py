@@ -53,14 +53,18 @@ def _line(curve: LearningCurve) -> str:
 
 def _curve(run: Run, label: str) -> LearningCurve:
     task = task_named(run.config.task)
-    records = run.history("perplexity", f"valid_{task.main_score}")
+    score, old = f"valid_{task.main_score}", f"valid_old_{task.main_score}"
+    records = run.history("perplexity", score)
     return LearningCurve(
         label=label,
         steps=[record["step"] for record in records],
         train=[record["perplexity"] for record in records],
         dev=[record["valid_perplexity"] for record in records],
-        scores=[record[f"valid_{task.main_score}"] for record in records],
+        scores=[record[score] for record in records],
         score_name=task.scores[task.main_score],
+        old_scores=[record[old] for record in records]
+        if all(old in each for each in records)
+        else (),
     )
 
 
