@@ -55,6 +55,23 @@ def test_ids_are_those_of_the_sentencepiece_library(tokenizer):
     ]
 
 
+def test_ids_and_texts_beside_the_graph_are_those_inside(tokenizer):
+    texts = [*TEXTS, "\u200b\u00ad ", "a\u2028b", "half \ud83d of a pair"]
+    graph = tokenizer.tokenize([text.encode("utf-8", "surrogatepass") for text in texts])
+    assert tokenizer.ids(texts) == graph.to_list()
+    rows = np.array(
+        [[BOS_ID, 9, UNK_ID, 20, EOS_ID, 11, EOS_ID], [270, 5, 9, PAD_ID, 7, 8, 60]]
+    )
+    spelt = tokenizer.detokenize(tf.constant(rows, tf.int32)).numpy()
+    assert tokenizer.texts(rows) == [each.decode() for each in spelt]
+
+
+def test_the_tag_is_before_each_visible_source(tokenizer):
+    tagged = Tokenizer(tokenizer.path, "the fox")
+    assert tagged.ids(["jumps", " "]) == [tokenizer.ids(["the fox jumps"])[0], []]
+    assert tagged.ids(["jumps"], "target") == tokenizer.ids(["jumps"])
+
+
 @pytest.mark.parametrize(
     "text", ["the quick fox jumps", "😀 👩‍👧", "你好世界", "naïve Füße", "Ωμέγα"]
 )

@@ -1,14 +1,16 @@
-"""SentencePiece subwords, applied inside the TensorFlow graph (paper 5.1)."""
+"""SentencePiece subwords, inside the TensorFlow graph and beside it (paper 5.1)."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.corpus import SideName
+from tf_transformer.data.corpus import SideName, is_visible
 from tf_transformer.data.tokenizer_training import SPECIAL_IDS
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
@@ -49,6 +51,7 @@ class Tokenizer(tf.Module):
         if beside.exists():
             self.models["target"] = _read_model(beside)
         self._loaded = {side: _load(model, side) for side, model in self.models.items()}
+        self._processors = {side: _processor(model) for side, model in self.models.items()}
         self.vocab_size, *other = (int(one.vocab_size()) for one in self._loaded.values())
         if other and other != [self.vocab_size]:
             raise UserError(
@@ -90,6 +93,25 @@ class Tokenizer(tf.Module):
         """Returns the subword of each id of a side, as strings of the shape of `ids`."""
         return self._call("id_to_string", ids, side)
 
+    # --- Beside the graph: an operation of TensorFlow costs more than a short text itself ---
+
+    def ids(self, texts: Sequence[str], side: SideName = "source") -> list[list[int]]:
+        """Returns the ids that `tokenize` gives, or `tokenize_target`."""
+        encode = self._processor(side).encode
+        tag = f"{self.tag} " if self.tag and side == "source" else ""
+        lines = (f"{tag}{text}" if is_visible(text) else "" for text in texts)
+        # Half a surrogate pair, which Python's strings may hold, is invalid UTF-8.
+        return [encode(line.encode("utf-8", "surrogatepass")) for line in lines]
+
+    def texts(self, rows: Iterable[np.ndarray]) -> list[str]:
+        """Returns the texts that `detokenize` gives for rows of ids of targets."""
+        decode = self._processor("target").decode
+        ids = (row.tolist() for row in rows)
+        return [decode(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in ids]
+
+    def _processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
+        return self._processors.get(side, self._processors["source"])
+
     def _tokenize(self, text: tf.Tensor, side: SideName, tag: str = "") -> tf.RaggedTensor:
         text = tf.strings.regex_replace(text, _NOTHING_VISIBLE, "")
         if tag:
@@ -125,11 +147,14 @@ def _load(model: bytes, side: str) -> tf_text.SentencepieceTokenizer:
     return tf_text.SentencepieceTokenizer(model, name=side)
 
 
+def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
 def _read_model(path: Path) -> bytes:
     try:
         model = path.read_bytes()
-        # An empty file parses as an empty message.
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
+        processor = _processor(model or b"empty")  # an empty file parses as an empty message
     except OSError as error:
         raise UserError(f"The tokenizer {path} cannot be read: {error.strerror}.") from None
     except RuntimeError:

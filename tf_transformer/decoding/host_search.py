@@ -13,6 +13,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import BANNED_IDS
 from tf_transformer.decoding.hypotheses import Hypotheses
 
+_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: all other tokens
 _BLOCK = 32  # tokens of which the best is looked at first
 
 
@@ -85,13 +86,15 @@ class _Search:
     ) -> None:
         batch = len(rules.max_lengths)
         self._step, self._rules, self._width, self._alpha = step, rules, width, alpha
+        longest = max(rules.max_lengths, default=0)
+        self._rows = np.arange(batch)[:, np.newaxis]
+        self._length = 0  # t, of the L columns of tokens and ancestry
         self._last_tokens = np.full([batch, width], BOS_ID, np.int32)
-        self._tokens = np.zeros([batch, width, 0], np.int32)
-        self._ancestry = np.zeros([batch, width, 0], np.int32)
+        self._tokens = np.full([batch, width, longest], PAD_ID, np.int32)
+        self._ancestry = np.zeros([batch, width, longest], np.int32)
         self._log_probs = np.full([batch, width], -np.inf, np.float32)
         self._log_probs[:, :1] = 0  # all beams start equal, so only the first is extended
         impossible = np.full([batch, number], -np.inf, np.float32)
-        longest = max(rules.max_lengths, default=0)
         self.finished: tuple[np.ndarray, ...] = (  # columns of Hypotheses
             np.full([batch, number, longest], PAD_ID, np.int32),
             np.zeros([batch, number], np.int32),
@@ -101,7 +104,7 @@ class _Search:
 
     def keep(self, rows: np.ndarray) -> None:
         """Drops the sentences but those of these rows."""
-        self._rules = self._rules.keep(rows)
+        self._rules, self._rows = self._rules.keep(rows), self._rows[: len(rows)]
         self._last_tokens, self._tokens = self._last_tokens[rows], self._tokens[rows]
         self._ancestry, self._log_probs = self._ancestry[rows], self._log_probs[rows]
         self.finished = tuple(column[rows] for column in self.finished)
@@ -115,7 +118,7 @@ class _Search:
         """Returns bool [B]: whether an alive beam can still enter the N best."""
         lengths = self._rules.max_lengths
         if lookahead:
-            lengths = np.minimum(lengths, self._tokens.shape[-1] + lookahead)
+            lengths = np.minimum(lengths, self._length + lookahead)
         bound = self._log_probs[:, 0] / self._penalty(lengths)
         return self.finished[-1][:, -1] < bound
 
@@ -124,34 +127,33 @@ class _Search:
 
     def advance(self) -> None:
         """Extends every alive beam by one token."""
-        index = self._tokens.shape[-1]
-        slots = np.broadcast_to(np.arange(self._width, dtype=np.int32), self._last_tokens.shape)
-        ancestry = np.concatenate([self._ancestry, slots[..., np.newaxis]], axis=-1)
-        logits = self._step(self._last_tokens, index, ancestry)
+        index, self._length = self._length, self._length + 1
+        self._ancestry[..., index] = np.arange(self._width)
+        logits = self._step(self._last_tokens, index, self._ancestry[..., : index + 1])
 
         parents, last, log_probs = self._candidates(logits, index)  # [B, C]
-        tokens = np.concatenate([_take(self._tokens, parents), last[..., np.newaxis]], axis=-1)
+        tokens = self._tokens[self._rows, parents]
+        tokens[..., index] = last
         ends = last == EOS_ID
-        self._log_probs, alive = _best(np.where(ends, -np.inf, log_probs), self._width)
-        self._last_tokens, self._tokens = _take(last, alive), _take(tokens, alive)
-        self._ancestry = _take(ancestry, _take(parents, alive))
+        self._log_probs, alive = self._best(np.where(ends, -np.inf, log_probs), self._width)
+        self._last_tokens, self._tokens = last[self._rows, alive], tokens[self._rows, alive]
+        self._ancestry = self._ancestry[self._rows, parents[self._rows, alive]]
         ended = np.where(ends, log_probs, -np.inf)
         if np.any(ended > -np.inf):
             self._merge(tokens, ended)
 
     def _merge(self, tokens: np.ndarray, log_probs: np.ndarray) -> None:
-        """Keeps the N best of those finished before and candidates [B, C, t] that end."""
-        length, longest = tokens.shape[-1], self.finished[0].shape[-1]
-        missing = [(0, 0), (0, 0), (0, longest - length)]
-        ended = (
-            np.pad(tokens, missing, constant_values=PAD_ID),
-            np.full(log_probs.shape, length, np.int32),
-            log_probs,
-            log_probs / self._penalty(length),
-        )
+        """Keeps the N best of those finished before and candidates [B, C, L] that end."""
+        lengths = np.full(log_probs.shape, self._length, np.int32)
+        ended = tokens, lengths, log_probs, log_probs / self._penalty(self._length)
         pool = [np.concatenate(pair, axis=1) for pair in zip(self.finished, ended, strict=True)]
-        _, best = _best(pool[-1], self.finished[0].shape[1])
-        self.finished = tuple(_take(column, best) for column in pool)
+        _, best = self._best(pool[-1], self.finished[0].shape[1])
+        self.finished = tuple(column[self._rows, best] for column in pool)
+
+    def _best(self, values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the k largest of each row of [B, I] and their positions; first ties first."""
+        order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+        return values[self._rows, order], order
 
     def _candidates(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, ...]:
         """Returns parents, last tokens and log-probabilities of the 2W best, [B, C]."""
@@ -161,13 +163,15 @@ class _Search:
         rules, possible = self._rules, logits
         if rules.no_repeat_ngram:
             possible = logits.copy()
-            repeats = _repeats(self._tokens, rules.no_repeat_ngram)
+            repeats = _repeats(self._tokens[..., :index], rules.no_repeat_ngram)
             np.put_along_axis(possible, repeats, -np.inf, axis=-1)
         best, tokens = _best_of_many(possible.reshape(-1, possible.shape[-1]), k)
         best, tokens = best.reshape(-1, width, k), tokens.reshape(-1, width, k).astype(np.int32)
         highest = best[..., :1] if possible is logits else logits.max(-1, keepdims=True)
-        normaliser = highest + np.log(np.exp(logits - highest).sum(-1, keepdims=True))
-        banned = (tokens[..., np.newaxis] == BANNED_IDS).any(-1)
+        relative = logits - highest
+        sums = np.exp(relative, out=relative).sum(-1, keepdims=True)
+        normaliser = highest + np.log(sums)
+        banned = _BANNED[np.minimum(tokens, len(_BANNED) - 1)]
         if rules.min_length > index + 1:
             banned |= tokens == EOS_ID
         log_probs = np.where(banned, -np.inf, best - normaliser)
@@ -180,20 +184,15 @@ class _Search:
             log_probs[row, :, 0] = logits[row, :, forced[row]] - normaliser[row, :, 0]
 
         totals = (self._log_probs[..., np.newaxis] + log_probs).reshape(-1, width * k)
-        totals, position = _best(totals, count)
-        return position // k, _take(tokens.reshape(-1, width * k), position), totals
-
-
-def _best(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the k largest of each row of [B, I] and their positions; ties go to the first."""
-    order = np.argsort(-values, axis=1, kind="stable")[:, :k]
-    return _take(values, order), order
+        totals, position = self._best(totals, count)
+        return position // k, tokens.reshape(-1, width * k)[self._rows, position], totals
 
 
 def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Equals `_best`, but sorts only what is not below a bound of the k-th largest.
+    """Returns the k largest of each row and their positions; ties go to the first.
 
-    That bound is the k-th largest of the maxima of blocks: k values at least are no smaller.
+    Sorts only what is not below a bound of the k-th largest: the k-th largest of the maxima of
+    blocks, since k values at least are no smaller.
     """
     size = values.shape[1]
     blocks = size // _BLOCK
@@ -204,9 +203,9 @@ def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     found = np.flatnonzero(values >= bound)
     row, position = np.divmod(found, size)
     order = np.lexsort((-values.ravel()[found], row))  # stable: by row, largest first
-    first = np.searchsorted(row, np.arange(len(values)))[:, np.newaxis]
-    best = position[order[first + np.arange(k)]]
-    return _take(values, best), best
+    rows = np.arange(len(values))[:, np.newaxis]
+    best = position[order[np.searchsorted(row, rows) + np.arange(k)]]
+    return values[rows, best], best
 
 
 def _repeats(tokens: np.ndarray, size: int) -> np.ndarray:
@@ -217,8 +216,3 @@ def _repeats(tokens: np.ndarray, size: int) -> np.ndarray:
         last = tokens[..., count + offset : count + offset + 1]  # [B, W, 1]
         repeated &= tokens[..., offset : count + offset] == last
     return np.where(repeated, tokens[..., size - 1 :], PAD_ID)
-
-
-def _take(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Gathers from axis 1 for each sentence: [B, I, ...], [B, J] -> [B, J, ...]."""
-    return array[np.arange(len(array))[:, np.newaxis], indices]

@@ -155,8 +155,9 @@ class LiteSearcher:
 
     def _find(self, source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
         decoding = self._decoding
+        lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
         rules = HostRules(
-            self._codec.max_lengths(tf.constant(source)).numpy(),
+            np.asarray(self._codec.limits(lengths)),
             options.get("prefix"),
             decoding.min_length,
             decoding.no_repeat_ngram,

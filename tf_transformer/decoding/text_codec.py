@@ -69,11 +69,11 @@ class TextCodec:
 
     def source_ids(self, texts: Sequence[str]) -> Ids:
         """Returns the ids of each source with EOS; warns if some were cut."""
-        return self._ids("texts", texts, target=False)
+        return self._ids("texts", texts, "source")
 
     def target_ids(self, texts: Sequence[str]) -> Ids:
         """Returns the ids of each target with EOS; warns if some were cut."""
-        return self._ids("targets", texts, target=True)
+        return self._ids("targets", texts, "target")
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
@@ -89,8 +89,8 @@ class TextCodec:
         refuse_string("texts", texts)
         if not texts:
             return []
-        ids, _ = self.encode(tf.constant(list(texts), tf.string))
-        return self.max_lengths(ids.to_tensor(PAD_ID)).numpy().tolist()
+        lengths = [min(len(ids) + 1, self.source_limit) for ids in self._tokenizer.ids(texts)]
+        return np.asarray(self.limits(np.array(lengths, np.int32))).tolist()
 
     def pieces(self, ids: np.ndarray, side: SideName) -> list[str]:
         """Returns the subword pieces of one row of ids of a side."""
@@ -99,26 +99,24 @@ class TextCodec:
     def decode(self, hypotheses: Hypotheses) -> list[list[Hypothesis]]:
         """Returns the N hypotheses of each sentence as text."""
         batch, number, length = hypotheses.tokens.shape
-        flat = tf.reshape(hypotheses.tokens, (batch * number, length))
-        texts = [text.decode("utf-8") for text in self._tokenizer.detokenize(flat).numpy()]
+        texts = self._tokenizer.texts(np.reshape(hypotheses.tokens, (batch * number, length)))
         columns = (
-            tf.reshape(column, [-1]).numpy().tolist()
+            np.reshape(column, -1).tolist()
             for column in (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
         )
         decoded = [Hypothesis(*row) for row in zip(texts, *columns, strict=True)]
         return [decoded[row * number : (row + 1) * number] for row in range(batch)]
 
-    def _ids(self, name: str, texts: Sequence[str], *, target: bool) -> Ids:
+    def _ids(self, name: str, texts: Sequence[str], side: SideName) -> Ids:
         refuse_string(name, texts)
-        if not texts:
-            return []
-        limit = self.target_limit if target else self.source_limit
-        ragged, cut = self.encode(tf.constant(list(texts), tf.string), limit, target=target)
-        if number := int(tf.math.count_nonzero(cut)):
-            learned = self._longest_target if target else self._longest_source
+        is_target = side == "target"
+        limit = self.target_limit if is_target else self.source_limit
+        rows = self._tokenizer.ids(texts, side)
+        if number := sum(len(ids) >= limit for ids in rows):  # with EOS beyond it
+            learned = self._longest_target if is_target else self._longest_source
             why = ", where the trained positions end" if limit == learned else ""
             logger.warning("%s cut at %d tokens%s: %d", name, limit, why, number)
-        return [np.asarray(ids, "int32") for ids in ragged.numpy()]
+        return [np.array([*ids[: limit - 1], EOS_ID], "int32") for ids in rows]
 
     # --- In the graph --------------------------------------------------------------------
 
@@ -160,7 +158,7 @@ class TextCodec:
         """
         closed, cut = self.encode(prefixes, self.target_limit, target=True)
         lengths = tf.cast(closed.row_lengths(), tf.int32)
-        limits = self._limits(source_lengths, max_lengths)
+        limits = self.limits(source_lengths, max_lengths)
         kept = tf.minimum(lengths, limits) - 1  # leaves room for EOS
         return tf.RaggedTensor.from_tensor(closed.to_tensor(), kept), cut | (lengths > limits)
 
@@ -172,11 +170,12 @@ class TextCodec:
             max_lengths: int32 [B], limits that may only lower the configured ones.
         """
         lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
-        return self._limits(lengths, max_lengths)
+        return self.limits(lengths, max_lengths)
 
-    def _limits(
-        self, source_lengths: tf.Tensor, max_lengths: tf.Tensor | None = None
-    ) -> tf.Tensor:
+    def limits(
+        self, source_lengths: tf.Tensor | np.ndarray, max_lengths: tf.Tensor | None = None
+    ) -> tf.Tensor | np.ndarray:
+        """Returns what `max_lengths` does, for int32 [B] tokens of the sources, EOS counted."""
         limits = source_lengths + self._decoding.max_extra_length
         for limit in (self._decoding.max_length, self._longest_target):
             if limit:
