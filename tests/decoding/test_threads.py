@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tf_transformer.config.presets import PRESETS
-from tf_transformer.decoding.threads import use_threads
+from tf_transformer.decoding.threads import numbers_to_try, use_threads
 from tf_transformer.errors import UserError
 
 MOST = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
@@ -54,6 +54,11 @@ def test_a_number_measured_on_a_busy_machine_or_given_by_the_user_is_not_kept(tm
     assert number_used(tmp_path, load=9.0 * MOST) in {1, min(4, MOST), MOST}
     assert number_used(tmp_path, TF_NUM_INTRAOP_THREADS="3") == 0  # TensorFlow reads it
     assert not (tmp_path / "tf_transformer").exists()
+
+
+def test_the_environment_leaves_no_choice(monkeypatch):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
+    assert numbers_to_try() == [3]
 
 
 def test_a_number_that_comes_too_late_is_refused_and_nothing_is_measured(

@@ -66,7 +66,8 @@ def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
         precision: one of `LITE_PRECISIONS`.
         weights: the file that the model's weights were read from.
     """
-    file = cache_folder() / f"{sha256(weights)[:16]}-{precision}-{_FORMAT}.tflite"
+    version = f"{_FORMAT}-tf{tf.__version__}"
+    file = cache_folder() / f"{sha256(weights)[:16]}-{precision}-{version}.tflite"
     with suppress(OSError):
         return file.read_bytes()
     logger.info("converting %s for LiteRT (%s): up to a minute", weights.name, precision)

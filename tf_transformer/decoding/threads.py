@@ -32,7 +32,13 @@ _PATIENCE = 10.0  # seconds until a measurement is given up
 
 
 def numbers_to_try() -> list[int]:
-    """Returns the numbers of threads to measure: 1, 4 and all; all alone outside Linux."""
+    """Returns the numbers of threads to measure: 1, 4 and all; all alone outside Linux.
+
+    The environment variable TF_NUM_INTRAOP_THREADS leaves no choice.
+    """
+    decided = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    if decided.isdecimal() and int(decided):
+        return [int(decided)]
     every = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return sorted({1, min(4, every), every}) if sys.platform == "linux" else [every]
 
@@ -70,9 +76,7 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
             ) from None
         return
     numbers = numbers_to_try()
-    decided = os.environ.get("TF_NUM_INTRAOP_THREADS") or (
-        threading.get_intra_op_parallelism_threads()
-    )
+    decided = threading.get_intra_op_parallelism_threads()
     if config is None or decided or len(numbers) == 1 or tf.config.list_physical_devices("GPU"):
         return
     with suppress(RuntimeError):  # it has begun
