@@ -1,5 +1,6 @@
 """A gate for publishing: a new export must not be worse than the one before."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,7 +78,9 @@ class Gate:
             f"same_{output}s": sum(one == other for one, other in pairs),
             "seconds": new_seconds,
             "seconds_of_published": old_seconds,
-            "changed_settings": _changes(_settings(read_card(self.published)), _settings(card)),
+            "changed_settings": _changes(
+                _settings(read_card(self.published)), _settings(json.loads(json.dumps(card)))
+            ),  # both with lists for tuples
         }
 
     def _answers(self, *sessions: SavedModelSession) -> list[tuple[list[str], float]]:

@@ -89,6 +89,7 @@ def test_the_command_exports_in_bfloat16_what_is_no_worse(
     labels, texts = (list(column) for column in zip(*rows, strict=True))
     expected = 100 * classifier.evaluate(texts, labels).accuracy
     assert card["compared"]["accuracy_of_published"] == pytest.approx(expected)
+    assert card["compared"]["changed_settings"] == {}
     assert card["compared"]["sentences"] == 40 >= card["compared"]["same_labels"] > 30
     assert str(load(output).classify("we saw the cat .")) == "animal"
 
