@@ -57,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "a SavedModel (default), or encoder and decoding step for LiteRT"
     add("--format", default="savedmodel", choices=tuple(_FORMATS), help=text)
+    text = "with --format litert: fixed shapes, for one source of at most N tokens at a time"
+    add("--fixed-length", type=int_from(2, 4096), metavar="N", help=text)
     add(
         "--no-text",
         action="store_true",
@@ -98,6 +100,8 @@ def command(options: argparse.Namespace) -> None:
     how: dict[str, Any] = {"text": False} if options.no_text else {}
     how |= {"format": "litert"} if options.format == "litert" else {}
     _refuse_options(run, [*loading, *how])
+    if options.fixed_length:
+        how["fixed_length"] = options.fixed_length
     if average is None:
         for each in (run, *others):
             each.weights(options.checkpoint)  # before TensorFlow is imported
@@ -132,6 +136,8 @@ def _check_format(options: argparse.Namespace) -> None:
     no |= {"--better-than": options.better_than, "An ensemble": options.run[1:]}
     if options.format == "litert" and (wrong := [name for name, value in no.items() if value]):
         raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
+    if options.format != "litert" and options.fixed_length:
+        raise UserError("--fixed-length is for --format litert. Received: a SavedModel.")
 
 
 def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
