@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from command_line import status_of
 
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.comparison import DevText
+from tf_transformer.evaluation.metrics import make_metric
 from tf_transformer.serving.gate import Gate, NotPublishedError
 from tf_transformer.serving.versions import CARD
 
@@ -20,15 +23,15 @@ class Silent:
         return {"translation": np.array([b"Ja."] * len(inputs["text"]), object)}
 
 
+def gate_of(published, sources, references, margin: float = 0.0) -> Gate:
+    bleu = make_metric("bleu", sources, [references])
+    return Gate(published, DevText(sources, bleu, "translation"), margin)
+
+
 @pytest.fixture
 def gate(exported, trained_run):
-    def make(margin: float = 0.0) -> Gate:
-        return Gate(
-            exported, trained_run.lines("train.en")[:50], trained_run.lines("train.de")[:50],
-            margin,
-        )  # fmt: skip
-
-    return make
+    files = [trained_run.lines(name)[:50] for name in ("train.en", "train.de")]
+    return lambda margin=0.0: gate_of(exported, *files, margin)
 
 
 def test_an_equal_model_passes_and_its_card_says_so(gate, session, exported):
@@ -61,8 +64,13 @@ def test_a_difference_by_chance_is_no_reason(exported, session, trained_run):
             answer["translation"][answer["translation"] == best[0].encode()] = b"Ja."
             return answer
 
-    found = Gate(exported, sources, best).compare(OnceSilent(session), {})
+    found = gate_of(exported, sources, best).compare(OnceSilent(session), {})
     assert found["bleu"] < found["bleu_of_published"] and found["p_value"] >= 0.05
+
+
+def test_a_model_of_another_task_cannot_be_compared(exported_classifier, session):
+    with pytest.raises(UserError, match="topics/1 gives no translation: it cannot be compared"):
+        gate_of(exported_classifier, ["a"], ["b"]).compare(session, {})
 
 
 def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path, capsys):
@@ -74,7 +82,7 @@ def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path,
         "--source", str(folder / "train.en"), "--reference", str(folder / "train.de"),
     ])  # fmt: skip
     assert status == 3
-    assert capsys.readouterr().err.startswith("error: Not published: it translates worse than")
+    assert capsys.readouterr().err.startswith("error: Not published: it is worse than")
     assert list(base.iterdir()) == []
 
 
@@ -84,10 +92,18 @@ def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path,
         ("--better-than {}", "--better-than, --source and --reference belong together"),
         ("--margin 1", "--better-than, --source and --reference belong together"),
         ("--better-than nowhere --source {0} --reference {0}", "must be an export"),
+        (
+            "--better-than {1} --source {0} --reference {2}",
+            "must have the same number of lines",
+        ),
+        ("--better-than {1} --source {3} --reference {3}", "are empty. Expected at least one"),
     ],
 )
-def test_a_gate_needs_all_its_options(trained_run, exported, arguments, message, capsys):
-    text = trained_run.corpus / "train.en"
-    filled = arguments.format(text).split()
+def test_a_gate_needs_all_its_options(
+    trained_run, exported, arguments, message, capsys, tmp_path
+):
+    files = [trained_run.corpus / name for name in ("train.en", "dev.de")]
+    (tmp_path / "empty").touch()
+    filled = arguments.format(files[0], exported, files[1], tmp_path / "empty").split()
     assert status_of(["export", str(trained_run.path), "--output", "x", *filled]) == 1
     assert message in capsys.readouterr().err

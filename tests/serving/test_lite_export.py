@@ -1,14 +1,19 @@
 """An export for LiteRT: its file, its card, and the loop of the example."""
 
+import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import sentencepiece
+import tensorflow as tf
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
+from tf_transformer.config import EOS_ID
 from tf_transformer.errors import UserError
 from tf_transformer.serving.versions import find_export
 
@@ -41,9 +46,62 @@ def test_the_example_translates_greedily_what_the_command_exports(trained_run, t
         find_export(folder.parent)
 
 
+@pytest.fixture(scope="module")
+def of_fixed_sizes(trained_run, tmp_path_factory) -> Path:
+    """An export for sources of at most 40 tokens, with room for 50 more in the cache."""
+    base = tmp_path_factory.mktemp("fixed")
+    arguments = ["--format", "litert", "--fixed-length", "40", "--beam", "1"]
+    assert main(["export", str(trained_run.path), "--output", str(base), *arguments]) == 0
+    return base / "1"
+
+
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_sizes_are_fixed_if_asked_for(of_fixed_sizes):
+    card = json.loads((of_fixed_sizes / "model_card.json").read_text("utf-8"))
+    assert card["sizes"]["max_source_tokens"] == 40
+    assert card["translated_as_in_float32"] == "9 of 9 texts"
+    interpreter = tf.lite.Interpreter(str(of_fixed_sizes / "model.tflite"))
+    inputs = interpreter.get_signature_runner("step").get_input_details()
+    sizes = {name: tuple(details["shape_signature"]) for name, details in inputs.items()}
+    cached = (1, 1, 4, 90, 16)
+    assert sizes == {
+        "tokens": (1, 1), "position": (1,), "ancestry": (1, 1, 91), "past_keys": cached,
+        "past_values": cached, "memory_keys": (1, 1, 4, 40, 16),
+        "memory_values": (1, 1, 4, 40, 16), "memory_mask": (1, 1, 1, 40),
+    }  # fmt: skip
+
+
+def test_the_example_in_c_plus_plus_finds_the_same(of_fixed_sizes, trained_run, tmp_path):
+    package = importlib.util.find_spec("ai_edge_litert")
+    if not shutil.which("g++") or not package:
+        pytest.skip("needs g++ and ai-edge-litert")
+    folder = package.submodule_search_locations[0]
+    command = ["g++", "-std=c++17", "-Wall", str(EXAMPLE.with_name("greedy.cc"))]
+    command += ["-o", str(tmp_path / "greedy"), f"-L{folder}", "-lLiteRt"]
+    subprocess.run([*command, f"-Wl,-rpath,{folder}"], check=True, timeout=300)
+    texts = [*trained_run.lines("train.en")[:12], ""]
+    tokenizer = sentencepiece.SentencePieceProcessor(
+        model_file=str(of_fixed_sizes / "tokenizer.model")
+    )
+    rows = [[*tokenizer.encode(text), EOS_ID] if text else [] for text in texts]
+    done = subprocess.run(
+        [str(tmp_path / "greedy"), str(of_fixed_sizes / "model.tflite")],
+        input="".join(" ".join(map(str, row)) + "\n" for row in rows),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found = [[int(token) for token in line.split()] for line in done.stdout.splitlines()]
+    expected = load(trained_run.path).translate(texts, beam_size=1)
+    assert [tokenizer.decode(row[:-1]) for row in found] == [str(each) for each in expected]
+    assert [row[-1:] for row in found] == [[EOS_ID]] * 12 + [[]]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"fixed_length": 40}, "A SavedModel has no `fixed_length`. Expected: the format"),
         ({"format": "tflite"}, "`format` must be savedmodel or litert. Received: 'tflite'"),
         ({"format": "litert", "gate": object()}, "LiteRT takes a single model, and no gate"),
     ],
@@ -60,6 +118,7 @@ def test_python_refuses_what_a_format_cannot_hold(trained_run, tmp_path, options
     [
         (["--precision", "int8"], "--format savedmodel must have --precision float32 or bfl"),
         (["--format", "litert", "--precision", "bfloat16"], "float32 or int8. Received: bflo"),
+        (["--fixed-length", "40"], "--fixed-length is for --format litert. Received: a Save"),
         (["--format", "litert", "--no-text"], "--no-text is for a SavedModel. Received: --fo"),
     ],
 )

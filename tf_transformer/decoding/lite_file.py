@@ -2,7 +2,8 @@
 
 B batch, N layers, H heads, S source length, W beam width, C columns of the cache, R = C x W its
 rows, K key dimension, V vocabulary. LiteRT is fast where shapes are fixed before it computes:
-so a program searches, and has a cache of any size of which it tells the used part.
+so a program searches, and has a cache of any size of which it tells the used part. Its
+accelerators and its `CompiledModel` take only shapes that are fixed in the file: `Sizes`.
 """
 
 import logging
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -28,8 +29,20 @@ LITE_PRECISIONS = ("float32", "int8")
 _FORMAT = 1  # changes whenever `lite_file` does, so that kept files are made again
 
 
-def lite_file(model: Transformer, precision: str) -> bytes:
-    """Returns a LiteRT file with the signatures "encode" and "step", for any B and W.
+class Sizes(NamedTuple):
+    """B, S, W and C as they are fixed in a file; None where each call may have its own."""
+
+    batch: int | None = None
+    source: int | None = None
+    width: int | None = None
+    columns: int | None = None
+
+
+_ANY = Sizes()
+
+
+def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
+    """Returns a LiteRT file with the signatures "encode" and "step".
 
     encode: `source` int32 [B, S], padded -> `memory_keys` and `memory_values`, float32
     [B, N, H, S, K], which the decoder's layers attend to.
@@ -45,10 +58,11 @@ def lite_file(model: Transformer, precision: str) -> bytes:
         model: in float32.
         precision: float32, or int8: weights of products are int8, a scale for each column, and
             their inputs are rounded to int8 row by row (LiteRT's dynamic range).
+        sizes: those that are fixed; none by default.
     """
     module = tf.Module()
     module.weights = [variable.value for variable in model.trainable_variables]
-    functions = {"encode": _encode(model), "step": _step(model)}
+    functions = {"encode": _encode(model, sizes), "step": _step(model, sizes)}
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures=functions)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, [*functions])
@@ -81,15 +95,15 @@ def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
     return content
 
 
-def _encode(model: Transformer) -> Function:
+def _encode(model: Transformer, sizes: Sizes) -> Function:
     def encode(source):
         keys, values = _stacked(model.initial_cache(source)["memory"])
         return {"memory_keys": keys, "memory_values": values}
 
-    return _function(encode, source=([None, None], tf.int32))
+    return _function(encode, source=([sizes.batch, sizes.source], tf.int32))
 
 
-def _step(model: Transformer) -> Function:
+def _step(model: Transformer, sizes: Sizes) -> Function:
     decode = model.step_function()  # here, so that its kernels are constants
 
     def step(
@@ -108,20 +122,25 @@ def _step(model: Transformer) -> Function:
 
     layers, heads = model.config.num_layers, model.config.num_heads
     attention = model.decoder.layers[0].self_attention
-    keys, values = (
-        ([None, layers, heads, None, kernel.shape[1] // heads], tf.float32)
-        for kernel in (attention.key_kernel, attention.value_kernel)
-    )
+    batch, source, width, columns = sizes
+
+    def keys_and_values(rows: int | None) -> list[tuple]:
+        kernels = attention.key_kernel, attention.value_kernel
+        sizes = [kernel.shape[1] // heads for kernel in kernels]  # K of each
+        return [([batch, layers, heads, rows, size], tf.float32) for size in sizes]
+
+    memory = keys_and_values(source)
+    past = keys_and_values(columns * width if columns and width else None)
     return _function(
         step,
-        tokens=([None, None], tf.int32),
+        tokens=([batch, width], tf.int32),
         position=([1], tf.int32),
-        ancestry=([None, None, None], tf.int32),
-        memory_keys=keys,
-        memory_values=values,
-        memory_mask=([None, 1, 1, None], tf.bool),
-        past_keys=keys,
-        past_values=values,
+        ancestry=([batch, width, columns + 1 if columns else None], tf.int32),
+        memory_keys=memory[0],
+        memory_values=memory[1],
+        memory_mask=([batch, 1, 1, source], tf.bool),
+        past_keys=past[0],
+        past_values=past[1],
     )
 
 

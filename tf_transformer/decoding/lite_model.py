@@ -32,6 +32,7 @@ class LiteModel:
 
     Attributes:
         content: the file.
+        columns: that the cache grows by; the size of a cache that is fixed in the file.
     """
 
     def __init__(self, content: bytes, threads: int | None = None) -> None:
@@ -46,7 +47,13 @@ class LiteModel:
             self._runners = {
                 name: interpreter.get_signature_runner(name) for name in ("encode", "step")
             }
+            self._source = max(self._size("encode", "source"), 0) or _COLUMNS
+            self.columns = max(self._size("step", "ancestry") - 1, 0) or _COLUMNS
             self.seconds(rounds=1)  # prepares it, and writes lines of its own
+
+    def _size(self, name: str, key: str) -> int:
+        """Returns the last dimension of an input; -1 if it may be any."""
+        return int(self._runners[name].get_input_details()[key]["shape_signature"][-1])
 
     def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature."""
@@ -55,14 +62,15 @@ class LiteModel:
 
     def encode(self, source: np.ndarray) -> "LiteStep":
         """Returns the step of a search for translations of sources, int32 [B, S], padded."""
-        missing = -source.shape[1] % _COLUMNS
+        missing = -source.shape[1] % self._source
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
         mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
         return LiteStep(self, self.run("encode", source=source) | {"memory_mask": mask})
 
-    def seconds(self, width: int = 4, rounds: int = 6) -> float:
-        """Returns the least seconds of a step with one sentence and W = `width`."""
-        step, times = self.encode(np.full([1, _COLUMNS], EOS_ID, np.int32)), []
+    def seconds(self, rounds: int = 6) -> float:
+        """Returns the least seconds of a step with one sentence and the W of the file, or 4."""
+        step, times = self.encode(np.full([1, 1], EOS_ID, np.int32)), []
+        width = max(self._size("step", "tokens"), 0) or 4
         tokens = np.full([1, width], EOS_ID, np.int32)
         for index in range(rounds):  # the first prepares the shapes
             start = time.perf_counter()
@@ -86,8 +94,8 @@ class LiteStep:
     def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
         """Returns float32 logits [B, W, V]; see `HostStep`."""
         batch, width, _ = ancestry.shape
-        if index % _COLUMNS == 0:
-            self._grow(width * _COLUMNS)
+        if index % self._model.columns == 0:
+            self._grow(width * self._model.columns)
         columns = self._past["past_keys"].shape[3] // width
         slots = np.full([batch, width, columns + 1], -1, np.int32)
         slots[..., :index], slots[..., -1] = ancestry[..., :-1], ancestry[..., -1]

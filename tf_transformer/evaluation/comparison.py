@@ -43,19 +43,44 @@ class Comparison:
         return BleuAndLength(result.score, result.bp, result.sys_len / max(result.ref_len, 1))
 
     def p_value(self, baseline: Sequence[str], hypotheses: Sequence[str]) -> float:
-        """Computes the probability of so large a difference in BLEU by chance alone.
-
-        By paired bootstrap resampling of `SAMPLES` samples (Koehn 2004), as sacreBLEU has it.
-        """
-        first, tested = _paired(self._metric, [baseline, hypotheses], "bs", SAMPLES)
-        if tested.score == first.score:
-            return 1.0  # sacreBLEU counts only larger differences than that of none
-        return tested.p_value or 0.0
+        """Computes the probability of so large a difference in BLEU by chance alone."""
+        return paired_bootstrap(self._metric, baseline, hypotheses)
 
     @property
     def signature(self) -> str:
         """Signature, by sacreBLEU, of the scores."""
         return str(self._metric.get_signature())
+
+
+@dataclass(frozen=True)
+class DevText:
+    """A text, and the metric of what a served model answers to it.
+
+    Attributes:
+        sources: its sentences.
+        metric: of sacreBLEU's kind, in percent, with the correct answers.
+        output: the model's output that it scores, such as "translation".
+    """
+
+    sources: Sequence[str]
+    metric: Metric
+    output: str
+
+
+def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[str]) -> float:
+    """Computes the probability of so large a difference by chance alone.
+
+    By paired bootstrap resampling of `SAMPLES` samples (Koehn 2004), as sacreBLEU has it.
+
+    Args:
+        metric: of sacreBLEU's kind, with its references.
+        baseline: the answers of a system, one a sentence.
+        outputs: those of another.
+    """
+    first, tested = _paired(metric, [baseline, outputs], "bs", SAMPLES)
+    if tested.score == first.score:
+        return 1.0  # sacreBLEU counts only larger differences than that of none
+    return tested.p_value or 0.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +114,7 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
     for by_samples, by_trials in zip(sampled, shuffled, strict=True):
         values = by_samples.p_value, by_trials.p_value
         if tested and by_samples.score == sampled[0].score:
-            values = 1.0, 1.0  # see `Comparison.p_value`
+            values = 1.0, 1.0  # see `paired_bootstrap`
         middle, half = by_samples.mean or 0.0, by_samples.ci or 0.0
         tested.append(Tested(by_samples.score, middle - half, middle + half, *values))
     return tested

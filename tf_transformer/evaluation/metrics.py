@@ -19,6 +19,7 @@ SACREBLEU: dict[str, Callable[[list[list[str]]], Metric]] = {
 }
 # (sources, hypotheses, sets of references) -> a score for each sentence, higher is better
 SentenceScores = Callable[[Sequence[str], Sequence[str], Sequence[Sequence[str]]], Any]
+Parts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
 def find_metric(name: str) -> EntryPoint | None:
@@ -57,8 +58,57 @@ def make_metric(
     return SentenceMean(name, version, scores, sources, references)
 
 
-class SentenceMean(Metric):
-    """Mean of the sentence scores of another package, in the form of sacreBLEU's tests.
+class Ratio(Metric):
+    """A sum over sentences divided by another one, in the form of sacreBLEU's tests.
+
+    Args:
+        name: of the metric.
+        version: of what computes it, for the signature.
+        parts: returns what each output of a system adds to either sum, [sentences, 2].
+        num_refs: sets of references, for the signature.
+    """
+
+    def __init__(self, name: str, version: str, parts: Parts, num_refs: int = 1) -> None:
+        super().__init__()
+        self.name = name
+        self.version = version
+        self.num_refs = num_refs
+        self._parts = parts
+        self._known: dict[tuple[str, ...], Sequence[Sequence[float]]] = {}
+
+    def _extract_corpus_statistics(self, hypotheses, references=None):
+        """Returns what each sentence adds to the sums; an output is scored only once."""
+        key = tuple(hypotheses)
+        if key not in self._known:
+            self._known[key] = self._parts(key)
+        return self._known[key]
+
+    def _aggregate_and_compute(self, stats) -> Score:
+        return self._compute_score_from_stats(np.sum(stats, axis=0))
+
+    def _compute_score_from_stats(self, stats) -> Score:
+        above, below = stats
+        return Score(self.name, above / below if below else 0.0)
+
+    def get_signature(self):
+        """Returns the signature with the metric's own version in place of sacreBLEU's."""
+        signature = super().get_signature()
+        signature.info["version"] = self.version
+        return signature
+
+    # Of single segments, which have no part in the above.
+    def _preprocess_segment(self, sent):
+        raise NotImplementedError
+
+    def _extract_reference_info(self, refs):
+        raise NotImplementedError
+
+    def _compute_segment_statistics(self, hypothesis, ref_kwargs):
+        raise NotImplementedError
+
+
+class SentenceMean(Ratio):
+    """Mean of the sentence scores of another package.
 
     Args:
         name: of the metric.
@@ -76,48 +126,18 @@ class SentenceMean(Metric):
         sources: Sequence[str],
         references: Sequence[Sequence[str]],
     ) -> None:
-        super().__init__()
-        self.name = name
-        self.version = version
-        self.num_refs = len(references)  # in sacreBLEU's signature
+        super().__init__(name, version, self._counted, len(references))
         self._score = scores
         self._text = list(sources), [list(each) for each in references]
-        self._known: dict[tuple[str, ...], list[list[float]]] = {}
 
-    def _extract_corpus_statistics(self, hypotheses, references=None) -> list[list[float]]:
-        """Returns each sentence's score and a 1 to count it; an output is scored only once."""
-        key = tuple(hypotheses)
-        if key not in self._known:
-            sources, references = self._text
-            values = [float(each) for each in self._score(sources, [*key], references)]
-            if len(values) != len(key) or not all(map(math.isfinite, values)):
-                raise UserError(
-                    f"The metric {self.name} must return a finite number for each of "
-                    f"{len(key):,} sentences. Received: {len(values):,} numbers, "
-                    f"{sum(map(math.isfinite, values)):,} of them finite."
-                )
-            self._known[key] = [[value, 1.0] for value in values]
-        return self._known[key]
-
-    def _aggregate_and_compute(self, stats) -> Score:
-        return self._compute_score_from_stats(np.sum(stats, axis=0))
-
-    def _compute_score_from_stats(self, stats) -> Score:
-        total, count = stats
-        return Score(self.name, total / count)
-
-    def get_signature(self):
-        """Returns the signature with the metric's own version in place of sacreBLEU's."""
-        signature = super().get_signature()
-        signature.info["version"] = self.version
-        return signature
-
-    # Of single segments, which have no part in the above.
-    def _preprocess_segment(self, sent):
-        raise NotImplementedError
-
-    def _extract_reference_info(self, refs):
-        raise NotImplementedError
-
-    def _compute_segment_statistics(self, hypothesis, ref_kwargs):
-        raise NotImplementedError
+    def _counted(self, hypotheses: Sequence[str]) -> list[list[float]]:
+        """Returns each sentence's score, and a 1 to count it."""
+        sources, references = self._text
+        values = [float(each) for each in self._score(sources, [*hypotheses], references)]
+        if len(values) != len(hypotheses) or not all(map(math.isfinite, values)):
+            raise UserError(
+                f"The metric {self.name} must return a finite number for each of "
+                f"{len(hypotheses):,} sentences. Received: {len(values):,} numbers, "
+                f"{sum(map(math.isfinite, values)):,} of them finite."
+            )
+        return [[value, 1.0] for value in values]

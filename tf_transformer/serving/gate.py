@@ -1,7 +1,8 @@
-"""A gate for publishing: a new export must not translate worse than the one before."""
+"""A gate for publishing: a new export must not be worse than the one before."""
 
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import SIGNIFICANT, Comparison
+from tf_transformer.evaluation.comparison import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.versions import read_card
 
@@ -17,7 +18,7 @@ _ROWS = 32
 
 
 class NotPublishedError(UserError):
-    """The new export translates worse than the published one."""
+    """The new export is worse than the published one."""
 
     status = 3
 
@@ -28,18 +29,16 @@ class Gate:
 
     Attributes:
         published: folder of its SavedModel.
-        sources: dev sentences.
-        references: a translation of each.
-        margin: points of BLEU that the new one may lose.
+        dev: dev text, with the metric.
+        margin: points of the metric that the new one may lose.
     """
 
     published: Path
-    sources: Sequence[str]
-    references: Sequence[str]
+    dev: DevText
     margin: float = 0.0
 
     def compare(self, new: SavedModelSession, card: Mapping[str, Any]) -> dict[str, Any]:
-        """Translates the text with both models, in turns, and compares BLEU.
+        """Gives the text to both models, in turns, and compares their scores.
 
         Args:
             new: the new export.
@@ -49,52 +48,55 @@ class Gate:
             The entry of the card: scores, p-value, seconds, changed settings.
 
         Raises:
-            NotPublishedError: if BLEU falls by more than the margin, and the paired bootstrap
-                calls the difference significant.
-            UserError: if the published model cannot be loaded, or does not take text.
+            NotPublishedError: if the score falls by more than the margin, and the paired
+                bootstrap calls the difference significant.
+            UserError: if the published model cannot be loaded, or lacks the output.
         """
-        comparison = Comparison(self.references)
+        metric, output = self.dev.metric, self.dev.output
         with SavedModelSession(self.published) as old:
             default = old.signatures.get("serving_default")
-            if default is None or "translation" not in default.outputs:
-                raise UserError(f"{self.published} translates no text: it cannot be compared.")
-            (before, old_seconds), (after, new_seconds) = self._translate(old, new)
-        scores = [comparison.score(texts).value for texts in (before, after)]
-        p_value = comparison.p_value(before, after)
-        if scores[1] + self.margin < scores[0] and p_value < SIGNIFICANT:
+            if default is None or output not in default.outputs:
+                raise UserError(f"{self.published} gives no {output}: it cannot be compared.")
+            (before, old_seconds), (after, new_seconds) = self._answers(old, new)
+        first, second = (metric.corpus_score(texts, None) for texts in (before, after))
+        p_value = paired_bootstrap(metric, before, after)
+        if second.score + self.margin < first.score and p_value < SIGNIFICANT:
             raise NotPublishedError(
-                f"Not published: it translates worse than {self.published}. BLEU "
-                f"{scores[1]:.2f}, before {scores[0]:.2f}, on {len(self.sources):,} sentences "
+                f"Not published: it is worse than {self.published}. {first.name} "
+                f"{second.score:.2f}, before {first.score:.2f}, on {len(before):,} sentences "
                 f"(paired bootstrap: p = {p_value:.3f}; margin {self.margin:g})."
             )
-        pairs = zip(before, after, strict=True)
+        pairs, name = zip(before, after, strict=True), first.name.lower()
         return {
             "published": str(self.published),
-            "sentences": len(self.sources),
-            "bleu": scores[1],
-            "bleu_of_published": scores[0],
-            "signature": comparison.signature,
+            "sentences": len(before),
+            name: second.score,
+            f"{name}_of_published": first.score,
+            "signature": str(metric.get_signature()),
             "p_value": p_value,
             "margin": self.margin,
-            "same_translations": sum(one == other for one, other in pairs),
+            f"same_{output}s": sum(one == other for one, other in pairs),
             "seconds": new_seconds,
             "seconds_of_published": old_seconds,
-            "changed_settings": _changes(_settings(read_card(self.published)), _settings(card)),
+            "changed_settings": _changes(
+                _settings(read_card(self.published)), _settings(json.loads(json.dumps(card)))
+            ),  # both with lists for tuples
         }
 
-    def _translate(self, *sessions: SavedModelSession) -> list[tuple[list[str], float]]:
-        """Returns each model's translations, and the seconds they took."""
-        order = sorted(range(len(self.sources)), key=lambda row: len(self.sources[row]))
+    def _answers(self, *sessions: SavedModelSession) -> list[tuple[list[str], float]]:
+        """Returns each model's answers, and the seconds they took."""
+        sources, output = self.dev.sources, self.dev.output
+        order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
         results: list[dict[int, str]] = [{} for _ in sessions]
         seconds = [0.0] * len(sessions)
         for start in range(0, len(order), _ROWS):
             rows = order[start : start + _ROWS]
-            text = np.array([self.sources[row] for row in rows], object)
+            text = np.array([sources[row] for row in rows], object)
             for number, session in enumerate(sessions):
                 begin = time.perf_counter()
-                answer = session.run("serving_default", {"text": text}, ["translation"])
+                answer = session.run("serving_default", {"text": text}, [output])
                 seconds[number] += time.perf_counter() - begin
-                texts = (each.decode() for each in answer["translation"])
+                texts = (each.decode() for each in answer[output])
                 results[number] |= zip(rows, texts, strict=True)
         sentences = range(len(order))
         return [

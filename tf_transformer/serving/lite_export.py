@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.decoding.ensemble import only_model
-from tf_transformer.decoding.lite_file import lite_file
+from tf_transformer.decoding.lite_file import Sizes, lite_file
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
@@ -22,7 +22,11 @@ CARD = "model_card.json"
 
 
 def export_lite(
-    translator: BatchTranslator, base: Path, version: int | None, card: dict[str, Any]
+    translator: BatchTranslator,
+    base: Path,
+    version: int | None,
+    card: dict[str, Any],
+    fixed: bool = False,
 ) -> Path:
     """Writes BASE/VERSION/ with the file, the tokenizer and a card; returns that folder.
 
@@ -31,6 +35,7 @@ def export_lite(
         base: the model's folder.
         version: its number; None for the next free one.
         card: content of the card.
+        fixed: whether shapes are fixed, for one source of at most the translator's limit.
 
     Raises:
         UserError: if the version exists or cannot be written, the model is an ensemble, in
@@ -40,7 +45,13 @@ def export_lite(
     if translator.shortlist or model.compute_dtype != "float32":
         raise UserError("LiteRT takes a model in float32 or int8, without a shortlist.")
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
-        lite = translator.lite or LiteModel(lite_file(model, "float32"), threads=1)
+        lite = translator.lite
+        if fixed or not lite:
+            codec, width = translator.codec, translator.decoding.beam_size
+            fixed_sizes = Sizes(1, codec.source_limit, width, codec.target_limit)
+            precision = "int8" if lite else "float32"
+            content = lite_file(model, precision, fixed_sizes if fixed else Sizes())
+            lite = LiteModel(content, threads=1)
         (folder / LITE_MODEL).write_bytes(lite.content)
         card = card | {"translated_as_in_float32": _compare(translator, lite)}
         translator.tokenizer.copy(folder / "tokenizer.model")
@@ -51,10 +62,12 @@ def export_lite(
 
 def _compare(translator: BatchTranslator, lite: LiteModel) -> str:
     """Returns how many of a few texts LiteRT translates as the model does: "12 of 12"."""
-    texts = [text for text in TEXTS if isinstance(text, str)]
+    short = translator.codec.source_limit - 2  # characters: none is cut, and reported as cut
+    texts = [text[:short] for text in TEXTS if isinstance(text, str)]
     model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
     expected = BatchTranslator(model, tokenizer, decoding).translate(texts)
-    found = BatchTranslator(model, tokenizer, decoding, lite=lite).translate(texts)
+    of_lite = BatchTranslator(model, tokenizer, decoding, lite=lite)
+    found = [of_lite.translate([text])[0] for text in texts]  # shapes may be of one sentence
     pairs = zip(texts, expected, found, strict=True)
     wrong = [text for text, (one,), (other,) in pairs if one.text != other.text]
     if wrong and not translator.lite:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpus import SIDES, SideName
+from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.run import Run
 
 Progress = Callable[[str, int], None]
@@ -27,6 +28,8 @@ class TaskRecord:
             have it, with those of `registry.Entry.options` that it takes; its `export` writes
             a SavedModel.
         load_export: the same from the folder of such a SavedModel.
+        read_dev_text: `read_dev_text(run, source, reference)` reads files for the gate of an
+            export; `source` is None where the text is in one file.
     """
 
     check_config: Callable[[Config], None]
@@ -35,4 +38,5 @@ class TaskRecord:
     prose: bool
     load: Callable[..., Any]
     load_export: Callable[[Path], Any]
+    read_dev_text: Callable[[Run, Any, Path], DevText]
     text_sides: tuple[SideName, ...] = SIDES

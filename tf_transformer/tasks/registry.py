@@ -68,7 +68,7 @@ TASKS = {
         "translate",
         _translation,
         languages=True,
-        options=Entry.options | {"shortlist", "tag", "text", "gate", "format", "int8"},
+        options=Entry.options | {"shortlist", "tag", "text", "format", "int8"},
     ),
     "parsing": Entry({"f1": "F1"}, "parse", _parsing, own_file=LEXICON_FILE),
     "classification": Entry(

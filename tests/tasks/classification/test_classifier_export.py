@@ -7,9 +7,12 @@ import pytest
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
+from tf_transformer.run import Run
+from tf_transformer.serving.gate import Gate, NotPublishedError
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.classification.dev_text import read_dev_text
 from tf_transformer.tasks.classification.predictor import _comparisons
 
 
@@ -72,8 +75,31 @@ def test_what_a_classifier_cannot_have_is_refused(
     assert not (tmp_path / "new").exists()
 
 
-def test_the_command_exports_in_bfloat16(classification_run, tmp_path):
+def test_the_command_exports_in_bfloat16_what_is_no_worse(
+    classification_run, classifier, exported_classifier, tmp_path
+):
     run, output = str(classification_run.path), tmp_path / "half"
-    assert main(["export", run, "--output", str(output), "--precision", "bfloat16"]) == 0
-    assert json.loads((output / "1" / CARD).read_text("utf-8"))["precision"] == "bfloat16"
+    gate = ["--better-than", str(exported_classifier)]
+    gate += ["--reference", str(classification_run.corpus / "dev.tsv")]
+    command = ["export", run, "--output", str(output), "--precision", "bfloat16", *gate]
+    assert main(command) == 0
+    card = json.loads((output / "1" / CARD).read_text("utf-8"))
+    assert card["precision"] == "bfloat16"
+    rows = [line.split("\t") for line in classification_run.lines("dev.tsv")]
+    labels, texts = (list(column) for column in zip(*rows, strict=True))
+    expected = 100 * classifier.evaluate(texts, labels).accuracy
+    assert card["compared"]["accuracy_of_published"] == pytest.approx(expected)
+    assert card["compared"]["changed_settings"] == {}
+    assert card["compared"]["sentences"] == 40 >= card["compared"]["same_labels"] > 30
     assert str(load(output).classify("we saw the cat .")) == "animal"
+
+
+def test_a_worse_classifier_is_not_published(classification_run, exported_classifier):
+    class Stubborn:
+        def run(self, signature, inputs, outputs):
+            return {"label": np.array([b"animal"] * len(inputs["text"]), object)}
+
+    file = classification_run.corpus / "dev.tsv"
+    dev = read_dev_text(Run.open(classification_run.path), None, file)
+    with pytest.raises(NotPublishedError, match=r"accuracy \d\d.* before .* 40 sentences .p"):
+        Gate(exported_classifier, dev).compare(Stubborn(), {})

@@ -5,13 +5,17 @@ import re
 
 import pytest
 import tensorflow as tf
+from command_line import status_of
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.tasks.parsing.dev_text import read_dev_text
 from tf_transformer.tasks.parsing.exported import ExportedParser
 from tf_transformer.tasks.parsing.parser import Parser, _comparisons
 from tf_transformer.tasks.parsing.trees import read_line
@@ -90,10 +94,36 @@ def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
         parser.score("a dog", "(NP (DT a")
 
 
+def test_the_gate_compares_f1(parsing_run, parser, exported_parser):
+    trees = parsing_run.corpus / "dev.ptb"
+    dev = read_dev_text(Run.open(parsing_run.path), None, trees)
+    with SavedModelSession(exported_parser) as session:
+        found = Gate(exported_parser, dev).compare(session, {})
+    expected = parser.evaluate(parsing_run.lines("dev.ptb")).f1
+    assert found["f1"] == found["f1_of_published"] == pytest.approx(expected) != 0
+    assert (found["p_value"], found["same_trees"], found["sentences"]) == (1.0, 30, 30)
+    assert found["signature"] == "nrefs:1|version:evalb's rules COLLINS"
+
+
+def test_a_worse_parser_is_not_published(parsing_run, exported_parser, tmp_path, capsys):
+    command = ["export", str(parsing_run.path), "--output", str(tmp_path / "worse")]
+    gate = ["--better-than", str(exported_parser)]
+    gate += ["--reference", str(parsing_run.corpus / "dev.ptb")]
+    assert status_of([*command, "--max-length", "4", *gate]) == 3
+    error = capsys.readouterr().err
+    assert re.search(r"error: Not published: it is worse than \S+\. F1 .* before \d\d\.", error)
+    assert list((tmp_path / "worse").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--no-text"], "--no-text is not for runs of --task parsing"),
+        (
+            ["--source", "a", "--reference", "b"],
+            "--source is for runs that translate: the file",
+        ),
+        (["--margin", "1"], "--better-than and --reference belong together"),
         (["--shortlist"], "--shortlist is not for runs of --task parsing"),
         (["--no-repeat-ngram", "2"], "`decoding.no_repeat_ngram` and .* must be off"),
     ],

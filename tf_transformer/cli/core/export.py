@@ -9,7 +9,6 @@ from typing import Any
 
 from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.lines import require_equal_lengths
 from tf_transformer.cli.options import (
     RUN_HELP,
     add_decoding_options,
@@ -20,7 +19,6 @@ from tf_transformer.cli.options import (
     open_run,
 )
 from tf_transformer.cli.parser import float_from, int_from
-from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import check_readable, find_export
@@ -34,7 +32,6 @@ _OPTIONS = {
     "decoding": "An option of the search",
     "ensemble": "An ensemble",
     "format": "--format litert",
-    "gate": "--better-than",
     "precision": "--precision",
     "shortlist": "--shortlist",
     "tag": "--tag",
@@ -60,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "a SavedModel (default), or encoder and decoding step for LiteRT"
     add("--format", default="savedmodel", choices=tuple(_FORMATS), help=text)
+    text = "with --format litert: fixed shapes, for one source of at most N tokens at a time"
+    add("--fixed-length", type=int_from(2, 4096), metavar="N", help=text)
     add(
         "--no-text",
         action="store_true",
@@ -72,13 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     gate = parser.add_argument_group(
         "gate", "Nothing is published, and the status is 3, if the model fails."
     )
-    text = "fails if it translates significantly worse than this export"
+    text = "fails if it is significantly worse than this export"
     gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
     gate.add_argument("--source", metavar="FILE", help="dev text to translate")
-    gate.add_argument("--reference", metavar="FILE", help="its correct translations")
+    text = "its correct translations; for other tasks dev trees, or labelled dev sentences"
+    gate.add_argument("--reference", metavar="FILE", help=text)
     points = float_from(0.0, 100.0)
-    text = "points of BLEU that may be lost (default: 0)"
-    gate.add_argument("--margin", type=points, default=0.0, metavar="BLEU", help=text)
+    text = "points of BLEU, F1 or accuracy that may be lost (default: 0)"
+    gate.add_argument("--margin", type=points, default=0.0, metavar="POINTS", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -95,21 +95,22 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run[0], None)
     others = [open_run(path, run.config.task) for path in options.run[1:]]
     average = _average(options)
-    compared = _compared(options)
+    published = _published(options, run)
     loading = _loading(options, run, others)
     how: dict[str, Any] = {"text": False} if options.no_text else {}
     how |= {"format": "litert"} if options.format == "litert" else {}
-    _refuse_options(run, [*loading, *how, *(["gate"] if compared else [])])
+    _refuse_options(run, [*loading, *how])
+    if options.fixed_length:
+        how["fixed_length"] = options.fixed_length
     if average is None:
         for each in (run, *others):
             each.weights(options.checkpoint)  # before TensorFlow is imported
     import_tensorflow_quietly()
 
     from tf_transformer.api.export import export_run
-    from tf_transformer.serving.gate import Gate
 
-    if compared:
-        how["gate"] = Gate(*compared, margin=options.margin)
+    if published:
+        how["gate"] = _gate(options, run, published)
     path = export_run(
         run,
         output,
@@ -135,6 +136,8 @@ def _check_format(options: argparse.Namespace) -> None:
     no |= {"--better-than": options.better_than, "An ensemble": options.run[1:]}
     if options.format == "litert" and (wrong := [name for name, value in no.items() if value]):
         raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
+    if options.format != "litert" and options.fixed_length:
+        raise UserError("--fixed-length is for --format litert. Received: a SavedModel.")
 
 
 def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
@@ -159,23 +162,36 @@ def _refuse_options(run: Run, names: Iterable[str]) -> None:
         )
 
 
-def _compared(options: argparse.Namespace) -> tuple[Path, list[str], list[str]] | None:
-    """Returns the published model to compare with, the text for it, and its translations."""
-    files = [name for name in (options.source, options.reference) if name]
-    if options.better_than is None and not files and not options.margin:
+def _published(options: argparse.Namespace, run: Run) -> Path | None:
+    """Returns the published model that the gate compares with; refuses half of a gate."""
+    task, files = task_named(run.config.task), [options.source, options.reference]
+    if options.better_than is None and not any(files) and not options.margin:
         return None
-    if options.better_than is None or len(files) < 2 or options.no_text:
+    if options.source and not task.languages:
         raise UserError(
-            "--better-than, --source and --reference belong together, and are for a model that "
-            f"takes text. Received: {options.better_than}, {options.source}, "
-            f"{options.reference}{', --no-text' if options.no_text else ''}."
+            f"--source is for runs that translate: the file of --reference has the text of "
+            f"--task {run.config.task} too. Received: {options.source}."
+        )
+    given = [options.better_than, *(files if task.languages else files[1:])]
+    if not all(given) or options.no_text:
+        names = "--better-than, --source" if task.languages else "--better-than"
+        raise UserError(
+            f"{names} and --reference belong together, and are for a model that takes text. "
+            f"Received: {', '.join(map(str, given))}{', --no-text' * options.no_text}."
         )
     published = find_export(Path(options.better_than))
     if published is None:
         raise UserError(f"--better-than must be an export. Received: {options.better_than}.")
-    sources, references = (list(read_lines(Path(name))) for name in files)
-    require_equal_lengths(options.source, sources, options.reference, references)
-    return published, sources, references
+    return published
+
+
+def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
+    from tf_transformer.serving.gate import Gate
+
+    source = Path(options.source) if options.source else None
+    record = task_named(run.config.task).record()
+    dev = record.read_dev_text(run, source, Path(options.reference))
+    return Gate(published, dev, options.margin)
 
 
 def _average(options: argparse.Namespace) -> int | None:

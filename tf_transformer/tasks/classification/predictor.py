@@ -16,6 +16,7 @@ from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.serving.exportable import Exportable
+from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.groups import in_groups
 from tf_transformer.serving.publish import publish
 from tf_transformer.serving.selftest import Comparison, compare, tolerance_of
@@ -167,19 +168,22 @@ class SentenceClassifier(BaseClassifier):
                 progress(done)
         return probabilities
 
-    def export(self, output: str | Path, *, version: int | None = None) -> Path:
+    def export(
+        self, output: str | Path, *, version: int | None = None, gate: Gate | None = None
+    ) -> Path:
         """Writes a SavedModel for TF Serving, after testing it; returns OUTPUT/VERSION.
 
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
+            gate: the published model that it must not be worse than; see `serving.gate`.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.
         """
         search = {"batch_tokens": self.batch_tokens, "beam_size": 1}
         card = self._card() | {"decoding": search}
-        return publish(_exportable(self), Path(output), version, card)
+        return publish(_exportable(self), Path(output), version, card, gate=gate)
 
 
 def _exportable(classifier: SentenceClassifier) -> Exportable:

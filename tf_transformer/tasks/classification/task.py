@@ -15,6 +15,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.tasks.classification.dev_text import read_dev_text
 from tf_transformer.tasks.classification.exported import ExportedClassifier
 from tf_transformer.tasks.classification.labelled import (
     labels_of,
@@ -209,5 +210,6 @@ TASK = TaskRecord(
     prose=False,
     load=load_classifier,
     load_export=ExportedClassifier,
+    read_dev_text=read_dev_text,
     text_sides=LabelledCorpus.text_sides,
 )

@@ -17,6 +17,7 @@ from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.serving.exportable import Exportable
+from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.groups import in_groups
 from tf_transformer.serving.publish import publish
 from tf_transformer.serving.selftest import Comparison, Expected, compare
@@ -133,16 +134,14 @@ class Parser(BaseParser):
         return [" ".join(words_of(text)) for text in texts], sequences
 
     def export(
-        self,
-        output: str | Path,
-        *,
-        version: int | None = None,
+        self, output: str | Path, *, version: int | None = None, gate: Gate | None = None
     ) -> Path:
         """Writes a SavedModel for TF Serving, after testing it; returns OUTPUT/VERSION.
 
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
+            gate: the published model that it must not be worse than; see `serving.gate`.
 
         Raises:
             ValueError: if the search is free: an export has the grammar in its graph.
@@ -151,7 +150,7 @@ class Parser(BaseParser):
         if self.grammar is None:
             raise ValueError("An export needs a `grammar`. Received: a parser without one.")
         card = self._card() | {"decoding": dataclasses.asdict(self.translator.decoding)}
-        return publish(_exportable(self, self.grammar), Path(output), version, card)
+        return publish(_exportable(self, self.grammar), Path(output), version, card, gate=gate)
 
 
 def _exportable(parser: Parser, grammar: TreeGrammar) -> Exportable:

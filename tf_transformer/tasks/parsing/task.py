@@ -15,6 +15,7 @@ from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files
 from tf_transformer.tasks.parsing.base import Counts, score_parses
 from tf_transformer.tasks.parsing.brackets import Bracketing
+from tf_transformer.tasks.parsing.dev_text import read_dev_text
 from tf_transformer.tasks.parsing.exported import ExportedParser
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import Parse, normalise
@@ -148,4 +149,5 @@ TASK = TaskRecord(
     prose=False,
     load=load_parser,
     load_export=ExportedParser,
+    read_dev_text=read_dev_text,
 )

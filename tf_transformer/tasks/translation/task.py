@@ -18,6 +18,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
+from tf_transformer.tasks.translation.dev_text import read_dev_text
 from tf_transformer.tasks.translation.exported import ExportedTranslator
 from tf_transformer.tasks.translation.loading import load_run
 
@@ -169,4 +170,5 @@ TASK = TaskRecord(
     prose=True,
     load=load_run,
     load_export=ExportedTranslator,
+    read_dev_text=read_dev_text,
 )

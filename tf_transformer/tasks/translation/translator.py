@@ -147,6 +147,7 @@ class Translator(BaseTranslator):
         text: bool = True,
         gate: Gate | None = None,
         format: Literal["savedmodel", "litert"] = "savedmodel",
+        fixed_length: int | None = None,
         **options: Unpack[SearchOptions],
     ) -> Path:
         """Writes a model for TF Serving or LiteRT, after testing it; returns OUTPUT/VERSION.
@@ -158,20 +159,26 @@ class Translator(BaseTranslator):
             gate: the published model that it must not be worse than; see `serving.gate`. Not
                 for LiteRT.
             format: "savedmodel", or "litert": see `serving.lite_export`.
+            fixed_length: tokens of the longest source, for LiteRT with fixed shapes; None for
+                any shapes.
             **options: of the search, where they differ from `decoding`.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.
         """
-        self._check_export(text, gate, format)
+        self._check_export(text, gate, format, fixed_length)
         decoding, _ = search_options(dict(options), self.decoding)
+        if fixed_length is not None:
+            decoding = dataclasses.replace(decoding, max_source_length=fixed_length)
         card = self._card() | {"decoding": dataclasses.asdict(decoding)}
         batches = self._make_batches(decoding, 1)
         if format == "litert":
-            return export_lite(batches, Path(output), version, card)
+            return export_lite(batches, Path(output), version, card, fixed_length is not None)
         return translations.export(batches, Path(output), version, card, text=text, gate=gate)
 
-    def _check_export(self, text: bool, gate: Gate | None, format: str) -> None:
+    def _check_export(
+        self, text: bool, gate: Gate | None, format: str, fixed_length: int | None
+    ) -> None:
         """Refuses what a format cannot hold, before work is lost."""
         if format not in ("savedmodel", "litert"):
             raise UserError(
@@ -179,7 +186,8 @@ class Translator(BaseTranslator):
             )
         if format == "litert" and (gate or len(models_of(self.model)) > 1):
             raise UserError("LiteRT takes a single model, and no gate. Received: more.")
-        if format == "savedmodel" and self._lite:
-            raise UserError("A SavedModel has no int8. Expected: the format litert.")
+        if format == "savedmodel" and (self._lite or fixed_length is not None):
+            wrong = "int8" if self._lite else "`fixed_length`"
+            raise UserError(f"A SavedModel has no {wrong}. Expected: the format litert.")
         if self.tokenizer.tag and (format == "litert" or not text):
             raise UserError("A tag is for a SavedModel that takes text. Received: token ids.")
