@@ -23,6 +23,8 @@ def test_the_rows_of_a_wide_table_become_paragraphs(style):
         table = re.sub(" +", " ", re.sub("--+", "---", table.replace(":", "")))
     text = f"Two models\n\n{table}\n\nBLEU is of the dev set and of the last checkpoint.\n"
     assert fitted(text, 80) == text
+    narrower = fitted(text, 60).splitlines()
+    assert re.split("  +", narrower[2]) == HEADER and re.split("  +", narrower[4]) == ROWS[1]
     assert fitted(text, 40) == (
         "Two models\n\n"
         "base  PPL 4.92; BLEU 25.8\n"

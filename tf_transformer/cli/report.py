@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tf_transformer.cli.terminal import width, wrapped
 
@@ -23,8 +23,9 @@ def fitted(text: str, columns: int) -> str:
         columns: of the terminal.
 
     Returns:
-        The text, wrapped at words. Code stays whole, for pasting. A table that is too wide
-        becomes a paragraph for each row, `first cell  header value; header value`.
+        The text, wrapped at words. Code stays whole, for pasting. A table that is too wide is
+        set without lines and padding; if it still is, each row becomes a paragraph, `first cell
+        header value; header value`.
     """
     parts = re.split(r"(?ms)(^```.*?^```$|\n\n)", text)  # the odd ones match
     parts[::2] = [_block(part, columns) for part in parts[::2]]
@@ -36,18 +37,24 @@ def _block(text: str, columns: int) -> str:
     if max(map(len, lines)) <= columns:
         return text
     if len(lines) > 2 and _RULE.fullmatch(lines[1]):
-        lines = list(_paragraphs(lines))
+        lines = _narrowed(lines, columns)
     return text.replace(text.strip("\n"), wrapped("\n".join(lines), columns, "  "))
 
 
-def _paragraphs(table: Sequence[str]) -> Iterator[str]:
-    """The rows of a table, each with its header."""
+def _narrowed(table: Sequence[str], columns: int) -> list[str]:
+    """The lines of a table that is too wide: its columns closer together, or paragraphs."""
     starts = [part.start() for part in re.finditer("-+", table[1])]
     header, _, *rows = (_cells(line, starts) for line in table)
-    for first, *cells in rows:
-        named = zip(header[1:], cells, strict=True)
-        told = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell)
-        yield f"{first}  {told}"
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    if sum(widths) + 2 * len(widths[1:]) <= columns:
+        return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (header, *rows)]
+    return [_paragraph(header, row) for row in rows]
+
+
+def _paragraph(header: Sequence[str], row: Sequence[str]) -> str:
+    named = zip(header[1:], row[1:], strict=True)
+    told = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell)
+    return f"{row[0]}  {told}"
 
 
 def _cells(line: str, starts: Sequence[int]) -> list[str]:
