@@ -141,7 +141,7 @@ def _draw(curves: dict[tuple[str, int], list[float]], every: int, path: Path) ->
         first = seed == min(other for other_name, other in curves if other_name == name)
         steps = range(every, every * len(curve) + 1, every)
         axes.plot(steps, curve, label=name if first else None, alpha=0.8, **style)
-    axes.set(xlabel="step", ylabel="loss of the batches, nats a token, not smoothed")
+    axes.set(xlabel="step", ylabel="nats a token, not smoothed", title="Loss of the batches")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     save(figure, path)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.plots.figure import STYLES, new_figure, save
+from tf_transformer.plots.figure import STYLES, new_figure, number_plainly, save
 from tf_transformer.serving.client import RestClient, ServerError, best_answers
 
 
@@ -80,14 +80,16 @@ def draw(points: list[Point], path: Path) -> None:
         latency.plot(clients, [point.p50 for point in own], label=label, **style)
         latency.plot(clients, [point.p99 for point in own], **faint)
         throughput.plot(clients, [p.sentences_a_second for p in own], label=label, **style)
-    latency.set(ylabel="milliseconds a request: p50, p99 dotted", yscale="log")
-    throughput.set(ylabel="sentences a second", ylim=(0, None))
+    title = "Latency: p50, p99 dotted"
+    latency.set(ylabel="milliseconds a request", yscale="log", title=title)
+    throughput.set(ylabel="sentences a second", ylim=(0, None), title="Throughput")
     for axes in (latency, throughput):
         axes.set(xlabel="clients at a time", xscale="log")
         axes.set_xticks(clients, clients)
-        axes.minorticks_off()
+        axes.xaxis.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
+    number_plainly(latency.yaxis)
     save(figure, path)
 
 

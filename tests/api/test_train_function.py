@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import environment, train_options
@@ -34,7 +35,9 @@ def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by --stop-after 1 steps"):
         tf_transformer.train("tiny", **text, settings=settings, stop_after="1 steps", **SIZE)
     assert "the same call goes on from here" in capsys.readouterr().out
-    translator = tf_transformer.train("tiny", **text, settings=settings, **SIZE)
+    file = "preset: tiny\ndata.max_length: 60\nmodel.dropout: 0.5\n"  # which SIZE overrides
+    Path("run.yaml").write_text(file, "utf-8")
+    translator = tf_transformer.train(config="run.yaml", **text, **SIZE)
     printed = capsys.readouterr().out
     assert "going on from step 1" in printed and "\ndev BLEU " in printed
     assert logging.getLogger("tf_transformer").handlers == []
@@ -61,6 +64,7 @@ def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch
         ({"train": "my/train", "task": "parsing"}, "Parsing needs --train FILE"),
         ({"stop_after": "soon"}, "must be a time such as 2h"),
         ({"task": "chess"}, "There is no task 'chess'"),
+        ({"config": "no.yaml"}, "no.yaml cannot be read"),
     ],
 )
 def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path, monkeypatch):

@@ -1,10 +1,12 @@
-"""The configuration of a training from a preset, a recipe and single settings."""
+"""The configuration of a training from a preset, a recipe, a file and single settings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import Config, presets, recipes
+from tf_transformer.config.settings_file import read_settings_file
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.tasks.transfer import take_over
 
@@ -14,6 +16,7 @@ def configure(
     *,
     task: str | None = None,
     recipe: str | None = None,
+    file: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Config:
@@ -24,23 +27,35 @@ def configure(
     its training do so too.
 
     Args:
-        model: name of a preset; None for "tiny".
-        task: name of a task; None for the preset's own.
+        model: name of a preset; None for that of `file`, or "tiny".
+        task: name of a task; None for that of `file`, or the preset's own.
         recipe: name of a recipe of training.
-        settings: values by "section.field".
+        file: settings in YAML, or the config.json of a run.
+        settings: values by "section.field", which take precedence over those of `file`.
         overrides: assignments "section.field=value" as text, which take precedence.
 
     Raises:
-        UserError: if there is no such name, or a value is out of bounds.
+        UserError: if there is no such name, a value is out of bounds, or the file is no such.
     """
+    settings = _with_file(file, settings or {})
+    preset, named = settings.pop("preset", None), settings.pop("task", None)
+    model, task = model or preset, task or named
     config = presets.preset(model or "tiny")
     if task not in (None, config.task):
         best_by = {"training.best_by": task_named(task).main_score}
         config = dataclasses.replace(config, task=task).replace(best_by)
     if recipe:
         config = recipes.recipe(recipe).apply(config)
-    configured = config.replace(settings or {}).override(overrides)
+    configured = config.replace(settings).override(overrides)
     if source := configured.training.init_from:
         config = take_over(config, source, recipe_too=not (model or recipe))
-        return config.replace(settings or {}).override(overrides)
+        return config.replace(settings).override(overrides)
     return configured
+
+
+def _with_file(file: str | Path | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a file, `preset` and `task` among them, replaced by those given."""
+    values = read_settings_file(Path(file)) if file else {}
+    if file and Path(file).suffix == ".json" and "training.init_from" in settings:
+        values.pop("data.tokenizer", None)  # it has every setting; that run's comes first
+    return values | dict(settings)

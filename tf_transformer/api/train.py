@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from tf_transformer.api.configuration import configure
 from tf_transformer.api.load import load_run
 from tf_transformer.api.options import full_names
+from tf_transformer.config import Config
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
 from tf_transformer.strings import Strings
@@ -29,9 +30,10 @@ logger = logging.getLogger("tf_transformer")
 def train(model: str | None = None, *, task: Literal["translation"] | None = None,
           train: str | Path | Strings = (), valid: str | Path | Strings = (),
           source: str = "", target: str = "", recipe: str | None = None,
-          output: str | Path | None = None, devices: int | None = None,
-          stop_after: str | None = None, accept_new_data: bool = False,
-          settings: Mapping[str, Any] | None = None, **fields: Any) -> "Translator": ...
+          config: str | Path | None = None, output: str | Path | None = None,
+          devices: int | None = None, stop_after: str | None = None,
+          accept_new_data: bool = False, settings: Mapping[str, Any] | None = None,
+          **fields: Any) -> "Translator": ...
 @overload
 def train(model: str | None = None, *, task: Literal["parsing"],
           **options: Any) -> "Parser": ...
@@ -48,6 +50,7 @@ def train(
     source: str = "",
     target: str = "",
     recipe: str | None = None,
+    config: str | Path | None = None,
     output: str | Path | None = None,
     devices: int | None = None,
     stop_after: str | None = None,
@@ -62,8 +65,8 @@ def train(
     so far.
 
     Args:
-        model: name of a preset, such as "small" or "base"; None for the settings of the run
-            `init_from`, "tiny" without one.
+        model: name of a preset, such as "small" or "base"; None for that of `config` or the
+            settings of the run `init_from`, "tiny" without either.
         task: "translation", "parsing" or "classification"; None for the preset's own.
         train: training text PREFIX.LANG or PREFIX.LANG.gz, or a table FILE.tsv[.gz], for other
             tasks a file of trees or labelled sentences; one or a list.
@@ -71,6 +74,7 @@ def train(
         source: language to translate from, such as "en".
         target: language to translate to.
         recipe: name of a training recipe.
+        config: file of settings in YAML, or the config.json of a run; arguments override it.
         output: run directory; "runs/MODEL" by default.
         devices: number of them; all GPUs, or the CPU, by default.
         stop_after: end of this session: "2h", "90m", "45s" or "500 steps".
@@ -90,30 +94,33 @@ def train(
     text["target"] = target
     named = full_names({name: value for name, value in text.items() if value} | fields)
     named |= dict(settings or {})
-    config = configure(model, task=task, recipe=recipe, settings=named)
-    budget = Budget.parse(stop_after) if stop_after else None
-    folder = Path(output or f"runs/{model or 'tiny'}")
+    resolved = configure(model, task=task, recipe=recipe, file=config, settings=named)
+    folder = Path(output or f"runs/{resolved.preset or 'tiny'}")
+    _train(
+        resolved,
+        folder,
+        Budget.parse(stop_after) if stop_after else None,
+        num_devices=devices,
+        accept_new_data=accept_new_data,
+        fixed_vocabulary="model.vocab_size" in named,
+    )
+    return load_run(Run.open(folder))
+
+
+def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> None:
+    """Trains to the end, or until it is interrupted where `train` may return nevertheless."""
     import_tensorflow()
 
     from tf_transformer.api.training import train_and_report
 
     with _shown_log():
         try:
-            train_and_report(
-                config,
-                folder,
-                budget,
-                num_devices=devices,
-                accept_new_data=accept_new_data,
-                fixed_vocabulary="model.vocab_size" in named,
-                bars=True,
-            )
+            train_and_report(config, folder, budget, bars=True, **how)
         except Interrupted as stop:
             logger.info("%s; the same call goes on from here", stop)
             if not (_may_return(stop) and Run.open(folder).checkpoints.best.exists()):
                 raise
             logger.info("the best weights so far are returned")
-    return load_run(Run.open(folder))
 
 
 def _listed(text: str | Path | Strings) -> list[str]:

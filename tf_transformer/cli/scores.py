@@ -1,7 +1,6 @@
 """Output that several commands share: scores of trees and labels, sentences seen before."""
 
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from tf_transformer.cli.report import print_report
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -63,7 +63,7 @@ def print_brackets(
         if score.status == Status.ERROR:
             logger.warning("sentence %d is left out: %s", number, score.problem)
     _warn_of_root(gold, rules, gold_name)
-    print(_bracket_table(scores, rules.cutoff))
+    print_report(f"{_bracket_table(scores, rules.cutoff)}\n")
 
 
 def _warn_of_root(gold: Sequence[str], rules: Rules, name: str) -> None:
@@ -97,7 +97,7 @@ def print_class_scores(scores, picture: Path | None) -> None:
     """Prints `ClassScores`, and draws the confusions into a picture if there is a path."""
     from tf_transformer.tasks.classification.metrics import format_scores
 
-    sys.stdout.write(format_scores(scores))
+    print_report(format_scores(scores))
     if picture:
         from tf_transformer.tasks.classification.plot import draw_confusion
 

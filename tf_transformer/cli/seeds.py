@@ -10,6 +10,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tf_transformer.cli.parser import value_of
+from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import Relay
 from tf_transformer.config import Config
 from tf_transformer.data.texts import identity
@@ -73,7 +74,7 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
     else:
         text = spread_table(runs)
         write_text(output / TABLE_FILE, text)
-        print(f"\n{text}", end="")
+        print_report(f"\n{text}")
         return 0
     logger.info("the same command goes on from here")
     return 0

@@ -1,7 +1,6 @@
 """The options of a training, which `train`, `doctor` and `ablate` share."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from tf_transformer.api.configuration import configure
@@ -9,7 +8,6 @@ from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.config.recipes import RECIPES
-from tf_transformer.config.settings_file import read_settings_file
 from tf_transformer.tasks.registry import TASKS
 
 # The options, other than --set, that name a setting.
@@ -130,14 +128,11 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def config_of(options: argparse.Namespace) -> Config:
     """The configuration that the options of `add_run_settings` describe."""
-    values = read_settings_file(Path(options.config)) if options.config else {}
-    if options.init_from and Path(options.config or "").suffix == ".json":
-        values.pop("data.tokenizer", None)  # a run's file has every setting; RUN's comes first
-    preset, task = values.pop("preset", None), values.pop("task", None)
     return configure(
-        options.model or preset or None,
-        task=options.task or task,
+        options.model,
+        task=options.task,
         recipe=options.recipe,
-        settings=values | settings_of(options),
+        file=options.config,
+        settings=settings_of(options),
         overrides=options.set,
     )

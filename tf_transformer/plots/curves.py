@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tf_transformer.plots.figure import STYLES, new_figure, save
+from tf_transformer.plots.figure import STYLES, new_figure, number_plainly, save
 
 _MARKERS = 12  # approximately, per line
 
@@ -68,16 +68,8 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     perplexity.set(xlabel="step", title="perplexity", yscale="log")
     for name, axes in scores.items():
         axes.set(xlabel="step", title=f"dev {name}")
-    _number_plainly(perplexity.yaxis)
+    number_plainly(perplexity.yaxis)
     for axes in (perplexity, *others):
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     save(figure, path)
-
-
-def _number_plainly(axis) -> None:
-    """Labels a logarithmic axis with 60 rather than 6 x 10^1."""
-    from matplotlib.ticker import LogFormatter
-
-    axis.set_major_formatter(LogFormatter())
-    axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))

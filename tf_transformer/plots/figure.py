@@ -32,6 +32,14 @@ def new_figure(
     return Figure(figsize=(width, height), layout=layout)
 
 
+def number_plainly(axis) -> None:
+    """Labels a logarithmic axis with 60 rather than 6 x 10^1."""
+    from matplotlib.ticker import LogFormatter
+
+    axis.set_major_formatter(LogFormatter())
+    axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
 def save(figure, path: Path, dpi: int = 200, **options) -> None:
     """Writes a figure in the format of the suffix of `path`, one of `SUFFIXES`."""
     with replacing(path) as temporary:

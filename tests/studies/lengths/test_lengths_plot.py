@@ -17,7 +17,9 @@ def curve(label: str, *values: float, longest: int = 16, limit: int = 1024) -> L
 
 
 def test_each_run_is_a_curve_with_its_intervals():
-    figure = lengths_figure(GROUPS, [curve("one", 40, 50, 5), curve("two", 30, 20, 10)])
+    figure = lengths_figure(
+        GROUPS, [curve("runs/one", 40, 50, 5), curve("runs/two", 30, 20, 10)]
+    )
     above, below = figure.axes
     containers = above.containers
     assert [each.get_label() for each in containers] == [

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tf_transformer.cli.options import (
     open_run,
 )
 from tf_transformer.cli.parser import Once
+from tf_transformer.cli.report import print_report
 from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
@@ -84,10 +84,10 @@ def command(options: argparse.Namespace) -> None:
     )
     if options.report:
         entries = report(hypotheses, *references, language=options.report)
-        sys.stdout.write(f"{format_report(entries)}{scores.exact_line}\n")
+        print_report(f"{format_report(entries)}{scores.exact_line}\n")
     else:
         entries = [Entry(each.name, each) for each in (scores.bleu, scores.chrf)]
-        sys.stdout.write(f"{scores}\n")
+        print_report(f"{scores}\n")
     if options.run:
         seen = seen_before([options.run, *options.ensemble], lines, references, options.tag)
         if options.record:

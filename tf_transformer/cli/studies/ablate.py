@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
+from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import BY_SIGNAL, DONE, FAILED, STOPPED, train_in_process
 from tf_transformer.cli.training_options import add_training_options, settings_of
 from tf_transformer.config import Config
@@ -70,7 +71,7 @@ def command(options: argparse.Namespace) -> int:
         [BASE, *(row for row in rows if row != BASE)], scale, settings_of(options), options.set
     )
     if options.params_only:
-        print(table.parameters_table(configs) + table.PARAMETERS_NOTE)
+        print_report(f"{table.parameters_table(configs)}\n{table.PARAMETERS_NOTE}\n")
         return DONE
     seconds = _seconds(options.stop_after)
     import_tensorflow_quietly()
@@ -191,7 +192,7 @@ def _print_table(output: Path) -> None:
         raise UserError(f"No row in {output} has a result yet.")
     rows = table.compare(by_row)
     text = f"{table.caption(base, by_row)}\n\n{table.results_table(rows)}"
-    print(f"\n{text}", end="")
+    print_report(f"\n{text}")
     write_text(output / "table3.md", text)
     if panels := table.differences(rows):
         for suffix in ("png", "svg"):

@@ -11,6 +11,7 @@ from tf_transformer.cli.options import (
     require_writable,
 )
 from tf_transformer.cli.parser import int_from, integer
+from tf_transformer.cli.report import print_report
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
@@ -62,7 +63,7 @@ def command(options: argparse.Namespace) -> None:
             with_bleu=not options.no_bleu,
             iterative=options.iterative,
         )
-    print(f"\n{study.tables()}")
+    print_report(f"\n{study.tables()}\n")
     if options.write:
         pruned = study.order[: len(study.order) - options.keep]
         model = translator.model

@@ -15,6 +15,7 @@ from tf_transformer.cli.options import (
     require_writable,
 )
 from tf_transformer.cli.parser import int_from
+from tf_transformer.cli.report import print_report
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
@@ -74,7 +75,7 @@ def command(options: argparse.Namespace) -> None:
         logger.info("%s", options.data)
     save(lengths_figure(groups, curves), path)
     logger.info("%s", path)
-    print(lengths_table(groups, curves))
+    print_report(f"{lengths_table(groups, curves)}\n")
 
 
 def _read_pairs(source: str, reference: str) -> tuple[list[str], list[str]]:

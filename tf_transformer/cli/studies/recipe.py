@@ -3,6 +3,7 @@
 import argparse
 
 from tf_transformer.cli.options import RUN_HELP, open_run
+from tf_transformer.cli.report import print_report
 from tf_transformer.config.recipes import RECIPES
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.studies.departures import describe_departures
@@ -25,4 +26,4 @@ def command(options: argparse.Namespace) -> None:
     """
     run = open_run(options.run, None)
     own = settings_of(run.tokenizer)
-    print("\n".join(describe_departures(run.config, options.recipe, own)))
+    print_report("\n".join(describe_departures(run.config, options.recipe, own)) + "\n")

@@ -5,6 +5,7 @@ import argparse
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import float_from
+from tf_transformer.cli.report import print_report
 from tf_transformer.studies.run_card import sustained_rate, write_card
 
 
@@ -27,4 +28,4 @@ def command(options: argparse.Namespace) -> None:
     rate = sustained_rate(options.gpu, options.sustained_tflops)
     import_tensorflow_quietly()  # for the tokenised corpus
     path = write_card(run, rate)
-    print(path.read_text(encoding="utf-8"), end="")
+    print_report(path.read_text(encoding="utf-8"))

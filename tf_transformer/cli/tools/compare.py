@@ -12,6 +12,7 @@ from tf_transformer.api.load import load
 from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import add_tag_option, open_run, picture
 from tf_transformer.cli.parser import int_from
+from tf_transformer.cli.report import print_report
 from tf_transformer.cli.scores import seen_before
 from tf_transformer.config import Config
 from tf_transformer.data.corpus import read_lines
@@ -91,7 +92,11 @@ def command(options: argparse.Namespace) -> None:
     if output:
         draw_comparison(compared, output)
         logger.info("%s", output)
-    sys.stdout.write(render(sections(compared), options.format))
+    text = render(sections(compared), options.format)
+    if options.format == "text":
+        print_report(text)
+    else:  # for pasting
+        sys.stdout.write(text)
 
 
 def _lines(path: str) -> list[str]:

@@ -16,6 +16,7 @@ from tf_transformer.cli.options import (
     require_writable,
 )
 from tf_transformer.cli.parser import value_of
+from tf_transformer.cli.report import print_report
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
@@ -77,7 +78,7 @@ def command(options: argparse.Namespace) -> None:
             tuner = Tuner(run, sources, references, bars, tag)
             tuning = tuner.tune(checkpoints, options.beam, options.alpha)
             errors = tuner.search_errors(tuning)
-        print(_table(tuning.candidates))
+        print_report(f"{_table(tuning.candidates)}\n")
         for line in lines(tuning, errors):
             logger.info("%s", line)
         if output:
@@ -136,4 +137,4 @@ def _table(candidates) -> str:
         + [f"{each.bleu.value:.2f} ({each.bleu.brevity_penalty:.3f})" for each in row]
         for row in zip(*columns.values(), strict=True)
     ]
-    return tabulate(rows, ["alpha", *columns], "plain", disable_numparse=True)
+    return tabulate(rows, ["alpha", *columns], "simple", disable_numparse=True)

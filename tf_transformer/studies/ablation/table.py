@@ -13,10 +13,10 @@ from tf_transformer.studies.paper import TABLE3_PRINTED, Printed
 from tf_transformer.training.memory import parameter_count
 
 PARAMETERS_NOTE = (
-    "No vocabulary gives all of the paper's parameters: its own figures do not agree. From\n"
-    "C-d1024 to big, d_ff doubles and 50.4 M weights are added; the paper prints 45. At its\n"
-    "37,000 pieces every row comes out smaller than printed, big larger; at 41,100 pieces\n"
-    "(--set model.vocab_size=41100) every row but big comes out as printed."
+    "No vocabulary gives all of the paper's parameters: its own figures do not agree.\n"
+    "From C-d1024 to big, d_ff doubles and 50.4 M weights are added; the paper prints 45.\n"
+    "At its 37,000 pieces every row comes out smaller than printed, big larger;\n"
+    "at 41,100 (--set model.vocab_size=41100) every row but big comes out as printed."
 )
 _DECIMALS = {"perplexity": 2, "bleu": 1}  # of the paper's figures
 

@@ -11,8 +11,8 @@ from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
 
 # By format: tabulate's name of it, the heading of a section, and a line below the table.
 FORMATS = {
-    "text": ("simple", "{}\n", "{}"),
-    "markdown": ("pipe", "## {}\n", "{}"),
+    "text": ("simple", "{}\n", "\n{}"),
+    "markdown": ("pipe", "## {}\n", "\n{}"),
     "latex": ("latex_booktabs", "% {}", "% {}"),
 }
 NEAREST = (

@@ -1,8 +1,9 @@
 """BLEU and the length of translations against the length of the source, of several runs."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from tf_transformer.plots.figure import STYLES, new_figure
+from tf_transformer.plots.figure import STYLES, new_figure, short_names
 from tf_transformer.studies.lengths.measurements import Bucket, LengthCurve
 
 _SHIFT = 0.01  # of the longest source, between runs, so that no interval hides another
@@ -22,9 +23,12 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     centres = [(group.first + group.last) / 2 for group in groups]
     shift = _SHIFT * groups[-1].last
-    for number, curve in enumerate(curves):
+    names = short_names([Path(curve.label) for curve in curves])
+    for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
+        label = f"{name}, trained up to {curve.reach}"
         positions = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
-        _draw_curve(above, below, positions, curve, STYLES[number % len(STYLES)])
+        style = STYLES[number % len(STYLES)]
+        _draw_curve(above, below, positions, curve, label, style)
     for length, name in _marks(curves, groups[-1].last).items():
         for axes in (above, below):
             axes.axvline(length + 0.5, color="0.4", linewidth=1)
@@ -34,27 +38,25 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
         )  # fmt: skip
     below.axhline(1, color="0.5", linewidth=0.8)
     above.set(ylabel="BLEU, with 95 % interval", title="BLEU by length of the source")
-    above.set_ylim(bottom=0)
     below.set(ylabel="tokens of output\n/ of reference")
-    below.set_ylim(bottom=0)
     signature = curves[0].intervals[0].signature
     name = f"pieces of the source, with its end; number of sentences\n{signature}"
     below.set_xlabel(name, fontsize="small")
     labels = [f"{group.first}–{group.last}\n{len(group.rows):,}" for group in groups]
     below.set_xticks(centres, labels, fontsize="small")
     for axes in (above, below):
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # room for the markers
         axes.grid(alpha=0.3, axis="y")
     above.legend(fontsize="small")
     return figure
 
 
-def _draw_curve(above, below, positions, curve: LengthCurve, style: dict) -> None:
+def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) -> None:
     values = [each.value for each in curve.intervals]
     errors = [
         [max(0.0, each.value - each.low) for each in curve.intervals],
         [max(0.0, each.high - each.value) for each in curve.intervals],
     ]
-    label = f"{curve.label}, trained up to {curve.reach}"
     above.errorbar(positions, values, yerr=errors, capsize=3, label=label, **style)
     ratios = [each.length_ratio for each in curve.intervals]
     below.plot(positions, ratios, **style)

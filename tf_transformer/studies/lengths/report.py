@@ -22,8 +22,8 @@ def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> st
             interval = f"[{each.low:.1f}, {each.high:.1f}]"
             rows[-1] += [f"{each.value:.2f}", interval, f"{each.length_ratio:.2f}"]
     align = ["right"] * len(header)
-    table = tabulate(rows, header, "plain", disable_numparse=True, colalign=align)
-    return "\n".join([*lines, table])
+    table = tabulate(rows, header, "simple", disable_numparse=True, colalign=align)
+    return "\n".join([*lines, "", table])
 
 
 def to_json(

@@ -1,0 +1,65 @@
+"""Reports on a terminal: text wrapped at words, and rows of a wide table as paragraphs."""
+
+import re
+import sys
+from collections.abc import Sequence
+
+from tf_transformer.cli.terminal import width, wrapped
+
+_RULE = re.compile(r"(?=.*--)[-|: ]+")  # below a table's header, in Markdown and in plain text
+
+
+def print_report(text: str) -> None:
+    """Prints a report to stdout: as it is to a file, on a terminal with no line too long."""
+    sys.stdout.write(fitted(text, width()) if sys.stdout.isatty() else text)
+
+
+def fitted(text: str, columns: int) -> str:
+    """Fits a report to a terminal.
+
+    Args:
+        text: paragraphs, code between ```, and tables of `tabulate`, with an empty line after
+            each of them.
+        columns: of the terminal.
+
+    Returns:
+        The text, wrapped at words. Code stays whole, for pasting. A table that is too wide is
+        set without lines and padding; if it still is, each row becomes a paragraph, `first cell
+        header value; header value`.
+    """
+    parts = re.split(r"(?ms)(^```.*?^```$|\n\n)", text)  # the odd ones match
+    parts[::2] = [_block(part, columns) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _block(text: str, columns: int) -> str:
+    lines = text.strip("\n").split("\n")
+    if max(map(len, lines)) <= columns:
+        return text
+    if len(lines) > 2 and _RULE.fullmatch(lines[1]):
+        lines = _narrowed(lines, columns)
+    return text.replace(text.strip("\n"), wrapped("\n".join(lines), columns, "  "))
+
+
+def _narrowed(table: Sequence[str], columns: int) -> list[str]:
+    """The lines of a table that is too wide: its columns closer together, or paragraphs."""
+    starts = [part.start() for part in re.finditer("-+", table[1])]
+    header, _, *rows = (_cells(line, starts) for line in table)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    if sum(widths) + 2 * len(widths[1:]) <= columns:
+        return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (header, *rows)]
+    return [_paragraph(header, row) for row in rows]
+
+
+def _paragraph(header: Sequence[str], row: Sequence[str]) -> str:
+    named = zip(header[1:], row[1:], strict=True)
+    told = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell)
+    return f"{row[0]}  {told}"
+
+
+def _cells(line: str, starts: Sequence[int]) -> list[str]:
+    """The cells of a line: between bars, or below the parts of the rule."""
+    if line.startswith("|"):
+        return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+    ends = [*starts[1:], None]
+    return [line[first:end].strip() for first, end in zip(starts, ends, strict=True)]
