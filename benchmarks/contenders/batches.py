@@ -11,7 +11,8 @@ import numpy as np
 from corpus import LIMITS
 from harness.child import serve
 
-from tf_transformer.data.batching import BatchPlan, make_dataset
+from tf_transformer.data.batching import BatchPlan
+from tf_transformer.data.datasets import make_dataset
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.files import replacing
 

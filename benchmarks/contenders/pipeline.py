@@ -11,8 +11,9 @@ from corpus import LIMITS
 from harness.child import serve, versions
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.data.batching import BatchPlan, make_dataset, without_tuner
+from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.corpus import read_pairs
+from tf_transformer.data.datasets import make_dataset, without_tuner
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer

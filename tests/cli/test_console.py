@@ -55,14 +55,15 @@ def test_work_goes_on_when_its_log_cannot_be_written_and_says_so_once(tmp_path, 
     assert (tmp_path / "file").read_text() == "done"
 
 
-# Keras imports it where it is installed.
+# Keras imports them where they are installed.
 IMPORT = """
 import sys
 from tf_transformer.cli.console import import_tensorflow_quietly
 
 import_tensorflow_quietly()
-assert "keras" in sys.modules and "matplotlib" not in sys.modules
-import matplotlib
+assert "keras" in sys.modules
+assert not {"IPython", "matplotlib", "pandas", "scipy", "sklearn"} & sys.modules.keys()
+import matplotlib, scipy.sparse, sklearn.linear_model
 """
 
 
@@ -78,8 +79,9 @@ def test_ctrl_c_during_the_import_shows_no_line_of_tensorflow(error, shown, monk
     assert capfd.readouterr().err == shown
 
 
-def test_tensorflow_is_imported_without_matplotlib_which_can_be_afterwards():
-    pytest.importorskip("matplotlib")
+def test_tensorflow_is_imported_without_libraries_that_can_be_imported_afterwards():
+    for library in ("matplotlib", "sklearn"):
+        pytest.importorskip(library)
     done = subprocess.run(
         [sys.executable, "-c", IMPORT], capture_output=True, text=True, env=environment()
     )

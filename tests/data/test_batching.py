@@ -4,14 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.data.batching import Batch, BatchPlan, bucket_boundaries, make_dataset
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.encoding import encode_corpus
-from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.batching import Batch, BatchPlan, bucket_boundaries
 from tf_transformer.errors import UserError
 
 
@@ -28,28 +22,6 @@ def make_plan(count: int = 1000, batch_tokens: int = 256, seed: int = 1) -> Batc
 def epoch_rows(plan: BatchPlan, epoch: int) -> list[np.ndarray]:
     first = epoch * plan.steps_per_epoch
     return [plan.batch(first + index).rows for index in range(plan.steps_per_epoch)]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> EncodedCorpus:
-    directory = tmp_path_factory.mktemp("corpus")
-    letters = "abcdefghij"
-    path = directory / "letters.model"
-    train_tokenizer([" ".join(letters)], path, vocab_size=280, kind="bpe")
-    rng = np.random.default_rng(0)
-    pairs = [
-        tuple(" ".join(rng.choice(list(letters), rng.integers(5, 15))) for _ in range(2))
-        for _ in range(100)
-    ]
-    return encode_corpus(
-        [pairs], Tokenizer(path), directory / "c", max_length=16, max_ratio=4.0
-    )
-
-
-@pytest.fixture(scope="module")
-def plan(corpus) -> BatchPlan:
-    lengths = corpus.source_lengths, corpus.target_lengths
-    return BatchPlan(*lengths, batch_tokens=128, max_length=16, seed=3)
 
 
 @pytest.mark.parametrize("max_length", [1, 4, 7, 8, 9, 30, 33, 100, 256, 1000, 1024])
@@ -160,15 +132,6 @@ def test_lengths_are_mixed_over_the_epoch():
     assert lengths != sorted(lengths, reverse=True)
 
 
-def test_waste_is_the_share_of_pad_positions(corpus, plan):
-    pad = positions = 0
-    for inputs, labels in make_dataset(corpus, plan, num_steps=plan.steps_per_epoch):
-        for ids in (inputs["source"].numpy(), labels.numpy()):
-            pad += np.sum(ids == PAD_ID)
-            positions += ids.size
-    assert plan.padding_waste() == pytest.approx(pad / positions)
-
-
 def test_summary_states_shapes_steps_and_waste():
     lengths = np.array([6] * 20)
     plan = BatchPlan(lengths, lengths, batch_tokens=80, max_length=64, seed=1)
@@ -198,63 +161,6 @@ def test_no_pairs_are_a_programming_error():
         BatchPlan(np.array([]), np.array([]), batch_tokens=64, max_length=64, seed=1)
 
 
-def test_dataset_holds_the_sentences_of_the_plan(corpus, plan):
-    dataset = make_dataset(corpus, plan, num_steps=plan.steps_per_epoch)
-    for step, (inputs, labels) in enumerate(dataset):
-        batch = plan.batch(step)
-        assert labels.shape == inputs["source"].shape == (batch.num_rows, batch.length)
-        for row, pair in enumerate(batch.rows):
-            source, target = corpus.source(pair), corpus.target(pair)
-            pad = [PAD_ID] * batch.length
-            want = ([*ids, *pad][: batch.length] for ids in (source, target))
-            assert inputs["source"][row].numpy().tolist() == next(want)
-            assert labels[row].numpy().tolist() == next(want)
-        unused = np.concatenate([inputs["source"], inputs["target"], labels], axis=1)
-        assert not unused[len(batch.rows) :].any()
-
-
-def test_decoder_input_is_bos_and_the_labels_without_eos(corpus, plan):
-    for inputs, labels in make_dataset(corpus, plan, num_steps=plan.steps_per_epoch):
-        for target, label in zip(inputs["target"].numpy(), labels.numpy(), strict=True):
-            label = label[label != PAD_ID].tolist()
-            expected = [BOS_ID, *label[:-1]] if label else []
-            assert label[-1:] in ([EOS_ID], [])
-            assert target[target != PAD_ID].tolist() == expected
-            assert not target[len(expected) :].any()
-
-
-def test_dataset_has_the_promised_element_spec_and_cardinality(corpus, plan):
-    ids = tf.TensorSpec([None, None], tf.int32)
-    endless = make_dataset(corpus, plan)
-    assert endless.element_spec == ({"source": ids, "target": ids}, ids)
-    assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
-    assert make_dataset(corpus, plan, num_steps=3).cardinality() == 3
-    assert sum(1 for _ in make_dataset(corpus, plan, num_steps=3)) == 3
-
-
-def test_endless_dataset_goes_on_into_the_next_epochs(corpus, plan):
-    steps = 2 * plan.steps_per_epoch + 1
-    endless = make_dataset(corpus, plan).take(steps)
-    counted = make_dataset(corpus, plan, num_steps=steps)
-    for (_, labels), (_, expected) in zip(endless, counted, strict=True):
-        np.testing.assert_array_equal(labels, expected)
-
-
-def test_the_end_of_training_waits_for_no_tuner(corpus, plan):
-    for num_steps in (None, 2):
-        dataset = make_dataset(corpus, plan, num_steps=num_steps)
-        assert dataset.options().autotune.enabled is False
-
-
-@pytest.mark.parametrize("start", [1, 5, 40])
-def test_resuming_gives_the_batches_of_an_unbroken_run(corpus, plan, start):
-    unbroken = list(make_dataset(corpus, plan, num_steps=start + 3))[start:]
-    resumed = make_dataset(corpus, plan, start_step=start, num_steps=3)
-    for (inputs, labels), (expected, expected_labels) in zip(resumed, unbroken, strict=True):
-        np.testing.assert_array_equal(inputs["source"], expected["source"])
-        np.testing.assert_array_equal(labels, expected_labels)
-
-
 @pytest.mark.parametrize("num_replicas", [1, 2, 3, 4, 100])
 @pytest.mark.parametrize("num_pairs", [0, 1, 5, 8])
 def test_the_shares_of_a_batch_have_each_pair_once_and_one_shape(num_pairs, num_replicas):
@@ -266,44 +172,3 @@ def test_the_shares_of_a_batch_have_each_pair_once_and_one_shape(num_pairs, num_
     sizes = [len(share.rows) for share in shares]
     assert max(sizes) - min(sizes) <= 1
     assert max(sizes) <= shape[0]
-
-
-@pytest.mark.parametrize("num_replicas", [2, 3])
-def test_replicas_together_see_the_batches_of_one(corpus, plan, num_replicas):
-    """Rows of padding apart, and whoever makes the shares: here two workers."""
-    steps = plan.steps_per_epoch
-    whole = make_dataset(corpus, plan, start_step=1, num_steps=steps)
-    workers = [range(num_replicas - 1), [num_replicas - 1]]
-    made = [
-        iter(
-            make_dataset(
-                corpus,
-                plan,
-                start_step=1,
-                num_steps=steps,
-                replicas=replicas,
-                num_replicas=num_replicas,
-            )
-        )
-        for replicas in workers
-    ]
-    for batch in whole:
-        shares = [next(made[0]) for _ in workers[0]] + [next(made[1])]
-        assert len({tuple(labels.shape) for _, labels in shares}) == 1
-        assert real_rows(shares) == real_rows([batch])
-    assert all(next(rest, None) is None for rest in made)
-
-
-def real_rows(elements) -> list[tuple[tuple[int, ...], ...]]:
-    """Source, decoder input and labels of every row that is not all padding, sorted."""
-    rows = []
-    for inputs, labels in elements:
-        sides = inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy()
-        rows += [tuple(tuple(ids.tolist()) for ids in row) for row in zip(*sides, strict=True)]
-    return sorted(row for row in rows if any(row[2]))
-
-
-def test_a_dataset_of_shares_has_as_many_elements_as_it_says(corpus, plan):
-    dataset = make_dataset(corpus, plan, num_steps=3, replicas=[0, 1], num_replicas=2)
-    assert dataset.cardinality() == 6
-    assert sum(1 for _ in dataset) == 6

@@ -8,8 +8,9 @@ import sentencepiece
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data import builtin
-from tf_transformer.data.batching import BatchPlan, make_dataset
+from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.datasets import make_dataset
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler

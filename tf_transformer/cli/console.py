@@ -13,28 +13,30 @@ from tf_transformer.cli.terminal import MessageFormatter, print_error, without_b
 from tf_transformer.errors import UserError, one_line
 from tf_transformer.quiet import import_tensorflow
 
+# Keras imports them where they are installed, for what we do not use or import ourselves.
+_HIDDEN = ("IPython", "matplotlib", "pandas", "scipy", "sklearn")
+
 
 def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow as `quiet.import_tensorflow` does, and a second faster."""
+    """Imports TensorFlow as `quiet.import_tensorflow` does, and seconds faster."""
     with _fast_import():
         import_tensorflow()
 
 
 @contextmanager
 def _fast_import() -> Iterator[None]:
-    """Saves a second of the first import of TensorFlow.
+    """Saves seconds of the first import of TensorFlow.
 
     Objects created during this import live until exit, so collecting garbage is wasted time.
-    Keras imports Matplotlib if it is installed, for its pictures; ours are drawn without Keras.
     """
     if "tensorflow" in sys.modules:
         yield
         return
     collects = gc.isenabled()
     gc.collect()  # present garbage would be frozen too
-    hidden = "matplotlib" not in sys.modules
-    if hidden:
-        sys.modules["matplotlib"] = None  # type: ignore[assignment]  # hides it
+    hidden = [name for name in _HIDDEN if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # hides it
     gc.disable()
     try:
         yield
@@ -42,8 +44,8 @@ def _fast_import() -> Iterator[None]:
         gc.freeze()
         if collects:
             gc.enable()
-        if hidden:
-            del sys.modules["matplotlib"]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def run_command(module: ModuleType, options: argparse.Namespace) -> int:

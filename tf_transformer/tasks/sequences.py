@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.batching import BatchPlan, make_dataset
+from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
+from tf_transformer.data.datasets import make_dataset
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.mixing import Mixture
