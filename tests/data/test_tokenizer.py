@@ -57,8 +57,9 @@ def test_ids_are_those_of_the_sentencepiece_library(tokenizer):
 
 def test_ids_and_texts_beside_the_graph_are_those_inside(tokenizer):
     texts = [*TEXTS, "\u200b\u00ad ", "a\u2028b", "half \ud83d of a pair"]
-    graph = tokenizer.tokenize([text.encode("utf-8", "surrogatepass") for text in texts])
-    assert tokenizer.ids(texts) == graph.to_list()
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts] + [b"not \xff UTF-8"]
+    graph = tokenizer.tokenize(tf.constant(encoded)).to_list()
+    assert tokenizer.ids([*texts, encoded[-1]]) == tokenizer.ids(encoded) == graph
     rows = np.array(
         [[BOS_ID, 9, UNK_ID, 20, EOS_ID, 11, EOS_ID], [270, 5, 9, PAD_ID, 7, 8, 60]]
     )

@@ -95,13 +95,21 @@ class Tokenizer(tf.Module):
 
     # --- Beside the graph: an operation of TensorFlow costs more than a short text itself ---
 
-    def ids(self, texts: Sequence[str], side: SideName = "source") -> list[list[int]]:
-        """Returns the ids that `tokenize` gives, or `tokenize_target`."""
+    def ids(self, texts: Sequence[str | bytes], side: SideName = "source") -> list[list[int]]:
+        """Returns the ids that `tokenize` gives, or `tokenize_target`.
+
+        Half a surrogate pair, which Python's strings may hold, is invalid UTF-8 too.
+        """
         encode = self._processor(side).encode
-        tag = f"{self.tag} " if self.tag and side == "source" else ""
-        lines = (f"{tag}{text}" if is_visible(text) else "" for text in texts)
-        # Half a surrogate pair, which Python's strings may hold, is invalid UTF-8.
-        return [encode(line.encode("utf-8", "surrogatepass")) for line in lines]
+        tag = f"{self.tag} ".encode() if self.tag and side == "source" else b""
+        lines = [
+            text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+            for text in texts
+        ]
+        shown = [is_visible(line.decode("utf-8", "replace")) for line in lines]
+        return [
+            encode(tag + line) if show else [] for line, show in zip(lines, shown, strict=True)
+        ]
 
     def texts(self, rows: Iterable[np.ndarray]) -> list[str]:
         """Returns the texts that `detokenize` gives for rows of ids of targets."""

@@ -67,7 +67,7 @@ class _Signatures:
         self._translator = translator
         _, cut = translator.codec.encode(tf.constant(TEXTS))
         uncut = [t for t, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
-        self._texts = cast(list[str], uncut)  # bytes too, which TensorFlow takes alike
+        self._texts = cast(list[str], uncut)  # bytes too, which the tokenizer takes alike
         self._uncut = [False] * len(self._texts)
 
     def best_of_each(self) -> _Best:
