@@ -7,7 +7,7 @@ import pytest
 from snippets import snippets
 
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.metrics import SentenceMean, find_metric, make_metric
+from tf_transformer.evaluation.metrics import Ratio, SentenceMean, find_metric, make_metric
 
 
 @pytest.fixture
@@ -66,3 +66,10 @@ def test_the_metric_of_the_page_passes_comet_what_it_takes(monkeypatch):
     exec(snippet, names)
     metric = SentenceMean("comet", "1", names["comet"], ["a", "b"], [["xx", "xx"]])
     assert metric.corpus_score(["y", "yy"], None).score == pytest.approx(75)
+
+
+def test_a_ratio_is_of_sums_and_zero_without_any():
+    parts = {"half": (50, 1), "none": (0, 4), "left out": (0, 0)}
+    metric = Ratio("F1", "1", lambda outputs: [parts[each] for each in outputs])
+    assert metric.corpus_score(["half", "none", "left out"], None).score == 10
+    assert metric.corpus_score(["left out"], None).score == 0

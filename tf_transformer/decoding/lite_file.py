@@ -3,7 +3,7 @@
 B batch, N layers, H heads, S source length, W beam width, C columns of the cache, R = C x W its
 rows, K key dimension, V vocabulary. LiteRT is fast where shapes are fixed before it computes:
 so a program searches, and has a cache of any size of which it tells the used part. Its
-accelerators and its `CompiledModel` take only shapes that are fixed in the file: `Sizes`.
+`CompiledModel` takes only shapes that are fixed in the file: `Sizes`.
 """
 
 import logging
