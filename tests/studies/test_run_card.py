@@ -61,7 +61,7 @@ def test_the_cost_is_that_of_the_data_and_the_model(trained_run):
     epoch = training_flops(run.config.model, Lengths.of(source, target))
     tokens = sum(r["train_seconds"] * r["tokens_per_second"] for r in run.history())
     assert f"counted from the model: {epoch * tokens / target.sum():.2e}," in run_card(run)
-    assert "on 1 device(s)" in run_card(run)
+    assert "s on 1 device\n" in run_card(run)
     assert run_card(run).count("\n| 80 | ") == 1
 
 
@@ -72,7 +72,7 @@ def test_all_devices_of_a_run_count(trained_run, tmp_path):
     with np.load(state) as archive:
         arrays = dict(archive)
     np.savez(state, **arrays | {"progress/replicas": np.asarray(4)})
-    assert "on 4 device(s)" in run_card(run)
+    assert "s on 4 devices\n" in run_card(run)
     (seconds,) = re.findall(r"([\d,]+) s on 4 device", run_card(run))
     (flops,) = re.findall(r"x 9.5 TFLOP/s: (\S+)", run_card(run, 9.5))
     seconds = float(seconds.replace(",", ""))

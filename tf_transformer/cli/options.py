@@ -16,7 +16,7 @@ from tf_transformer.plots.figure import SUFFIXES
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
 
-RUN_HELP = "run directory of train.py"
+RUN_HELP = "run directory, the --output of `train`"
 CHECKPOINT_HELP = "best, average, last or a step (default: the run's, best if not tuned)"
 
 # By the field of DecodingConfig: the option, its metavar and its help.

@@ -59,7 +59,7 @@ class Run:
         except (OSError, UnicodeDecodeError):
             raise UserError(
                 f"{path} is not a run directory: it has no readable config.json. "
-                "Expected a folder that train.py wrote (its --output)."
+                "Expected the --output of `train`."
             ) from None
         return cls(Path(path), Config.from_json(text))
 
@@ -215,7 +215,7 @@ class Run:
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"{self.lengths} is damaged: {error!r}. Expected a JSON object with the "
-                "longest source and target in training. Delete it: train.py writes it again."
+                "longest source and target in training. Delete it: `train` writes it again."
             ) from None
 
     def write_trained_lengths(self, source: int, target: int) -> None:

@@ -135,7 +135,8 @@ def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
     of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
     lines = [
         f"- {unit} seen: {cost.target_tokens:,}, in {cost.step:,} updates",
-        f"- time of training: {cost.seconds:,.0f} s on {cost.devices} device(s)",
+        f"- time of training: {cost.seconds:,.0f} s on {cost.devices} "
+        f"{'device' if cost.devices == 1 else 'devices'}",
     ]
     if cost.counted is None:
         lines.append("- FLOPs counted from the model: unknown, the run's data/ is gone")

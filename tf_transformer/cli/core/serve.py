@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    model = "run directory of train.py, or a folder that export.py wrote"
+    model = "run directory, or a folder that `export` wrote"
     add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
     add("--name", help="the model's name in the paths (default: its folder's)")
     add("--host", default="127.0.0.1", help="default: this machine alone")

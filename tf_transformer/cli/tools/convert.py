@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(
         parser,
         metavar="FROM",
-        help="run directory of train.py; with --from, a folder as huggingface.co has it: "
+        help="run directory; with --from, a folder as huggingface.co has it: "
         "config.json, vocab.json, source.spm, target.spm, model.safetensors or "
         "pytorch_model.bin",
     )

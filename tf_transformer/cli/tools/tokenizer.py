@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Trains a SentencePiece vocabulary on all files, for several runs to share (train.py ...
+    """Trains a SentencePiece vocabulary on all files, for several runs to share.
 
-    --set data.tokenizer=FILE). Without one, train.py trains a vocabulary of its own.
+    Give it to each with `train --set data.tokenizer=FILE`. Without one, a run trains its own.
     """
     output = Path(options.output)
     if output.exists():

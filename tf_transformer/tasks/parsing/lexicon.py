@@ -59,7 +59,7 @@ class Lexicon:
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(
-                f"{path} is damaged. Expected JSON with tags and words, as train.py writes it."
+                f"{path} is damaged. Expected JSON with tags and words, as `train` writes it."
             ) from None
 
     def save(self, path: Path) -> None:
