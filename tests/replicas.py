@@ -46,6 +46,15 @@ def batches(rows: Sequence[int] = ROWS) -> list[Batch]:
     return [batch(count, seed) for seed, count in enumerate(rows)]
 
 
+def weighted_batches() -> list[tuple]:
+    """The batches with a random weight for each position, padding too."""
+    rng = np.random.default_rng(0)
+    return [
+        (inputs, labels, rng.uniform(0, 2, labels.shape).astype("float32"))
+        for inputs, labels in batches()
+    ]
+
+
 def dataset(elements: Sequence[tuple]) -> tf.data.Dataset:
     """Of elements with any number of rows and columns, as a notebook makes it.
 
@@ -100,16 +109,17 @@ def fitted(
     make: Callable[[], keras.Model] = guesser,
     optimizer: Callable[[], keras.optimizers.Optimizer] = lambda: Adam(0.01),
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    validated: bool = False,
     **compiled: object,
 ) -> tuple[keras.Model, dict[str, float]]:
-    """One epoch of `fit` with validation on the same batches, as in a notebook."""
+    """One epoch of `fit`, as in a notebook, perhaps `validated` on the same batches."""
     elements = batches() if data is None else data
     with strategy_of(replicas).scope():
         model = make()
         model.compile(optimizer(), **{"loss": LOSS, "metrics": metrics()} | compiled)
     history = model.fit(
         dataset(elements),
-        validation_data=dataset(elements),
+        validation_data=dataset(elements) if validated else None,
         shuffle=False,
         verbose=0,
         callbacks=list(callbacks),

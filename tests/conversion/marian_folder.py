@@ -4,6 +4,7 @@ The forward pass is written from the architecture and reads the tensors by Maria
 shares nothing with our layers or our conversion.
 """
 
+import functools
 import io
 import json
 import string
@@ -42,13 +43,19 @@ def pieces_of(model: bytes) -> list[str]:
     return [processor.id_to_piece(i) for i in range(3, processor.vocab_size())]
 
 
-def write_vocabulary(folder: Path) -> dict[str, int]:
-    """source.spm, target.spm and a vocab.json that lacks some pieces of the source alone."""
+@functools.cache
+def trained_models() -> dict[str, bytes]:
+    """The SentencePiece models of both sides."""
     english, german = zip(*builtin.pairs(400), strict=True)
-    models = {
+    return {
         "source": train_unigram([*english, *EXTRA_SOURCE], 150),
         "target": train_unigram([*german, *EXTRA_TARGET], 150),
     }
+
+
+def write_vocabulary(folder: Path) -> dict[str, int]:
+    """source.spm, target.spm and a vocab.json that lacks some pieces of the source alone."""
+    models = trained_models()
     for side, model in models.items():
         (folder / f"{side}.spm").write_bytes(model)
     source, target = (pieces_of(model) for model in models.values())

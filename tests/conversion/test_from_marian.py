@@ -1,5 +1,6 @@
 """A Marian checkpoint as a run, against Marian written out in NumPy."""
 
+import functools
 import json
 import re
 
@@ -29,14 +30,23 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["swish", "relu"])
-def converted(request, tmp_path_factory):
-    """Activation, Marian's tensors, its vocabulary and our run."""
-    folder = tmp_path_factory.mktemp(request.param)
-    tensors = write_checkpoint(folder, activation_function=request.param)
-    vocabulary = json.loads((folder / "vocab.json").read_text())
-    run = from_marian(folder, folder / "run")
-    return request.param, tensors, vocabulary, run
+@pytest.fixture(scope="module")
+def convert(tmp_path_factory):
+    """`convert(activation)`: Marian's tensors, its vocabulary and our run."""
+
+    @functools.cache
+    def convert(activation: str):
+        folder = tmp_path_factory.mktemp(activation)
+        tensors = write_checkpoint(folder, activation_function=activation)
+        vocabulary = json.loads((folder / "vocab.json").read_text())
+        return tensors, vocabulary, from_marian(folder, folder / "run")
+
+    return convert
+
+
+@pytest.fixture(scope="module")
+def converted(convert):
+    return convert("swish")
 
 
 def translator_of(run: Run, **decoding) -> BatchTranslator:
@@ -53,8 +63,9 @@ def marian_ids(translator: BatchTranslator, vocabulary) -> list[int]:
     return ids
 
 
-def test_logits_are_marians(converted):
-    activation, tensors, vocabulary, run = converted
+@pytest.mark.parametrize("activation", ["swish", "relu"])
+def test_logits_are_marians(convert, activation):
+    tensors, vocabulary, run = convert(activation)
     translator = translator_of(run)
     ids = np.array(marian_ids(translator, vocabulary))
     source = translator.codec.encode(np.array(TEXTS))[0].to_tensor(PAD_ID).numpy()
@@ -77,7 +88,7 @@ def test_logits_are_marians(converted):
 
 
 def test_the_greedy_translation_is_marians(converted):
-    activation, tensors, vocabulary, run = converted
+    tensors, vocabulary, run = converted
     # Without repetitions, for a random model ends in one.
     translator = translator_of(run, beam_size=1, max_length=12, no_repeat_ngram=1)
     ids = np.array(marian_ids(translator, vocabulary))
@@ -85,9 +96,7 @@ def test_the_greedy_translation_is_marians(converted):
     for source, [hypothesis] in zip(sources, translator.translate(TEXTS), strict=True):
         log_prob, written = 0.0, [vocabulary["<pad>"]]
         while len(written) <= 12 and (len(written) == 1 or written[-1] != 0):
-            logits = marian_logits(tensors, ids[source], written, swish=activation == "swish")[
-                -1
-            ]
+            logits = marian_logits(tensors, ids[source], written)[-1]
             logits -= np.log(np.sum(np.exp(logits)))
             allowed = logits.copy()
             allowed[written] = -np.inf  # <pad> is the first of them
@@ -102,7 +111,7 @@ def test_the_greedy_translation_is_marians(converted):
 
 
 def test_given_translations_are_scored_as_marian_segments_them(converted):
-    activation, tensors, vocabulary, run = converted
+    tensors, vocabulary, run = converted
     translator = translator_of(run)
     target = "Der alte Mann sieht ein schönes Haus."
     model = sentencepiece.SentencePieceProcessor(model_file=str(run.path.parent / "target.spm"))
@@ -110,9 +119,7 @@ def test_given_translations_are_scored_as_marian_segments_them(converted):
     source = np.array(marian_ids(translator, vocabulary))[
         translator.codec.encode(np.array(TEXTS[:1]))[0].to_list()[0]
     ]
-    logits = marian_logits(
-        tensors, source, [vocabulary["<pad>"], *labels[:-1]], swish=activation == "swish"
-    )
+    logits = marian_logits(tensors, source, [vocabulary["<pad>"], *labels[:-1]])
     log_probs = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
     (found,) = translator.score(TEXTS[:1], [target])
     assert found.num_tokens == len(labels)
@@ -123,7 +130,7 @@ def test_given_translations_are_scored_as_marian_segments_them(converted):
 
 def test_a_text_gets_pieces_that_marian_has(converted):
     """Language prefixes are one piece, what vocab.json lacks is there to be read as <unk>."""
-    _, tensors, vocabulary, run = converted
+    _, vocabulary, run = converted
     translator = translator_of(run)
     ids = marian_ids(translator, vocabulary)
     (found,) = translator.tokenizer.tokenize([">>fra<< We work."]).to_list()
@@ -136,11 +143,11 @@ def test_a_text_gets_pieces_that_marian_has(converted):
 
 def test_the_epsilon_is_that_of_pytorch(converted):
     """It is in no config.json, and hardly changes logits."""
-    assert converted[3].config.model.norm_epsilon == 1e-5
+    assert converted[2].config.model.norm_epsilon == 1e-5
 
 
 def test_the_search_is_as_the_checkpoint_wishes(converted):
-    decoding = converted[3].config.decoding
+    decoding = converted[2].config.decoding
     assert (decoding.beam_size, decoding.alpha) == (3, 1.0)
     assert (decoding.max_length, decoding.max_source_length) == (39, 64)
 
@@ -164,10 +171,9 @@ def test_convert_writes_a_run_once(checkpoint, tmp_path, capsys):
     assert "run exists already" in capsys.readouterr().err
 
 
-def test_it_is_exported_like_any_run(checkpoint, tmp_path):
+def test_it_is_exported_like_any_run(converted, tmp_path):
     """Biases, activation and both tokenizers are in what an export writes."""
-    run = from_marian(checkpoint, tmp_path / "run")
-    translator = translator_of(run, beam_size=2, max_length=5)
+    translator = translator_of(converted[2], beam_size=2, max_length=5)
     answer = SavedModelSession(export(translator, tmp_path / "exported")).run(
         "serving_default", {"text": np.array(TEXTS, object)}
     )

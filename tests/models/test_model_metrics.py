@@ -5,7 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
-from replicas import LOSS, batch, batches, dataset, fitted, guesser, metrics
+from replicas import LOSS, batch, batches, dataset, fitted, guesser, metrics, weighted_batches
 
 from tf_transformer.models.metrics import Perplexity, TokenAccuracy
 from tf_transformer.models.token_model import TokenModel
@@ -103,11 +103,7 @@ def test_only_weighted_metrics_are_weighted(weights):
 
 def test_weighted_metrics_are_exact_on_replicas_and_in_parts():
     """Keras's own are exact too: padding has no weight."""
-    rng = np.random.default_rng(0)
-    data = [
-        (inputs, labels, rng.uniform(0, 2, labels.shape).astype("float32"))
-        for inputs, labels in batches()
-    ]
+    data = weighted_batches()
     model, logs = fitted(
         2,
         data,
@@ -115,6 +111,7 @@ def test_weighted_metrics_are_exact_on_replicas_and_in_parts():
         metrics=[],
         weighted_metrics=[Perplexity(), "sparse_categorical_accuracy"],
         max_tokens_per_device=8,
+        validated=True,
     )
     assert logs["perplexity"] == pytest.approx(weighted_perplexity(model, data), rel=1e-5)
     accuracy = keras.metrics.SparseCategoricalAccuracy()
@@ -135,12 +132,12 @@ def test_a_metric_that_counts_padding_is_named_where_parts_add_some(caplog):
 
 @functools.cache
 def as_usual() -> dict[str, float]:
-    return fitted()[1]
+    return fitted(validated=True)[1]
 
 
 @pytest.mark.parametrize("option", [{"run_eagerly": True}, {"steps_per_execution": 3}])
 def test_neither_eager_steps_nor_several_at_once_change_what_is_reported(option):
-    _, logs = fitted(**option)
+    _, logs = fitted(validated=True, **option)
     assert logs == pytest.approx(as_usual(), rel=1e-6)
 
 

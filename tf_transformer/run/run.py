@@ -2,10 +2,8 @@
 
 import json
 import logging
-import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,20 +14,10 @@ from tf_transformer.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.run.changes import forbidden_changes
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.checksums import Checksums
+from tf_transformer.run.installed import versions
 from tf_transformer.run.records import read_changes, read_history, read_results, write_lines
 
 logger = logging.getLogger(__name__)
-
-_PACKAGES = (
-    "tf-transformer",
-    "tensorflow",
-    "keras",
-    "keras-nlp",
-    "tensorflow-text",
-    "sentencepiece",
-    "sacrebleu",
-    "numpy",
-)
 
 
 class Run:
@@ -252,18 +240,5 @@ def holds_other_files(path: Path) -> bool:
     return any(not (file.match(".*.tmp") or file.name == LOCK_FILE) for file in path.iterdir())
 
 
-def versions() -> dict[str, str]:
-    """Returns the versions of Python, the platform and the packages."""
-    installed = {name: _version(name) for name in _PACKAGES}
-    return {"python": platform.python_version(), "platform": platform.platform()} | installed
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"

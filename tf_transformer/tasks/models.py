@@ -66,26 +66,12 @@ def load_translator(
             tokenizer; if its training had no such tag; or for int8 with an ensemble or a
             shortlist.
     """
-    if tag is None and always_tagged(run.config.data):
-        logger.warning(
-            "%s has only seen sources that begin with a tag: give --tag, or write one on each "
-            "line. There are: %s",
-            run.path, ", ".join(split_tags(run.config.data.tag).values()),
-        )  # fmt: skip
     int8 = precision == "int8"
     if int8 and (others or shortlist):
         raise UserError("int8 is for one model with its whole vocabulary. Received: more.")
     precision = "float32" if int8 else precision
     models = [_load_model(member, checkpoint, precision) for member in (run, *others)]
-    file = run.require_tokenizer()
-    tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
-    for other in others:
-        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
-            raise UserError(
-                "The runs of an ensemble must have the same tokenizer. Received: another one "
-                f"in {other.path} than in {run.path}. Train it with "
-                f"--set data.tokenizer={run.tokenizer}."
-            )
+    tokenizer = _shared_tokenizer(run, others, tag)
     model = Ensemble(models) if others else models[0]
     run.checksums.require(run.shortlist)
     candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
@@ -117,6 +103,26 @@ def card_of(
     file = run.weights(checkpoint)
     task = {"task": run.config.task}
     return lambda: task | model_card(run, name, file, ensemble=weights, **options)
+
+
+def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Tokenizer:
+    """Returns the tokenizer of a run, which the others of its ensemble must have too."""
+    if tag is None and always_tagged(run.config.data):
+        logger.warning(
+            "%s has only seen sources that begin with a tag: give --tag, or write one on each "
+            "line. There are: %s",
+            run.path, ", ".join(split_tags(run.config.data.tag).values()),
+        )  # fmt: skip
+    file = run.require_tokenizer()
+    tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
+    for other in others:
+        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
+            raise UserError(
+                "The runs of an ensemble must have the same tokenizer. Received: another one "
+                f"in {other.path} than in {run.path}. Train it with "
+                f"--set data.tokenizer={run.tokenizer}."
+            )
+    return tokenizer
 
 
 def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:
