@@ -66,6 +66,17 @@ class ExportedModel:
         raise UserError(f"The export {self.path} cannot {what}: load the run it was made from.")
 
 
+def needs_run(what: str) -> Callable[..., NoReturn]:
+    """Returns a method that a run has and its export lacks, which says so."""
+
+    def method(self, *_: object, **__: object) -> NoReturn:
+        """Raises UserError: this needs the run."""
+        model: ExportedModel = self._model
+        model.refuse(what)
+
+    return method
+
+
 def column(texts: Sequence[str]) -> np.ndarray:
     """Returns texts as an array of bytes; half a surrogate pair stays as it is."""
     return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.serving.exported import ExportedModel, column
+from tf_transformer.serving.exported import ExportedModel, column, needs_run
 from tf_transformer.strings import Strings, strings
 from tf_transformer.tasks.classification.predictor import BaseClassifier
 
@@ -19,6 +19,8 @@ class ExportedClassifier(BaseClassifier):
     Raises:
         UserError: if it cannot be loaded, or gives no labels.
     """
+
+    export = needs_run("be exported")
 
     def __init__(self, path: Path) -> None:
         self.path = path

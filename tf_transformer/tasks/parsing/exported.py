@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.serving.exported import ExportedModel, column
+from tf_transformer.serving.exported import ExportedModel, column, needs_run
 from tf_transformer.tasks.parsing.base import BaseParser
 from tf_transformer.tasks.parsing.linearisation import Parse
 from tf_transformer.tasks.parsing.trees import read_line
@@ -18,6 +18,10 @@ class ExportedParser(BaseParser):
     Raises:
         UserError: if it cannot be loaded, or gives no trees.
     """
+
+    attention = needs_run("show attention")
+    export = needs_run("be exported")
+    score = needs_run("score")
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -9,7 +9,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.errors import UserError
-from tf_transformer.serving.exported import ExportedModel, column
+from tf_transformer.serving.exported import ExportedModel, column, needs_run
 from tf_transformer.tasks.translation.base import BaseTranslator
 from tf_transformer.tasks.translation.options import search_options
 
@@ -27,6 +27,10 @@ class ExportedTranslator(BaseTranslator):
     Raises:
         UserError: if it cannot be loaded, or does not take text.
     """
+
+    align = needs_run("align")
+    attention = needs_run("show attention")
+    export = needs_run("be exported")
 
     def __init__(self, path: Path) -> None:
         self.path = path
