@@ -5,14 +5,13 @@ import itertools
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import DataConfig
 from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
+from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
 from tf_transformer.data.datasets import make_dataset
@@ -120,7 +119,13 @@ class SequenceTask:
         if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
         report = functools.partial(progress, f"tokenising {name}")
-        return self._encode(texts, folder, made_from, report)
+        return self._encoder()(
+            [text.pairs() for text in texts],
+            self.tokenizer,
+            directory=folder,
+            fingerprint=made_from,
+            progress=report,
+        )
 
     def _texts(self, role: Role) -> list[Text]:
         """The user's files of text; of the built-in corpus those written into the run."""
@@ -140,21 +145,10 @@ class SequenceTask:
         mixed = " mixed" if self.data.mix else ""
         return f"{limits}{mixed}"
 
-    def _encode(
-        self,
-        texts: Sequence[ParallelText],
-        folder: Path,
-        fingerprint: str,
-        progress: Callable[[int], None],
-    ) -> EncodedCorpus:
-        return encode_corpus(
-            [text.pairs() for text in texts],
-            self.tokenizer,
-            folder,
-            max_length=self.data.max_length,
-            max_ratio=self.data.max_ratio,
-            fingerprint=fingerprint,
-            progress=progress,
+    def _encoder(self) -> Callable[..., EncodedCorpus]:
+        """Writes texts as an encoded corpus, with the limits of the data."""
+        return functools.partial(
+            encode_corpus, max_length=self.data.max_length, max_ratio=self.data.max_ratio
         )
 
     def _mixture(self) -> Mixture | None:

@@ -1,7 +1,8 @@
 """Classification: a label for a sentence, by the encoder alone; accuracy and macro F1."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
+from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.classifier import Classifier
@@ -112,22 +113,9 @@ class ClassificationTask(SequenceTask):
     def _settings(self) -> str:
         return f"{self.data.max_length} {self.labels}"
 
-    def _encode(
-        self,
-        texts: Sequence[ParallelText],
-        folder: Path,
-        fingerprint: str,
-        progress: Callable[[int], None],
-    ) -> LabelledCorpus:
-        return encode_labelled(
-            [text.pairs() for text in texts],
-            self.tokenizer,
-            self.labels,
-            folder,
-            max_length=self.data.max_length,
-            fingerprint=fingerprint,
-            progress=progress,
-        )
+    def _encoder(self) -> Callable[..., LabelledCorpus]:
+        limit = self.data.max_length
+        return functools.partial(encode_labelled, labels=self.labels, max_length=limit)
 
     def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return labelled_dataset(corpus, plan, **options)

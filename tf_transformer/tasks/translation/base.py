@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Unpack, overload
 
 from tf_transformer.config import SearchOptions
@@ -10,6 +11,18 @@ from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of `translate`, whose texts are lists; `number` is that of results of each."""
+
+    texts: list[str]
+    prefixes: list[str] | None
+    number: int
+    sample: bool
+    options: dict[str, Any]
+    progress: Progress | None
 
 
 class BaseTranslator(ABC):
@@ -65,7 +78,7 @@ class BaseTranslator(ABC):
         if prefix is not None:
             one, sources, begin = pairs(texts=texts, prefix=prefix)
         number = 1 if n_best is None else Setting(int).check("n_best", n_best)
-        found = self._search(sources, begin, number, sample, options, progress)
+        found = self._search(Call(sources, begin, number, sample, options, progress))
         results = [ranked[0] for ranked in found] if n_best is None else found
         return results[0] if one else results
 
@@ -122,16 +135,8 @@ class BaseTranslator(ABC):
         return score_translations(texts, *sets, lowercase=lowercase, tokenize=tokenize)
 
     @abstractmethod
-    def _search(
-        self,
-        texts: list[str],
-        prefixes: list[str] | None,
-        number: int,
-        sample: bool,
-        options: dict[str, Any],
-        progress: Progress | None,
-    ) -> Sequence[Sequence[Translation]]:
-        """Returns the `number` best translations of each text."""
+    def _search(self, call: Call) -> Sequence[Sequence[Translation]]:
+        """Returns the best translations of each text."""
 
     @abstractmethod
     def _score(

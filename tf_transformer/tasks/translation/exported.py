@@ -1,7 +1,6 @@
 """Translator with an exported SavedModel alone, for users."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.errors import UserError
 from tf_transformer.serving.exported import ExportedModel, column, needs_run
-from tf_transformer.tasks.translation.base import BaseTranslator
+from tf_transformer.tasks.translation.base import BaseTranslator, Call
 from tf_transformer.tasks.translation.options import search_options
 
 
@@ -36,35 +35,30 @@ class ExportedTranslator(BaseTranslator):
         self.path = path
         self._model = ExportedModel(path, "translation")
 
-    def _search(
-        self,
-        texts: list[str],
-        prefixes: list[str] | None,
-        number: int,
-        sample: bool,
-        options: dict[str, Any],
-        progress: Progress | None,
-    ) -> list[list[Translation]]:
-        search_options(options, DecodingConfig(), sample)  # refuses what nothing could do
-        if fixed := [*(["sample"] * sample), *(options.keys() - {"alpha", "max_length"})]:
+    def _search(self, call: Call) -> list[list[Translation]]:
+        search_options(
+            call.options, DecodingConfig(), call.sample
+        )  # refuses what nothing could do
+        texts, options = call.texts, call.options
+        if fixed := [*(["sample"] * call.sample), *(options.keys() - {"alpha", "max_length"})]:
             self._model.refuse(f"search with another `{fixed[0]}`")
         inputs = {
             "text": column(texts),
             "alpha": np.full(len(texts), options.get("alpha", -1.0), np.float32),
             "max_length": np.full(len(texts), options.get("max_length", 0), np.int32),
-            "prefix": column(prefixes or [""] * len(texts)),
+            "prefix": column(call.prefixes or [""] * len(texts)),
         }
         found: list[list[Translation]] = []
-        for answer in self._model.answers("with_options", inputs, progress):
+        for answer in self._model.answers("with_options", inputs, call.progress):
             beams = answer["scores"].shape[1]
-            if not 1 <= number <= beams:
+            if not 1 <= call.number <= beams:
                 raise UserError(
                     f"`n_best` must be between 1 and the beam size of {self.path}, {beams}. "
-                    f"Received: {number}."
+                    f"Received: {call.number}."
                 )
             columns = answer["translations"], answer["scores"], answer["count"]
             for row, scores, count in zip(*columns, strict=True):
-                best = zip(row[: min(count, number)], scores.tolist(), strict=False)
+                best = zip(row[: min(count, call.number)], scores.tolist(), strict=False)
                 found.append([Translation(text.decode(), score) for text, score in best])
         return found
 

@@ -23,7 +23,7 @@ from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.lite_export import export_lite
 from tf_transformer.strings import Strings, one_or_more, pairs
 from tf_transformer.tasks.models import Card
-from tf_transformer.tasks.translation.base import BaseTranslator
+from tf_transformer.tasks.translation.base import BaseTranslator, Call
 from tf_transformer.tasks.translation.options import search_options
 
 
@@ -61,23 +61,15 @@ class Translator(BaseTranslator):
             self.model, self.tokenizer, decoding, number, self._shortlist, self._lite
         )
 
-    def _search(
-        self,
-        texts: list[str],
-        prefixes: list[str] | None,
-        number: int,
-        sample: bool,
-        options: dict[str, Any],
-        progress: Progress | None,
-    ) -> Sequence[Sequence[Translation]]:
-        decoding, sampling = search_options(options, self.decoding, sample)
-        most = decoding.beam_size
-        if not (number >= 1 and (sample or number <= most)):
+    def _search(self, call: Call) -> Sequence[Sequence[Translation]]:
+        decoding, sampling = search_options(call.options, self.decoding, call.sample)
+        number, most = call.number, decoding.beam_size
+        if not (number >= 1 and (call.sample or number <= most)):
             raise UserError(
                 f"`n_best` must be between 1 and the beam size, {most}. Received: {number}."
             )
         found = self._batches(decoding, number).translate(
-            texts, progress, prefixes=prefixes, sampling=sampling
+            call.texts, call.progress, prefixes=call.prefixes, sampling=sampling
         )
         # Fewer than asked for are filled up with hypotheses of no token, as a blank text is.
         return [[each for each in ranked if each.num_tokens] or ranked[:1] for ranked in found]
