@@ -71,6 +71,10 @@ def specs(options: argparse.Namespace, batches: str, model: dict, precision: str
         found.append(
             Spec(f"{OURS}, parts of {options.parts_of}", "training_ours", options=parts)
         )
+    if options.recompute:
+        found.append(
+            Spec(f"{OURS}, recompute", "training_ours", options=work | {"recompute": True})
+        )
     peers = {
         "marian": ("MarianMT", "marian", "torch", {"compiled": False}),
         "marian-compiled": ("MarianMT, compiled", "marian", "torch", {"compiled": True}),
@@ -108,6 +112,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=positive,
         metavar="N",
         help="measure tf_transformer with --max-tokens-per-device N as well",
+    )
+    parser.add_argument(
+        "--recompute",
+        action="store_true",
+        help="measure tf_transformer with training.recompute as well",
     )
     parser.add_argument(
         "--peak-tflops", type=float, help="peak rate of the device, for the model's share of it"

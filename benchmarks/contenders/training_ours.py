@@ -16,6 +16,7 @@ def setup(
     precision: str,
     jit_compile: bool = False,
     max_tokens_per_device: int = 0,
+    recompute: bool = False,
 ) -> dict:
     """Args:
     batches: path of the file of batches.
@@ -23,12 +24,14 @@ def setup(
     precision: of the configuration, such as "mixed_bfloat16".
     jit_compile: compile the step by XLA.
     max_tokens_per_device: a larger batch is computed in parts, if it is not 0.
+    recompute: compute layers again in the backward pass.
     """
     arrays = load_batches(batches)
     training = TrainingConfig(
         precision=precision,
         jit_compile=jit_compile,
         max_tokens_per_device=max_tokens_per_device,
+        recompute=recompute,
     )
     config = Config(model=ModelConfig(**model), training=training)
     transformer = build_model(config)

@@ -31,10 +31,22 @@ from tf_transformer.run.checkpoints import restore_state, save_state
 CLASS_LOSS = LabelSmoothedCrossEntropy(0.1, first_label=1)
 
 _INSIDE = {"attention_dropout": 0.5, "activation_dropout": 0.5}
+
+
+def recomputing() -> Transformer:
+    model = transformer(dropout=0.5, **_INSIDE)
+    model.encoder.recompute = model.decoder.recompute = True
+    return model
+
+
 DROPOUTS = pytest.mark.parametrize(
     "make",
-    [functools.partial(guesser, dropout=0.5), functools.partial(transformer, **_INSIDE)],
-    ids=["outputs", "inside"],
+    [
+        functools.partial(guesser, dropout=0.5),
+        functools.partial(transformer, **_INSIDE),
+        recomputing,
+    ],
+    ids=["outputs", "inside", "computed again"],
 )
 
 # Of weights of order 1 after 6 steps of Adam at 0.01: a few roundings of float32.
@@ -159,7 +171,8 @@ def test_replicas_have_dropout_masks_of_their_own(make):
 def test_dropout_goes_on_as_it_would_have(tmp_path, replicas, make):
     with strategy_of(replicas).scope():
         model = make()
-        model.compile(Adam(0.01, name="adam"), LOSS, max_tokens_per_device=8)
+        options = {"chunked_loss": isinstance(model, Transformer)}
+        model.compile(Adam(0.01, name="adam"), LOSS, max_tokens_per_device=8, **options)
         model.optimizer.build(model.trainable_variables)
     data = batches()
     model.fit(dataset(data[:3]), shuffle=False, verbose=0)

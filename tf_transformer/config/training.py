@@ -11,6 +11,11 @@ from tf_transformer.config.settings import (
 )
 
 BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
+
+# Target positions whose logits are computed at once in training. With fewer, adding up the
+# gradients of the output projection takes longer.
+LOGIT_ROWS = 512
+
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -51,6 +56,9 @@ class TrainingConfig:
     save_minutes: float = setting(
         10.0, above=0, high=1_000_000, help="minutes between saves of the state for resuming")
     precision: str = setting("float32", choices=PRECISIONS, help="Keras's dtype policy")
+    recompute: bool = setting(
+        False,
+        help="compute layers again in the backward pass: less memory, slower, the same result")
     jit_compile: bool = setting(False, help="compile the train step with XLA")
     deterministic: bool = setting(
         False, help="fixed order of additions on a GPU, which is slower; a CPU always has one")

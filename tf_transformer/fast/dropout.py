@@ -1,11 +1,37 @@
 """Dropout (paper 5.4) with two masks from one random word."""
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import keras
 from keras import ops
 
 _LEVELS = 2**16  # a random number decides in so many levels
+
+_drawn: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}
+
+
+class _Drawn(keras.random.SeedGenerator):
+    """A seed that was drawn before."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def next(self, ordered=True):
+        return self.seed
+
+
+@contextmanager
+def drawn(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[None]:
+    """Lets dropout take these seeds, of `generators`, instead of drawing new ones."""
+    seeds = map(_Drawn, seeds)
+    _drawn.update(zip(generators, seeds, strict=True))
+    try:
+        yield
+    finally:
+        for generator in generators:
+            del _drawn[generator]
 
 
 def dropped_levels(rate: float) -> int:
@@ -18,7 +44,7 @@ def dropped_levels(rate: float) -> int:
 
 def drop(inputs, levels: int, seed):
     """Sets a share of `levels` of the inputs [..., D] to 0 and scales up the others."""
-    kept = _numbers(ops.shape(inputs), seed) >= levels - _LEVELS // 2
+    kept = _numbers(ops.shape(inputs), _drawn.get(seed, seed)) >= levels - _LEVELS // 2
     scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
     return inputs * (ops.cast(kept, inputs.dtype) * scale)
 

@@ -13,6 +13,11 @@ class KerasModel(keras.Model):
         """Forgets the metrics of an earlier `compile`; Keras keeps them if given None."""
         self._compile_metrics = None
 
+    def last_call(self) -> tuple[keras.layers.Layer, keras.KerasTensor]:
+        """Returns the layer that computes a functional model's output, and its input."""
+        layer, index, _ = self.output._keras_history
+        return layer, layer._inbound_nodes[index].input_tensors[0]
+
     @property
     def mean_loss(self) -> keras.metrics.Mean:
         """The mean of the loss since the last reset."""

@@ -61,7 +61,10 @@ class PositionalEmbedding(PositionalEncoding):
         # Keras's default would drown the words in the positions: variance 1 after the scaling.
         normal = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
         self.embeddings = self.add_weight(
-            name="embeddings", shape=(self.vocab_size, self.d_model), initializer=normal
+            name="embeddings",
+            shape=(self.vocab_size, self.d_model),
+            initializer=normal,
+            autocast=False,  # rows are looked up, then cast: their gradient stays sparse
         )
         self.build_positions(self.d_model)
         if self.use_bias:
@@ -71,9 +74,8 @@ class PositionalEmbedding(PositionalEncoding):
         if reverse:
             return project_to_logits(inputs, self.output_kernel(), self.output_bias)
         _require_ids(inputs)
-        embedded = ops.take(self.embeddings, inputs, axis=0) * self.d_model**0.5
-        encoded = self.encoded(inputs, self.d_model, offset)
-        return ops.cast(embedded, self.compute_dtype) + encoded
+        embedded = ops.cast(ops.take(self.embeddings, inputs, axis=0), self.compute_dtype)
+        return embedded * self.d_model**0.5 + self.encoded(inputs, self.d_model, offset)
 
     def output_kernel(self, candidates=None):
         """Returns the embeddings as a kernel [D, V], or [D, C] for candidates, int [C]."""

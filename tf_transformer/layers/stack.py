@@ -8,6 +8,7 @@ import keras
 
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
+from tf_transformer.fast.recompute import recomputed
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_config
 
@@ -128,7 +129,13 @@ class Stack(TransformerLayer):
         layer_class: of the layers.
         options: arguments of each.
         more: arguments that `LayerOptions` lacks.
+
+    Attributes:
+        recompute: computes the layers again in the backward pass of training: a layer keeps
+            its inputs only. False unless set.
     """
+
+    recompute = False
 
     def __init__(
         self,
@@ -161,8 +168,9 @@ class Stack(TransformerLayer):
         """Returns the outputs for x and other inputs of the layers, and the scores if asked."""
         x, scores = self.dropout(x, training=training), []
         options |= {"training": training, "return_attention_scores": return_attention_scores}
+        again = self.recompute and training and not return_attention_scores
         for layer in self.layers:
-            x = layer(x, *inputs, **options)
+            x = (recomputed(layer) if again else layer)(x, *inputs, **options)
             if return_attention_scores:
                 x, weights = x
                 scores.append(weights)

@@ -16,7 +16,10 @@ def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
     """
     if max_tokens is None:
         return compute(*tensors)
-    parts, tensors = _in_parts(tensors, max_tokens)
+    longest = tf.reduce_max(
+        [tf.shape(t)[1] for t in tf.nest.flatten(tensors) if t.shape.rank > 1]
+    )
+    parts, tensors = in_parts(tensors, tf.maximum(max_tokens // tf.maximum(longest, 1), 1))
 
     def add_part(index, sums):
         terms = compute(*tf.nest.map_structure(lambda t: t[index], tensors))
@@ -32,17 +35,14 @@ def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
     return sums
 
 
-def _in_parts(tensors, max_tokens: int):
-    """Cuts rows into parts of at most `max_tokens` positions, or of one row.
+def in_parts(tensors, most):
+    """Cuts tensors [B, ...] into equal parts of at most `most` rows.
 
     Returns:
-        The number of parts P, and every tensor [B, ...] as [P, rows, ...], filled up with rows
-        of zeros, which are padding.
+        The number of parts P, and every tensor as [P, rows, ...], filled up with rows of
+        zeros, which are padding.
     """
-    flat = tf.nest.flatten(tensors)
-    rows = tf.shape(flat[0])[0]
-    longest = tf.reduce_max([tf.shape(t)[1] for t in flat if t.shape.rank > 1])
-    most = tf.maximum(max_tokens // tf.maximum(longest, 1), 1)
+    rows = tf.shape(tf.nest.flatten(tensors)[0])[0]
     parts = tf.maximum(-(-rows // most), 1)
     size = -(-rows // parts)
 

@@ -1,6 +1,7 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
 import logging
+from functools import partial
 
 import keras
 import tensorflow as tf
@@ -8,6 +9,7 @@ import tensorflow as tf
 from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer, follows_schedule
 from tf_transformer.models.accumulation import sum_over_parts
+from tf_transformer.models.chunked_loss import ChunkedLoss
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, token_weights
 from tf_transformer.models.metrics import TokenMean, full_precision
 from tf_transformer.models.replicas import ReplicaSeeds, sum_over_replicas
@@ -38,6 +40,7 @@ class TokenModel(KerasModel):
     first_label = 0
     unit = "tokens"
     _replica_seeds = None
+    _chunked_loss: ChunkedLoss | None = None
 
     # --- Compiling -----------------------------------------------------------------------
 
@@ -49,6 +52,7 @@ class TokenModel(KerasModel):
         metrics=None,
         weighted_metrics=None,
         max_tokens_per_device: int | None = None,
+        chunked_loss: bool = False,
         **kwargs,
     ):
         """Compiles as Keras does; metrics of an earlier `compile` are dropped.
@@ -64,10 +68,15 @@ class TokenModel(KerasModel):
             weighted_metrics: as in Keras.
             max_tokens_per_device: a larger share of a batch (rows x length) is computed in
                 parts, whose gradients are added before the one update.
+            chunked_loss: trains with the logits of 512 target positions at a time, for the
+                same result up to rounding: less memory, and a little faster. Metrics that
+                count padding see some more of it.
             **kwargs: other arguments of Keras's `compile`.
 
         Raises:
             RuntimeError: on another backend of Keras than TensorFlow.
+            ValueError: for `chunked_loss`, if the model does not end in the projection to
+                logits or the loss is another one.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -85,16 +94,26 @@ class TokenModel(KerasModel):
         )
         self.replace_mean_loss(keras.metrics.Mean("loss", dtype=full_precision()))
         self.max_tokens_per_device = max_tokens_per_device
+        if chunked_loss and not isinstance(loss, LabelSmoothedCrossEntropy):
+            raise ValueError(
+                "`chunked_loss` is for the loss LabelSmoothedCrossEntropy. Received: "
+                f"loss={loss!r}."
+            )
+        # Past Keras's `__setattr__`, which would list layers and metrics a second time.
+        object.__setattr__(self, "_chunked_loss", ChunkedLoss(self) if chunked_loss else None)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
-        # Past Keras's `__setattr__`, which would list every metric a second time.
         object.__setattr__(self, "_metric_objects", objects)
-        if max_tokens_per_device is not None:
+        if max_tokens_per_device is not None or chunked_loss:
             _warn_of_padding(metrics)
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        return config and config | {"max_tokens_per_device": self.max_tokens_per_device}
+        own = {
+            "max_tokens_per_device": self.max_tokens_per_device,
+            "chunked_loss": self._chunked_loss is not None,
+        }
+        return config and config | own
 
     def compile_from_config(self, config):
         # Keras compiles a loaded model itself only if its class leaves `compile` alone.
@@ -144,7 +163,7 @@ class TokenModel(KerasModel):
             return super().test_step(data)
         inputs, labels, weights, count = _unpack(data)
         total = sum_over_parts(
-            lambda *part: self._total(*part, training=False),
+            self._total,
             (inputs, labels, weights),
             tf.constant(0.0),
             self.max_tokens_per_device,
@@ -153,14 +172,30 @@ class TokenModel(KerasModel):
 
     def _gradients(self, inputs, labels, weights, count):
         """Returns the loss's sum, and the gradients of the (scaled) sum divided by `count`."""
+        if self._chunked_loss:
+            return self._chunked_loss.gradients(
+                inputs,
+                labels,
+                weights,
+                self.optimizer.scale_loss(1 / count),
+                self.trainable_variables,
+                partial(self._loss_of_logits, inputs),
+            )
         with tf.GradientTape() as tape:
-            total = self._total(inputs, labels, weights, training=True)
+            logits = self(inputs, training=True)
+            total = self._loss_of_logits(inputs, labels, logits, weights)
             objective = self.optimizer.scale_loss(total / count)
         return total, tape.gradient(objective, self.trainable_variables)
 
-    def _total(self, inputs, labels, weights, training: bool):
+    def _total(self, inputs, labels, weights):
+        """Returns the sum of the loss over the tokens, without dropout."""
+        loss = partial(self._loss_of_logits, inputs)
+        if self._chunked_loss:
+            return self._chunked_loss.total(inputs, labels, weights, loss)
+        return loss(labels, self(inputs, training=False), weights)
+
+    def _loss_of_logits(self, inputs, labels, logits, weights):
         """Returns the sum of the loss over the tokens; updates the metrics."""
-        logits = self(inputs, training=training)
         self.compute_metrics(inputs, labels, logits, weights)
         return self.loss.weighted_sum(labels, logits, weights)
 
@@ -202,12 +237,12 @@ def _nan_unless_finite(total, gradients):
 
 
 def _warn_of_padding(metrics) -> None:
-    """Warns of metrics that would count the rows of padding that fill up the last part."""
+    """Warns of metrics that would count the padding that fills up the last part or chunk."""
     plain = [one for one in keras.tree.flatten(metrics) if not isinstance(one, TokenMean)]
     if metrics and plain:
         names = ", ".join(getattr(one, "name", str(one)) for one in plain)
         logger.warning(
-            "metrics that count padding, which depends on `max_tokens_per_device`: %s; give "
-            "them as `weighted_metrics`",
+            "metrics that count padding, which depends on `max_tokens_per_device` and "
+            "`chunked_loss`: %s; give them as `weighted_metrics`",
             names,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.config.training import LOGIT_ROWS
 
 BYTES = 4  # per float32
 PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the first number
@@ -54,6 +55,14 @@ _ACTIVATION_DROPOUT, _ATTENTION_DROPOUT = 4.0, 6.0
 # them in mixed_bfloat16) the estimate was 1.03, 1.07 and 1.10 of the process's peak.
 _ENCODER_SHARE = 0.3
 
+# Numbers held per weight of the output projection: the sum of its gradients over the chunks of
+# logits, and a chunk's.
+_PROJECTION = 2.0
+
+# Per position, layer of encoder and decoder together, and unit of D where layers are computed
+# again: the inputs of both, which are all that is kept. One layer is held whole.
+_INPUTS = 2.0
+
 # Added to `parameter` where gradients are summed over parts: the sums before and after a part,
 # and what the loop copies. In five measurements of small, base and big it was 3.4 to 6.
 _PARTS = 4.0
@@ -99,6 +108,7 @@ def estimate_memory(
     replicas: int = 1,
     positions: int | None = None,
     encoder_outputs: int = 0,
+    recompute: bool = False,
 ) -> MemoryEstimate:
     """Estimates the peak of a training step with Adam, without the process (`PROCESS_BYTES`).
 
@@ -117,6 +127,7 @@ def estimate_memory(
         positions: `max_tokens_per_device`: a device computes more than that in equal parts
             and adds up the gradients; None if it never does.
         encoder_outputs: outputs of an encoder alone, see `training.task.Task`.
+        recompute: whether layers are computed again in the backward pass.
 
     Raises:
         ValueError: if a number is below 1.
@@ -133,14 +144,26 @@ def estimate_memory(
         rows = -(-rows // -(-rows // max(1, positions // length)))  # equal parts
         copies += _PARTS
     layer = _layer_numbers(model, length, per) * (_ENCODER_SHARE if encoder_outputs else 1)
-    outputs = encoder_outputs or length * model.vocab_size
+    layers = model.num_layers * layer
+    if recompute:
+        layers = model.num_layers * _INPUTS * model.d_model + layer
     return MemoryEstimate(
         parameters=int(BYTES * copies * parameter_count(model, encoder_outputs)),
-        layers=int(BYTES * model.num_layers * rows * length * layer),
-        logits=int(BYTES * rows * per.logit * outputs),
+        layers=int(BYTES * rows * length * layers),
+        logits=int(BYTES * _logit_numbers(model, rows, length, per.logit, encoder_outputs)),
         rows=rows,
         length=length,
     )
+
+
+def _logit_numbers(
+    model: ModelConfig, rows: int, length: int, copies: float, encoder_outputs: int
+) -> float:
+    """Numbers for the logits that are held at once, and the gradient of their kernel."""
+    if encoder_outputs:
+        return copies * rows * encoder_outputs
+    positions = min(rows * length, LOGIT_ROWS)
+    return model.vocab_size * (copies * positions + _PROJECTION * model.d_model)
 
 
 def _layer_numbers(model: ModelConfig, length: int, per: _Coefficients) -> float:

@@ -56,6 +56,7 @@ class Workload:
                 replicas=self.replicas,
                 positions=size or None,
                 encoder_outputs=self.encoder_outputs,
+                recompute=self.config.training.recompute,
             )
             for rows, length in self.shapes
         ]

@@ -4,15 +4,20 @@ import math
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.fast.optimizers import Adam
+from tf_transformer.layers.stack import Stack
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
 from tf_transformer.models.schedules import TransformerSchedule
 from tf_transformer.models.token_model import TokenModel
+from tf_transformer.models.transformer import Transformer
 
 
 def compile_model(model: TokenModel, config: Config) -> None:
     """Compiles a model with loss, optimizer and metrics, for `fit` here or in a notebook."""
     training, first = config.training, model.first_label
+    for layer in model.layers:
+        if isinstance(layer, Stack):
+            layer.recompute = training.recompute
     model.compile(
         make_optimizer(training, config.model.d_model),
         LabelSmoothedCrossEntropy(
@@ -21,6 +26,7 @@ def compile_model(model: TokenModel, config: Config) -> None:
         metrics=[Perplexity(first_label=first), TokenAccuracy(first_label=first), TokenCount()],
         jit_compile=training.jit_compile,
         max_tokens_per_device=training.max_tokens_per_device or None,
+        chunked_loss=isinstance(model, Transformer),
     )
 
 

@@ -1,0 +1,126 @@
+"""The loss of some rows of logits at a time against that of all: loss, metrics, gradients."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from replicas import (
+    LOSS,
+    batch,
+    batches,
+    dataset,
+    distance,
+    fitted,
+    guesser,
+    metrics,
+    stepped_by_hand,
+    transformer,
+)
+
+from tf_transformer.fast.optimizers import LossScaleOptimizer
+from tf_transformer.models import chunked_loss
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+
+UNTIED = {"tie_embeddings": False, "norm_first": True}
+BIASED = {"output_bias": True, "positions": "learned", "max_length": 12}
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch):
+    """Chunks of some rows, the last one filled up."""
+    monkeypatch.setattr(chunked_loss, "LOGIT_ROWS", 7)
+
+
+class Kept(keras.optimizers.SGD):
+    """Keeps the gradients instead of using them."""
+
+    def apply_gradients(self, grads_and_vars):
+        gradients, _ = zip(*grads_and_vars, strict=True)
+        self.kept = [np.array(tf.convert_to_tensor(each)) for each in gradients]
+
+
+def gradients(model: keras.Model, data, loss=LOSS, **compiled):
+    """Every gradient of a step, and its loss and metrics."""
+    model.compile(Kept(), loss, metrics=metrics(), run_eagerly=True, **compiled)
+    logs = model.train_on_batch(*data, return_dict=True)
+    valid = model.test_on_batch(*data, return_dict=True)
+    return model.optimizer.kept, logs | {f"valid_{name}": valid[name] for name in valid}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("options", [{}, UNTIED, BIASED, UNTIED | BIASED])
+def test_loss_metrics_and_gradients_are_those_of_all_logits_at_once(options, smoothing):
+    inputs, labels = batch(5, 2)
+    weights = np.random.default_rng(0).uniform(0, 2, labels.shape).astype("float32")
+    data = (inputs, labels, weights)
+    loss = LabelSmoothedCrossEntropy(smoothing)
+    expected, logs = gradients(transformer(**options), data, loss)
+    for scatter in (True, False):
+        loss = LabelSmoothedCrossEntropy(smoothing, scatter=scatter)
+        ours, own_logs = gradients(transformer(**options), data, loss, chunked_loss=True)
+        assert own_logs == pytest.approx(logs, rel=1e-6)
+        for one, other in zip(ours, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+        assert max(np.abs(each).max() for each in ours) > 0.1
+
+
+@pytest.mark.parametrize(("replicas", "part"), [(1, None), (2, None), (2, 8)])
+def test_weights_do_not_depend_on_chunks_replicas_and_parts(replicas, part):
+    model, logs = fitted(
+        replicas, make=transformer, max_tokens_per_device=part, chunked_loss=True
+    )
+    expected = stepped_by_hand(transformer(), keras.optimizers.Adam(0.01), batches())
+    assert distance(model, expected) < 2e-5  # Adam divides by small gradients
+    assert logs["tokens"] == sum(np.count_nonzero(labels) for _, labels in batches())
+
+
+def test_frozen_embeddings_have_no_gradient():
+    def frozen() -> keras.Model:
+        model = transformer()
+        model.target_embedding.trainable = False
+        return model
+
+    data = batch(5, 2)
+    (expected, _), (ours, _) = (
+        gradients(frozen(), data),
+        gradients(frozen(), data, chunked_loss=True),
+    )
+    assert len(ours) == len(expected) == len(transformer().trainable_variables) - 1
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_a_scaled_loss_gives_the_same_update():
+    def scaled() -> keras.optimizers.Optimizer:
+        return LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2.0**10)
+
+    model, _ = fitted(make=transformer, optimizer=scaled, chunked_loss=True)
+    expected = stepped_by_hand(transformer(), keras.optimizers.SGD(0.1), batches())
+    assert distance(model, expected) < 2e-6
+    assert distance(model, transformer()) > 1e-2
+
+
+def test_xla_compiles_it():
+    data = [batch(4, 1)] * 2
+    results = [
+        fitted(1, data, make=transformer, chunked_loss=True, jit_compile=each)[0]
+        for each in (True, False)
+    ]
+    assert distance(*results) < 2e-5
+
+
+def test_a_saved_model_trains_on_in_chunks(tmp_path):
+    model, _ = fitted(make=transformer, chunked_loss=True)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for trained in (model, loaded):
+        trained.fit(dataset(batches()), shuffle=False, verbose=0)
+    assert distance(model, loaded) == 0
+    assert loaded.get_compile_config()["chunked_loss"]
+
+
+def test_what_has_no_chunks_is_refused():
+    with pytest.raises(ValueError, match="Received: Dense as its last layer"):
+        guesser().compile("adam", LOSS, chunked_loss=True)
+    with pytest.raises(ValueError, match="for the loss LabelSmoothedCrossEntropy"):
+        transformer().compile("adam", "mse", chunked_loss=True)

@@ -1,0 +1,132 @@
+"""Loss and gradients of a training step, with the logits of some rows at a time.
+
+The logits and their gradient are by far the largest tensors of a step. The plain twin computes
+all of them at once: `TokenModel` without `chunked_loss`.
+"""
+
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.config.training import LOGIT_ROWS
+from tf_transformer.fast.keras_model import KerasModel
+from tf_transformer.layers.embedding import OutputProjection, PositionalEmbedding
+from tf_transformer.models.accumulation import in_parts, sum_over_parts
+
+# Returns the sum of the loss from labels [R], logits [R, V] and weights [R].
+Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class ChunkedLoss:
+    """The output projection of a model and the loss after it, apart from the other layers.
+
+    Args:
+        model: a functional model that ends in the projection of hidden states to logits.
+
+    Raises:
+        ValueError: if it ends in another layer.
+    """
+
+    def __init__(self, model: KerasModel) -> None:
+        layer, hidden = model.last_call()
+        if not isinstance(layer, PositionalEmbedding | OutputProjection):
+            raise ValueError(
+                "`chunked_loss` needs a model that ends in the projection to logits, as "
+                f"Transformer does. Received: {type(layer).__name__} as its last layer."
+            )
+        self.body = keras.Model(model.input, hidden)
+        self.reverse = isinstance(layer, PositionalEmbedding)
+        self.kernel = layer.embeddings if self.reverse else layer.kernel  # [V, D], or [D, V]
+        self.bias = layer.output_bias
+
+    def gradients(
+        self, inputs, labels, weights, scale, variables: Sequence[keras.Variable], loss: Loss
+    ):
+        """Computes the loss, and the gradients of it times `scale`.
+
+        Args:
+            inputs: of the model.
+            labels: [B, T].
+            weights: of the labels, [B, T].
+            scale: float32 scalar.
+            variables: to differentiate by.
+            loss: of a chunk of rows.
+
+        Returns:
+            The sum of the loss, and a gradient for each variable.
+        """
+        with tf.GradientTape() as tape:
+            hidden = self.body(inputs, training=True)
+        own = [self.kernel] if self.bias is None else [self.kernel, self.bias]
+        places = {id(variable): index for index, variable in enumerate(variables)}
+        own = [each for each in own if id(each) in places]  # others are frozen
+        rows = _rows(hidden, labels, weights)
+        total, of_hidden, of_own = self._in_chunks(rows, scale, own, loss)
+        of_hidden = tf.reshape(of_hidden, tf.shape(hidden))
+        gradients = tape.gradient(hidden, variables, output_gradients=of_hidden)
+        for variable, gradient in zip(own, of_own, strict=True):
+            index = places[id(variable)]
+            gradients[index] = _add(gradient, gradients[index])
+        return total, gradients
+
+    def total(self, inputs, labels, weights, loss: Loss):
+        """Returns the sum of the loss without dropout; arguments are those of `gradients`."""
+        rows = _rows(self.body(inputs, training=False), labels, weights)
+        kernel, bias = self._projection(rows[0].dtype)
+
+        def chunk(hidden, labels, weights):
+            return loss(labels, self._logits(hidden, kernel, bias), weights)
+
+        most = LOGIT_ROWS * rows[0].shape[-1]
+        return sum_over_parts(chunk, rows, tf.constant(0.0), most)
+
+    def _projection(self, dtype):
+        """Returns the kernel in a dtype, and the bias or None."""
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
+        return tf.cast(self.kernel, dtype), bias
+
+    def _logits(self, hidden, kernel, bias):
+        logits = tf.cast(tf.matmul(hidden, kernel, transpose_b=self.reverse), "float32")
+        return logits if bias is None else logits + bias
+
+    def _in_chunks(self, rows, scale, own: Sequence[keras.Variable], loss: Loss):
+        """Returns loss, gradient of the hidden states, and those of `own` weights."""
+        number, cut = in_parts(rows, LOGIT_ROWS)
+        kernel, bias = self._projection(rows[0].dtype)
+        sources = [kernel if each is self.kernel else bias for each in own]
+
+        def add_chunk(index, total, sums, written):
+            hidden, labels, weights = (each[index] for each in cut)
+            with tf.GradientTape() as tape:
+                tape.watch([hidden, *sources])
+                value = loss(labels, self._logits(hidden, kernel, bias), weights)
+                objective = value * scale
+            of_hidden, *terms = tape.gradient(objective, [hidden, *sources])
+            sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, terms, strict=True)]
+            return index + 1, total + value, sums, written.write(index, of_hidden)
+
+        shape = [None, rows[0].shape[-1]]
+        written = tf.TensorArray(rows[0].dtype, number, element_shape=shape)
+        zeros = [tf.zeros(each.shape, each.dtype) for each in own]
+        _, total, sums, written = tf.while_loop(
+            lambda index, *_: index < number,
+            add_chunk,
+            (tf.constant(0), tf.constant(0.0), zeros, written),
+            parallel_iterations=1,
+        )
+        of_hidden = tf.reshape(written.stack(), (-1, shape[-1]))
+        return total, of_hidden[: tf.shape(rows[0])[0]], sums
+
+
+def _rows(hidden, *others):
+    """Flattens [B, T, D] to [N, D], and each [B, T] to [N]."""
+    flat = tf.reshape(hidden, (-1, hidden.shape[-1]))
+    return [flat, *(tf.reshape(each, (-1,)) for each in others)]
+
+
+def _add(gradient, other):
+    """Adds a gradient that may be rows of an embedding, or missing."""
+    if isinstance(other, tf.IndexedSlices):
+        return tf.tensor_scatter_nd_add(gradient, other.indices[:, None], other.values)
+    return gradient if other is None else gradient + other
