@@ -39,7 +39,7 @@ def outputs_and_gradients(make, *inputs, recompute: bool):
     ("kind", "inputs"),
     [(Encoder, 1), (Decoder, 2), (lambda **o: Decoder(cross_attention=False, **o), 1)],
 )
-def test_outputs_and_gradients_are_the_same(kind, inputs, options):
+def test_outputs_and_gradients_are_the_same(kind, inputs, options, caplog):
     def make():
         return kind(**SIZES, **options)
 
@@ -50,6 +50,7 @@ def test_outputs_and_gradients_are_the_same(kind, inputs, options):
     for one, other in zip(plain, again, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=3e-6)  # other fused operations
     assert np.abs(plain[0] - plain[len(plain) // 2]).max() > 0.1  # other masks
+    assert not [line for line in caplog.messages if "watched tensor" in line]
 
 
 @pytest.mark.parametrize(("replicas", "part"), [(1, None), (2, 8)])

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from contract import Case, check_layer, hidden_states
 
 from tf_transformer.layers import (
@@ -72,6 +73,20 @@ def test_embeddings_are_scaled_by_the_root_of_the_width():
     words = layer(IDS) - paper_positions(4, 64)
     expected = 8.0 * layer.embeddings.numpy()[IDS]
     np.testing.assert_allclose(words, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_the_gradient_of_looked_up_rows_is_sparse_and_float32(policy):
+    """In half precision, words that occur often would lose small gradients in their sum."""
+    layer = PositionalEmbedding(7, 8, dtype=policy)
+    layer.build(IDS.shape)
+    with tf.GradientTape() as tape:
+        outputs = layer(IDS)
+    gradient = tape.gradient(outputs, layer.embeddings.value)
+    assert isinstance(gradient, tf.IndexedSlices) and gradient.dtype == tf.float32
+    counts = np.bincount(IDS.ravel(), minlength=7)
+    expected = np.repeat(counts[:, None], 8, axis=1) * 8**0.5
+    np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected, rtol=5e-3)
 
 
 def test_fresh_words_are_as_large_as_their_positions():

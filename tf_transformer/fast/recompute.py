@@ -23,13 +23,12 @@ def recomputed(layer: keras.layers.Layer) -> Callable:
     ]
 
     def call(*inputs, **options):
-        inputs = [each for each in inputs if each is not None]
+        seeds = [generator.next() for generator in generators]
 
         def forward(*tensors):
-            with drawn(generators, tensors[len(inputs) :]):
-                return layer(*tensors[: len(inputs)], **options)
+            with drawn(generators, seeds):
+                return layer(*tensors, **options)
 
-        seeds = [generator.next() for generator in generators]
-        return keras.remat(forward)(*inputs, *seeds)
+        return keras.remat(forward)(*(each for each in inputs if each is not None))
 
     return call
