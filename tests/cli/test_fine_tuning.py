@@ -93,6 +93,12 @@ def test_what_cannot_be_tuned_is_refused(trained_run, corpus, capsys, options, e
     assert_refused(capsys, [*words, "--output", "x", *options], expected, status=status)
 
 
+def test_a_run_is_not_tuned_in_its_own_folder(trained_run, corpus, capsys):
+    path = str(trained_run.path)
+    words = ["train", "--init-from", path, "--train", "new", "--valid", "new", "--output", path]
+    assert_refused(capsys, words, "cannot begin with its own weights", status=1)
+
+
 def test_random_weights_are_not_frozen(corpus, capsys):
     words = ["train", "--freeze", "encoder", "--output", "x"]
     assert_refused(capsys, words, "add --init-from RUN. Received: --freeze encoder", status=1)

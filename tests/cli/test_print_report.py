@@ -33,6 +33,13 @@ def test_the_rows_of_a_wide_table_become_paragraphs(style):
     )
 
 
+@pytest.mark.parametrize("cell", ["漢字漢字", "a | b"])
+def test_a_table_whose_cells_cannot_be_told_apart_is_wrapped_alone(cell):
+    style = "simple" if cell.isalpha() else "pipe"
+    table = tabulate([[cell, "--", "x"]], ["", "b", "c c c c c c"], style)
+    assert "".join(fitted(table, 12).split()) == "".join(table.split())
+
+
 def test_code_stays_whole_for_pasting():
     code = "```\ntf-transformer train --model base \\\n\n  --train path --valid another\n```"
     assert fitted(f"## Again\n\n{code}\n\n- a line of words\n", 12) == (

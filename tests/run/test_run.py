@@ -121,6 +121,7 @@ def test_all_differences_are_named(tmp_path):
         ("training.steps", 5_000),
         ("training.batch_tokens", 64),
         ("training.max_tokens_per_device", 32),
+        ("training.recompute", True),
         ("training.learning_rate_scale", 0.5),
         ("training.warmup_steps", 7),
         ("training.clip_norm", 1.0),

@@ -75,7 +75,7 @@ def train(
         target: language to translate to.
         recipe: name of a training recipe.
         config: file of settings in YAML, or the config.json of a run; arguments override it.
-        output: run directory; "runs/MODEL" by default.
+        output: run directory; "runs/MODEL" by default, with the name of the preset.
         devices: number of them; all GPUs, or the CPU, by default.
         stop_after: end of this session: "2h", "90m", "45s" or "500 steps".
         accept_new_data: resume although the content of the training text has changed.

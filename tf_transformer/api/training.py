@@ -12,6 +12,7 @@ from tf_transformer.config import Config
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import VocabularyTooLarge
 from tf_transformer.doctor.diagnosis import quick_findings
+from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars, is_watched
 from tf_transformer.run import Run
@@ -70,6 +71,9 @@ def train_and_report(
         Interrupted: if the session is stopped; everything is saved then.
     """
     check_config(config)
+    source = config.training.init_from
+    if source and Path(source).resolve() == Path(output).resolve():
+        raise UserError(f"{source} cannot begin with its own weights. Give another output.")
     data = config.data
     built_in = config.task == "translation" and not (data.train or data.tokenizer)
     with training_session(output, budget) as stopper:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import unicodedata
 from collections.abc import Sequence
 
 from tf_transformer.cli.terminal import width, wrapped
@@ -41,10 +42,16 @@ def _block(text: str, columns: int) -> str:
     return text.replace(text.strip("\n"), wrapped("\n".join(lines), columns, "  "))
 
 
-def _narrowed(table: Sequence[str], columns: int) -> list[str]:
+def _has_wide(text: str) -> bool:
+    return any(unicodedata.east_asian_width(char) in "WF" for char in text)
+
+
+def _narrowed(table: list[str], columns: int) -> list[str]:
     """The lines of a table that is too wide: its columns closer together, or paragraphs."""
     starts = [part.start() for part in re.finditer("-+", table[1])]
     header, _, *rows = (_cells(line, starts) for line in table)
+    if any(len(row) != len(header) for row in rows) or _has_wide("".join(table)):
+        return table  # cells cannot be told apart
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     if sum(widths) + 2 * len(widths[1:]) <= columns:
         return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (header, *rows)]

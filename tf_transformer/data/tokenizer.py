@@ -98,7 +98,7 @@ class Tokenizer(tf.Module):
     def ids(self, texts: Sequence[str | bytes], side: SideName = "source") -> list[list[int]]:
         """Returns the ids that `tokenize` gives, or `tokenize_target`.
 
-        Half a surrogate pair, which Python's strings may hold, is invalid UTF-8 too.
+        Half a surrogate pair, which Python's strings may hold, is invalid UTF-8.
         """
         encode = self._processor(side).encode
         tag = f"{self.tag} ".encode() if self.tag and side == "source" else b""

@@ -11,6 +11,7 @@ _CHANGEABLE = (
     "training.steps",
     "training.batch_tokens",
     "training.max_tokens_per_device",
+    "training.recompute",
     "training.learning_rate_scale",
     "training.warmup_steps",
     "training.clip_norm",

@@ -60,10 +60,15 @@ def export_lite(
     return final
 
 
+def _fitting(translator: BatchTranslator, text: str) -> str:
+    """Returns as much of a text as is translated without a warning that it was cut."""
+    limit, ids = translator.codec.source_limit, translator.tokenizer.ids
+    return next(text[:n] for n in range(len(text), -1, -1) if len(ids([text[:n]])[0]) < limit)
+
+
 def _compare(translator: BatchTranslator, lite: LiteModel) -> str:
     """Returns how many of a few texts LiteRT translates as the model does: "12 of 12"."""
-    short = translator.codec.source_limit - 2  # characters: none is cut, and reported as cut
-    texts = [text[:short] for text in TEXTS if isinstance(text, str)]
+    texts = [_fitting(translator, text) for text in TEXTS if isinstance(text, str)]
     model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
     expected = BatchTranslator(model, tokenizer, decoding).translate(texts)
     of_lite = BatchTranslator(model, tokenizer, decoding, lite=lite)

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a SavedModel (default), or encoder and decoding step for LiteRT"
     add("--format", default="savedmodel", choices=tuple(_FORMATS), help=text)
     text = "with --format litert: fixed shapes, for one source of at most N tokens at a time"
-    add("--fixed-length", type=int_from(2, 4096), metavar="N", help=text)
+    add("--fixed-length", type=int_from(8, 4096), metavar="N", help=text)
     add(
         "--no-text",
         action="store_true",
