@@ -160,9 +160,9 @@ def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     if dotted not in settings:
         by_name = {full.partition(".")[2]: full for full in settings}
         name = dotted.rpartition(".")[2]
-        near = difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7) or [
-            by_name[match] for match in difflib.get_close_matches(name, by_name, n=1)
-        ]
+        same = [by_name[name]] if name in by_name else []  # of another section
+        near = same or difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7)
+        near = near or [by_name[each] for each in difflib.get_close_matches(name, by_name, n=1)]
         hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(settings)}."
         raise UserError(f"There is no setting {quoted(dotted)}.{hint}")
     section, _, name = dotted.partition(".")
