@@ -34,3 +34,4 @@ def test_runs_are_named_by_their_last_part_where_that_tells_them_apart():
     paths = [Path("runs/a"), Path("runs/b")]
     assert short_names(paths) == ["a", "b"]
     assert short_names([*paths, Path("older/a")]) == ["runs/a", "runs/b", "older/a"]
+    assert short_names([Path("/far/x/1"), Path("/far/y/1")]) == ["x/1", "y/1"]

@@ -47,6 +47,9 @@ def save(figure, path: Path, dpi: int = 200, **options) -> None:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Returns the last part of each path, or whole paths if two of those parts are equal."""
-    names = [path.resolve().name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    """Returns the last parts of each path, as few as tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    number = 1
+    while len({each[-number:] for each in parts}) < len({*parts}):
+        number += 1
+    return ["/".join(each[-number:]) for each in parts]
