@@ -41,13 +41,7 @@ class SubwordSampler:
         self, corpus: EncodedCorpus, tokenizer: Tokenizer, rate: float, seed: int
     ) -> None:
         self._corpus, self._rate, self._seed = corpus, rate, seed
-        models = tokenizer.models
-        self._processors = {
-            side: sentencepiece.SentencePieceProcessor(
-                model_proto=models.get(side, models["source"])
-            )
-            for side in SIDES
-        }
+        self._processors = {side: tokenizer.processor(side) for side in SIDES}
         number = min(len(corpus), _TRIED_PAIRS)
         rows = np.arange(number) * len(corpus) // number
         drawn = [len(ids) + 1 for side in SIDES for ids in self._drawn(side, rows, (0, 0))]

@@ -100,7 +100,7 @@ class Tokenizer(tf.Module):
 
         Half a surrogate pair, which Python's strings may hold, is invalid UTF-8.
         """
-        encode = self._processor(side).encode
+        encode = self.processor(side).encode
         tag = f"{self.tag} ".encode() if self.tag and side == "source" else b""
         lines = [
             text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
@@ -113,11 +113,12 @@ class Tokenizer(tf.Module):
 
     def texts(self, rows: Iterable[np.ndarray]) -> list[str]:
         """Returns the texts that `detokenize` gives for rows of ids of targets."""
-        decode = self._processor("target").decode
+        decode = self.processor("target").decode
         ids = (row.tolist() for row in rows)
         return [decode(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in ids]
 
-    def _processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
+    def processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
+        """Returns the library's processor of a side."""
         return self._processors.get(side, self._processors["source"])
 
     def _tokenize(self, text: tf.Tensor, side: SideName, tag: str = "") -> tf.RaggedTensor:

@@ -55,6 +55,7 @@ def _curve(run: Run, label: str) -> LearningCurve:
     task = task_named(run.config.task)
     score, old = f"valid_{task.main_score}", f"valid_old_{task.main_score}"
     records = run.history("perplexity", score)
+    has_old = all(old in record for record in records)
     return LearningCurve(
         label=label,
         steps=[record["step"] for record in records],
@@ -62,9 +63,7 @@ def _curve(run: Run, label: str) -> LearningCurve:
         dev=[record["valid_perplexity"] for record in records],
         scores=[record[score] for record in records],
         score_name=task.scores[task.main_score],
-        old_scores=[record[old] for record in records]
-        if all(old in each for each in records)
-        else (),
+        old_scores=[record[old] for record in records] if has_old else (),
     )
 
 
