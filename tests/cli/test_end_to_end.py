@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import ROOT, SIGNATURE, TF_TRANSFORMER, TrainedRun, run_command
@@ -142,10 +143,11 @@ def test_curves_draws_a_picture_of_every_run(trained_run, copied, tmp_path, caps
         assert picture.read_bytes().startswith(beginning)
         *lines, last = capsys.readouterr().out.splitlines()
         assert last == str(picture)
-        assert [line.partition("  dev BLEU  ")[0] for line in lines] == runs
+        names = ["/".join(Path(run).parts[-2:]) for run in runs]
+        assert [line.partition("  dev BLEU  ")[0] for line in lines] == names
         assert all(re.search(r"[▁-█]{3}  last \S+, highest \S+ at step \d+$", x) for x in lines)
     legend = (tmp_path / "new" / "curves.svg").read_text("utf-8")
-    assert all(f"{run}, dev" in legend for run in runs)
+    assert all(f"{name}, dev" in legend for name in names)
 
 
 # --- export.py ---------------------------------------------------------------------------
