@@ -149,16 +149,20 @@ def test_ctranslate2_finds_what_we_find(work, forced, monkeypatch):
     assert len(result["latencies"]) == 1
 
 
-def test_int8_finds_most_of_what_float32_finds(work, monkeypatch):
+def test_int8_finds_nine_tenths_of_what_float32_finds(trained_run, tmp_path, monkeypatch):
+    """On sentences that the model was trained on: of others it knows too little."""
+    pytest.importorskip("ctranslate2")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    arguments = {"batch": 12, "beam": 3, "forced": 0}
+    path, folder = str(tmp_path / "corpus"), str(tmp_path / "work")
+    corpus.setup(str(trained_run.corpus / "train"), "en", "de", pairs=300)["write"](path)
+    decoding_work.setup(path, MODEL, str(trained_run.path), number=60)["write"](folder)
     one, other = (
-        decoding_ours.setup(str(work.folder), precision)["check"](**arguments)["hypotheses"]
+        decoding_ours.setup(folder, precision)["check"](batch=60, beam=3, forced=0)[
+            "hypotheses"
+        ]
         for precision in ("float32", "int8")
     )
-    # Of hardly trained weights, whose best words are close to each other: 7 or 8 of 12, by
-    # the last bits of the training. A trained model: docs/lab/performance.md.
-    assert np.mean([a == b for a, b in zip(one, other, strict=True)]) >= 6 / 12
+    assert np.mean([a == b for a, b in zip(one, other, strict=True)]) >= 0.9
 
 
 def test_floor_of_decoding_computes_as_many_tokens(work, monkeypatch):
