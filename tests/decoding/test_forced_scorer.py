@@ -156,7 +156,7 @@ def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
 def test_a_layer_that_is_not_there_is_refused(translator):
     assert translator.align(["a"], ["b"], layer=0) == translator.align(["a"], ["b"])
     for layer in (-1, 1):
-        with pytest.raises(ValueError, match="`layer` must be one of the model's 1. Received"):
+        with pytest.raises(ValueError, match="`layer` must be from 0 to 0. Received"):
             translator.align(["a"], ["b"], layer=layer)
 
 

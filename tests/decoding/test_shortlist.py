@@ -198,9 +198,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     np.testing.assert_array_equal(read.table, shortlist.table)
     np.testing.assert_array_equal(read.frequent, shortlist.frequent)
     assert [path.name for path in tmp_path.iterdir()] == ["shortlist.npz"]
-    with pytest.raises(
-        UserError, match="must be of the model's 21 tokens. Received: one of 20"
-    ):
+    with pytest.raises(UserError, match="vocabulary of 21 tokens. Received: one for 20 tokens"):
         Shortlist.read(file, 21)
 
 
