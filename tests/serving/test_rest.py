@@ -69,7 +69,7 @@ WHOLE = r"must be a whole number \(int32\)"
         (b"", "must be JSON"),
         (b"\xff\xfe", "must be JSON"),
         (b"[" * 100_000, "must be JSON"),
-        (b'{"instances": [NaN]}', "must be JSON: NaN is no JSON number"),
+        (b'{"instances": [NaN]}', "must be JSON: NaN is not a JSON number"),
         (b"[1]", "an object with"),
         (b"{}", "an object with"),
         (b'{"instances": [], "inputs": []}', "an object with"),
