@@ -34,8 +34,8 @@ class _Channel(HTTPChannel):
 class Listener(TcpWSGIServer):
     """A waitress server in which no client can keep connections that others need.
 
-    When all are taken, the oldest connection without a complete request is closed, even if it
-    sends a byte now and then.
+    When all are taken, the oldest connection with no answer pending is closed, even if it sends
+    a byte now and then.
     """
 
     accepting: bool  # set by waitress
