@@ -3,8 +3,8 @@
 import functools
 import json
 import sys
-import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from prometheus_client import (
@@ -113,10 +113,9 @@ class AccessLog:
         is_error = status >= 400 and record.get("path") not in PROBES
         if self._level == "off" or (self._level == "errors" and not is_error):
             return
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{now % 1:.3f}"[2:]
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         known = {name: value for name, value in record.items() if value is not None}
-        line = json.dumps({"time": f"{stamp}Z", "status": status} | known)
+        line = json.dumps({"time": now.replace("+00:00", "Z"), "status": status} | known)
         stream = self._stream or sys.stdout
         stream.write(line + "\n")  # a single write, so that lines of threads do not mix
         stream.flush()
