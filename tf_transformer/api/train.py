@@ -65,8 +65,8 @@ def train(
     best weights so far.
 
     Args:
-        model: name of a preset, such as "small" or "base"; None for that of `config` or the
-            settings of the run `init_from`, "tiny" without either.
+        model: name of a preset, such as "small" or "base"; by default the one in `config` or in
+            the run `init_from`, else "tiny".
         task: "translation", "parsing" or "classification"; None for that of the preset.
         train: training text, one or a list: PREFIX for PREFIX.LANG or PREFIX.LANG.gz, or a
             table FILE.tsv[.gz]; for other tasks a file of trees or labelled sentences.

@@ -110,7 +110,7 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _block_size(vocab_size: int | None) -> int:
-    """Returns a size from 32 to 128 that divides V if possible: padding copies all logits."""
+    """Returns a size from 32 to 128, one that divides V if possible: padding copies logits."""
     sizes = (64, *range(BLOCK_SIZE, 31, -1))
     return next((size for size in sizes if vocab_size and not vocab_size % size), BLOCK_SIZE)
 
@@ -150,7 +150,7 @@ def _best_tokens(
 
 
 def _banned(tokens: tf.Tensor, next_token: NextToken) -> tf.Tensor:
-    """Marks tokens, [V] or [B, W, k], that are never generated or end a beam too early."""
+    """Returns a mask of tokens, [V] or [B, W, k], that are banned or end a beam too early."""
     banned = tf.reduce_any(tokens[..., tf.newaxis] == BANNED_IDS, axis=-1)
     if next_token.must_continue is not None:
         must_continue = next_token.must_continue[:, tf.newaxis, tf.newaxis]  # -> [B, 1, 1]

@@ -74,7 +74,7 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
 
 
 def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
-    """Returns the result of `lite_file`, which takes a while, from the user's cache if there.
+    """Returns the result of `lite_file`, kept in the user's cache because it takes a while.
 
     Args:
         model: a model in float32.

@@ -69,7 +69,7 @@ class LiteModel:
         return LiteStep(self, self.run("encode", source=source) | {"memory_mask": mask})
 
     def seconds(self, rounds: int = 6) -> float:
-        """Returns the shortest time of a step with one sentence and W from the file, or 4."""
+        """Returns the fastest time of a step, for one sentence and W of the file, or 4."""
         step, times = self.encode(np.full([1, 1], EOS_ID, np.int32)), []
         width = max(self._size("step", "tokens"), 0) or 4
         tokens = np.full([1, width], EOS_ID, np.int32)

@@ -34,7 +34,7 @@ _TIMEOUT = 10.0  # seconds for one measurement
 def numbers_to_try() -> list[int]:
     """Returns the numbers of threads to measure: on Linux 1, 4 and all cores, else all cores.
 
-    The environment variable TF_NUM_INTRAOP_THREADS leaves only its value.
+    The environment variable TF_NUM_INTRAOP_THREADS overrides them.
     """
     decided = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
     if decided.isdecimal() and int(decided):
@@ -58,8 +58,8 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
         threads: the number; None measures it, unless something else has decided: the
             environment variable TF_NUM_INTRAOP_THREADS, an earlier setting or computation of
             this process, or a GPU.
-        config: configuration of the model and its search; None if unknown, to measure nothing.
-        sentences: expected batch sizes, in sentences, which count equally.
+        config: configuration of the model and its search; if None, nothing is measured.
+        sentences: batch sizes to measure, in sentences, which count equally.
 
     Raises:
         UserError: if `threads` is out of range, or TensorFlow has started with another number.

@@ -13,8 +13,8 @@ from tf_transformer.files import replacing
 
 Arrays = dict[str, np.ndarray]
 
-# The names of all other arrays: damage to zip's own directory, which has no checksum, may hide
-# one of them.
+# Holds the names of all other arrays: zip's directory has no checksum, so damage to it may hide
+# an array.
 _MEMBERS = "members"
 
 # Errors of zipfile and NumPy when bytes of an archive are missing or changed.
@@ -77,12 +77,12 @@ def read_arrays(path: Path, prefix: str = "") -> Arrays:
 
 def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
     """Raises UserError unless names and shapes are as `expected`."""
-    for name in sorted(arrays.keys() | expected.keys()):
-        stored = arrays[name].shape if name in arrays else "nothing"
-        if stored != expected.get(name, "nothing"):
+    received = {name: array.shape for name, array in arrays.items()}
+    for name in sorted(received.keys() | expected.keys()):
+        if received.get(name) != expected.get(name):
             raise UserError(
                 f"The checkpoint {path} is of another model. Expected {name} of shape "
-                f"{expected.get(name, 'nothing')}, received {stored}."
+                f"{expected.get(name, '(none)')}. Received: {received.get(name, '(none)')}."
             )
 
 

@@ -133,9 +133,9 @@ class Run:
         """
         if not self.checkpoints.state_steps():
             return config
-        model, begun = config.model, self.config.model
+        model, recorded = config.model, self.config.model
         defaults = {name for name in EARLIER_GAINS if getattr(model, name) == DEFAULT_GAIN}
-        return config.replace({f"model.{name}": getattr(begun, name) for name in defaults})
+        return config.replace({f"model.{name}": getattr(recorded, name) for name in defaults})
 
     def discard_tokenizer(self) -> None:
         """Deletes the tokenizer, so that a new one will be trained."""

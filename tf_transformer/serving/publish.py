@@ -43,7 +43,7 @@ def publish(
     """
     check_readable(base)
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
-        # The temporary name is no number, so TF Serving ignores the folder.
+        # The temporary name is not a number, so TF Serving ignores the folder.
         _save(exportable, folder)
         write_requests(folder, base.name, exportable.requests)
         write_text(folder / "batching_params.pbtxt", batching_parameters())
