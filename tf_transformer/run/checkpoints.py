@@ -103,31 +103,24 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
         for name, value in stored.items()
         if name.startswith("source_embedding/")
     }
-    taken, lacking = {}, []
-    for weight in model.weights:
-        value = stored.get(weight.path)
-        if value is None:
-            lacking.append(weight.path)
-        else:
-            converted = convert and convert(weight.path, value, weight.numpy())
-            taken[weight.path] = value if converted is None else converted
-    expected = {weight.path: tuple(weight.shape) for weight in model.weights}
-    require_shapes(path, taken, {name: expected[name] for name in taken})
+    weights = {weight.path: weight for weight in model.weights}
+    taken = {}
+    for name, weight in weights.items():
+        if name in stored:
+            converted = convert and convert(name, stored[name], weight.numpy())
+            taken[name] = stored[name] if converted is None else converted
+    require_shapes(path, taken, {name: tuple(weights[name].shape) for name in taken})
     require_numbers(path, {f"model/{name}": value for name, value in taken.items()})
-    for weight in model.weights:
-        if weight.path in taken:
-            weight.assign(taken[weight.path])
-    return lacking
+    for name, value in taken.items():
+        weights[name].assign(value)
+    return [name for name in weights if name not in taken]
 
 
 def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
     """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
 
     Returns:
-        The number of valid checkpoints averaged.
-
-    Raises:
-        UserError: if none is valid, or they do not fit together.
+        The number of valid checkpoints; UserError if there is none.
     """
     good = [path for path in paths if is_valid(path)]
     for path in paths:

@@ -154,8 +154,8 @@ class Batcher:
         try:
             while batch := self._next_batch():
                 running = [r for r in batch if r.answer.set_running_or_notify_cancel()]
-                if running:
-                    self._answer(running)
+                if running:  # half the time is kept for answering several of them singly
+                    self._answer(running, shares=min(len(running), 2))
         finally:
             self.refuse()  # after an unexpected error too: nothing would be answered any more
             self._cancel_all()
@@ -190,33 +190,27 @@ class Batcher:
             self._queue.remove(request)
         return self._queue
 
-    def _answer(self, batch: list[_Request]) -> None:
-        """Answers a batch; if it fails, answers its requests singly, or with the error."""
-        several = len(batch) > 1
+    def _answer(self, batch: list[_Request], shares: int) -> None:
+        """Answers requests together, within 1/`shares` of their time; singly if that fails."""
         try:
-            outputs = self._computed(batch, shares=2 if several else 1)
+            outputs = self._computed(batch, shares)
         except BaseException as error:
-            if not several or isinstance(error, ClosedError):
-                for request in batch:
-                    request.answer.set_exception(_as_exception(error))
+            if len(batch) > 1 and not isinstance(error, ClosedError):
+                self._answer_singly(batch, error)
                 return
-            if not isinstance(error, BadRequestError):
-                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-                logger.warning("a batch of %d requests is rerun singly: %s", len(batch), reason)
-            self._answer_singly(batch)
+            for request in batch:
+                request.answer.set_exception(_as_exception(error))
         else:
             for request, arrays in zip(batch, outputs, strict=True):
                 request.answer.set_result(arrays)
 
-    def _answer_singly(self, batch: list[_Request]) -> None:
+    def _answer_singly(self, batch: list[_Request], error: BaseException) -> None:
         """Answers requests one by one, each within an equal share of the remaining time."""
+        if not isinstance(error, BadRequestError):
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            logger.warning("a batch of %d requests is rerun singly: %s", len(batch), reason)
         for number, request in enumerate(batch):
-            try:
-                (outputs,) = self._computed([request], shares=len(batch) - number)
-            except BaseException as error:
-                request.answer.set_exception(_as_exception(error))
-            else:
-                request.answer.set_result(outputs)
+            self._answer([request], shares=len(batch) - number)
 
     def _computed(self, batch: list[_Request], shares: int) -> list[Arrays]:
         """Returns the outputs of each request, within 1/`shares` of the remaining time."""
