@@ -143,8 +143,8 @@ class LoadedVersions:
         """Returns the state of each version in TF Serving's words, and its error or ""."""
         with self._lock:
             states = {number: ("END", reason) for number, (_, reason) in self._failed.items()}
-            if self._loading is not None:
-                states[self._loading] = ("LOADING", "")
+            if (loading := self._loading) is not None:
+                states[loading] = ("LOADING", "")
             return states | {number: ("AVAILABLE", "") for number in self._loaded}
 
     @contextmanager
@@ -222,7 +222,8 @@ class LoadedVersions:
         except UserError as error:
             if not self._loaded:
                 raise
-            self._failed[number] = (stamp, str(error))
+            with self._lock:
+                self._failed[number] = (stamp, str(error))
             logger.warning("version %d of %s is not used: %s", number, self._name, error)
             return
         finally:
