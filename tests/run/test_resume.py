@@ -78,7 +78,7 @@ def test_accepted_training_text_is_announced_and_recorded_once(tmp_path, texts, 
     (change,) = run.changes()
     assert (change["step"], change["what"]) == (40, "training text")
     assert change["from"] != change["to"]
-    assert "from step 40 on training text is" in caplog.text
+    assert "from step 40 on, training text is" in caplog.text
     open_for_training(run.path, config_of(texts))  # from now on it is the run's
     assert len(run.changes()) == 1
 

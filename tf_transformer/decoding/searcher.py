@@ -22,7 +22,7 @@ from tf_transformer.models.transformer import Transformer
 
 
 class Searcher:
-    """Searches for translations of ids, or samples them; its methods run inside a graph.
+    """Searches for translations of source ids, or samples them; usable inside a graph too.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.

@@ -1,4 +1,4 @@
-"""Records of a run, one JSON object a line: evaluations, and changes between sessions."""
+"""Records of a run, one JSON object per line: evaluations, and changes between sessions."""
 
 import json
 import math

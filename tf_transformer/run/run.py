@@ -155,7 +155,7 @@ class Run:
         step = self.checkpoints.resume_step()
         remark = f" ({remark})" if remark else ""
         logger.warning(
-            "from step %s on %s is %s, was %s%s", f"{step:,}", what, now, before, remark
+            "from step %s on, %s is %s, was %s%s", f"{step:,}", what, now, before, remark
         )
         change = {"step": step, "what": what, "from": before, "to": now}
         recorded = self.changes()
