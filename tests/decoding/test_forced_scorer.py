@@ -120,7 +120,7 @@ def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
 def test_an_ensemble_has_no_attention_to_look_into(translator):
     several = BatchTranslator(Ensemble([translator.model] * 2), translator.tokenizer)
     for call in (several.attention, several.align):
-        with pytest.raises(ValueError, match="`model` must be one model .* an ensemble"):
+        with pytest.raises(ValueError, match="`model` must be a single model.* an ensemble"):
             call(["a"], ["b"])
 
 

@@ -183,7 +183,9 @@ def test_sampling_and_grammars_are_refused(listed):
 
 
 def test_a_shortlist_of_another_vocabulary_is_refused(translator):
-    with pytest.raises(ValueError, match="`shortlist` must be .* Received: shortlist 7, model"):
+    with pytest.raises(
+        ValueError, match="`shortlist` must have .* Received: shortlist 7, model"
+    ):
         BatchTranslator(translator.model, translator.tokenizer, DECODING, 1, whole(7))
 
 

@@ -51,7 +51,7 @@ class Checksums:
         for name, digest in digests.items():
             if not new and record["files"].get(name, digest) != digest:
                 raise UserError(
-                    f"{self.path.parent / name} was missing, and its replacement differs from "
+                    f"{self.path.parent / name} was gone, and its replacement differs from "
                     "the one that the checkpoints were trained with. Restore it from a copy."
                 )
         if digests.items() - record["files"].items():
