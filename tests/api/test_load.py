@@ -248,9 +248,9 @@ def test_options_of_another_kind_are_refused(trained_run, options, message):
 
 
 def test_what_is_neither_run_nor_export_is_refused(exported, tmp_path):
-    with pytest.raises(UserError, match="must be a run directory, an .* nothing there"):
+    with pytest.raises(UserError, match="must be a run directory, an .* no such path"):
         load(tmp_path / "gone")
-    with pytest.raises(UserError, match="a folder without any of them"):
+    with pytest.raises(UserError, match="a folder that is none of them"):
         load(tmp_path)
     with pytest.raises(UserError, match=r"Give an export in it, such as .*/small"):
         load(exported.parents[1])

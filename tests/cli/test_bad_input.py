@@ -84,7 +84,7 @@ TRAINING = {
     "no folder to write to": (train(output="train.en/run"), "Cannot write"),
     "run of another configuration": (
         f"{train(output='run')} --set model.d_model=32",
-        "run holds a run of another configuration: .*model.d_model was 64, now 32",
+        "run holds a run with another configuration: .*model.d_model was 64, now 32",
     ),
 }
 COMMANDS = {

@@ -127,8 +127,8 @@ def test_changed_training_text_is_refused_and_accepted_if_told(
     assert_refused(capsys, ["train", *options], expected, status=1)
     assert main(["train", *options, "--accept-new-data"]) == 0
     printed = capsys.readouterr().out
-    assert "from step 240 on training text is " in printed
-    assert "from step 240 on training.steps is 241, was 240" in printed
+    assert "from step 240 on, training text is " in printed
+    assert "from step 240 on, training.steps is 241, was 240" in printed
     assert "(the same text)" in printed  # the dev text, which has only moved
     assert "run/data/train is made again from the text: " in printed
     card = Path("run/card.md").read_text()

@@ -42,7 +42,7 @@ def source_weights(run: Path) -> dict[str, np.ndarray]:
     ("options", "told"),
     [
         (("--freeze", "encoder", "--freeze", "embedding"), "Not trained: encoder, embedding."),
-        (("--lora", "2"), "Trained were adapters of rank 2 (LoRA), then merged."),
+        (("--lora", "2"), "Trained: adapters of rank 2 (LoRA), then merged."),
     ],
     ids=["frozen", "adapted"],
 )

@@ -122,5 +122,5 @@ def test_what_cannot_be_is_refused_in_a_line(workplace, capsys, arguments, expec
 
 def test_a_shortlist_of_another_vocabulary_is_refused(workplace, capsys):
     Shortlist(np.zeros((7, 1)), np.array([4])).write(workplace / "run" / "shortlist.npz")
-    expected = "must be of the model's 600 tokens. Received: one of 7"
+    expected = "vocabulary of 600 tokens. Received: one for 7"
     assert_refused(capsys, ["translate", "run", "--shortlist"], expected, status=1)

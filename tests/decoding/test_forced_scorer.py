@@ -120,7 +120,7 @@ def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
 def test_an_ensemble_has_no_attention_to_look_into(translator):
     several = BatchTranslator(Ensemble([translator.model] * 2), translator.tokenizer)
     for call in (several.attention, several.align):
-        with pytest.raises(ValueError, match="`model` must be one model .* an ensemble"):
+        with pytest.raises(ValueError, match="`model` must be a single model.* an ensemble"):
             call(["a"], ["b"])
 
 
@@ -156,7 +156,7 @@ def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
 def test_a_layer_that_is_not_there_is_refused(translator):
     assert translator.align(["a"], ["b"], layer=0) == translator.align(["a"], ["b"])
     for layer in (-1, 1):
-        with pytest.raises(ValueError, match="`layer` must be one of the model's 1. Received"):
+        with pytest.raises(ValueError, match="`layer` must be from 0 to 0. Received"):
             translator.align(["a"], ["b"], layer=layer)
 
 

@@ -62,7 +62,7 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
     kept.write_bytes(b"changed")
     assert kept_lite_file(translator.model, "int8", weights) == b"changed"  # not made again
 
-    with pytest.raises(UserError, match="int8 is for a beam search alone"):
+    with pytest.raises(UserError, match="int8 supports only beam search with one alpha"):
         loaded.translate(texts, sample=True)
     with pytest.raises(UserError, match="A SavedModel has no int8"):
         loaded.export(tmp_path / "exported")

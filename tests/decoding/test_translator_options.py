@@ -120,7 +120,7 @@ def test_a_prefix_may_fill_its_limit_and_no_more(translator, caplog):
 
 
 def test_prefixes_must_be_as_many_as_the_texts(translator):
-    with pytest.raises(ValueError, match="`prefixes` must be .* Received: 1 for 2 texts"):
+    with pytest.raises(ValueError, match="`prefixes` must have .* Received: 1 for 2 texts"):
         translator.translate(["a", "b"], prefixes=["c"])
 
 

@@ -144,7 +144,7 @@ def test_another_architecture_is_refused_and_nothing_is_assigned(tmp_path, chang
         here.compile(keras.optimizers.Adam(name="adam"))
         save_weights(tmp_path / "a.npz", here)
         before = weights(there)
-        with pytest.raises(UserError, match="is of another model. Expected .*, received"):
+        with pytest.raises(UserError, match="is of another model. Expected .* Received"):
             load_weights(tmp_path / "a.npz", there)
         assert_identical(weights(there), before)
 
@@ -153,7 +153,7 @@ def test_an_average_does_not_pass_for_a_checkpoint(tmp_path):
     model = small_model()
     save_weights(tmp_path / "a.npz", model)
     average_checkpoints([tmp_path / "a.npz"], tmp_path / "average.npz")
-    with pytest.raises(UserError, match="Expected optimizer/.*received nothing"):
+    with pytest.raises(UserError, match=r"Expected optimizer/.*Received: \(none\)"):
         restore_state(tmp_path / "average.npz", model)
 
 

@@ -32,7 +32,7 @@ def test_what_is_kept_is_required_until_it_is_forgotten(checksums, tmp_path):
     file.write_text("two")
     with pytest.raises(UserError, match="a is damaged"):
         checksums.require(file)
-    with pytest.raises(UserError, match="a was gone, and what was made in its place"):
+    with pytest.raises(UserError, match="a was gone, and its replacement differs"):
         checksums.keep(file, new=False)
     checksums.forget(file)
     checksums.require(file)

@@ -78,7 +78,7 @@ def test_accepted_training_text_is_announced_and_recorded_once(tmp_path, texts, 
     (change,) = run.changes()
     assert (change["step"], change["what"]) == (40, "training text")
     assert change["from"] != change["to"]
-    assert "from step 40 on training text is" in caplog.text
+    assert "from step 40 on, training text is" in caplog.text
     open_for_training(run.path, config_of(texts))  # from now on it is the run's
     assert len(run.changes()) == 1
 
@@ -90,7 +90,7 @@ def test_changed_dev_text_is_announced_and_old_scores_are_of_the_old(tmp_path, t
     (change,) = run.changes()
     assert change["what"] == "dev text"
     assert [record["dev_set"] for record in run.history()] == [change["from"]] * 2
-    assert "do not choose the best weights any more" in caplog.text
+    assert "no longer choose the best weights" in caplog.text
     run.write_history([*run.history(), evaluation(60, dev_set=change["to"])])
     rewrite(texts / "dev.de")  # and back again
     open_for_training(run.path, config_of(texts))
@@ -159,6 +159,6 @@ def test_before_the_first_checkpoint_text_may_be_corrected(tmp_path, texts, capl
     rewrite(texts / "train.en")
     open_for_training(run.path, config_of(texts))
     assert not run.tokenizer.exists()
-    assert caplog.messages == ["the training text has changed: a tokenizer is trained on it"]
+    assert caplog.messages == ["the training text has changed: a new tokenizer will be trained"]
     run.tokenizer.write_text("pieces of the right text")
     assert run.require_tokenizer()

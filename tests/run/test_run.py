@@ -282,7 +282,7 @@ def test_changed_settings_are_announced_and_kept_with_their_step(tmp_path, caplo
     ]  # fmt: skip
     before = tiny().training.warmup_steps
     assert run.changes()[0]["from"] == before
-    assert f"from step 1 on training.warmup_steps is 7, was {before}" in caplog.messages
+    assert f"from step 1 on, training.warmup_steps is 7, was {before}" in caplog.messages
     Run.create_or_resume(tmp_path / "one", changed)
     assert len(run.changes()) == len(caplog.messages) == 2
     Run.create_or_resume(tmp_path / "one", tiny(decoding__beam_size=8))

@@ -258,7 +258,7 @@ def test_scores_are_pythons(translator, session, trained_run):
 
 
 def test_a_source_without_its_target_is_refused(session):
-    with pytest.raises(BadRequestError, match="of one length"):
+    with pytest.raises(BadRequestError, match="equal lengths"):
         session.run("score", {"source": strings(["a", "b"]), "target": strings(["a"])})
 
 

@@ -135,7 +135,7 @@ def test_a_classifier_takes_the_embeddings_and_the_encoder(source, tokenizers, c
 
 
 def test_a_weight_of_another_shape_is_named(source, tokenizers):
-    with pytest.raises(UserError, match=r"inner/bias of shape \(16,\), received \(12,\)"):
+    with pytest.raises(UserError, match=r"inner/bias of shape \(16,\)\. Received: \(12,\)"):
         begin(new_run(source), transformer(d_ff=16), tokenizers[290])
 
 

@@ -162,7 +162,7 @@ def test_a_lost_tokenizer_is_made_again_if_it_comes_out_the_same(run, trained_ru
     run.tokenizer.unlink()
     assert load_tokenizer(run, lambda: iter(lines)).model_bytes == before
     run.tokenizer.unlink()
-    with pytest.raises(UserError, match="tokenizer.model was gone, and what was made"):
+    with pytest.raises(UserError, match="tokenizer.model was gone, and its replacement"):
         load_tokenizer(run, lambda: iter(lines[::-1] + ["another line"] * 99))
 
 

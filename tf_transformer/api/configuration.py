@@ -1,4 +1,4 @@
-"""The configuration of a training from a preset, a recipe, a file and single settings."""
+"""The configuration of a training run, from a preset, a recipe, a file and single settings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,22 +20,22 @@ def configure(
     settings: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Config:
-    """Returns a preset with a recipe applied, then with single settings.
+    """Returns a preset, with a recipe and then single settings applied to it.
 
-    With the setting "training.init_from", the model and the tokenizer of that run replace
-    those of the preset before the settings are applied; without a preset and a recipe, those of
-    its training do so too.
+    With the setting "training.init_from", the model and tokenizer of that run replace those of
+    the preset before the settings are applied. Its training settings do so too, if neither a
+    preset nor a recipe is named.
 
     Args:
         model: name of a preset; None for that of `file`, or "tiny".
-        task: name of a task; None for that of `file`, or the preset's own.
-        recipe: name of a recipe of training.
+        task: name of a task; None for that of `file`, or of the preset.
+        recipe: name of a training recipe.
         file: settings in YAML, or the config.json of a run.
         settings: values by "section.field", which take precedence over those of `file`.
-        overrides: assignments "section.field=value" as text, which take precedence.
+        overrides: assignments "section.field=value" as text, which take precedence over all.
 
     Raises:
-        UserError: if there is no such name, a value is out of bounds, or the file is no such.
+        UserError: if a name is unknown, a value is out of bounds, or `file` cannot be used.
     """
     settings = _with_file(file, settings or {})
     preset, named = settings.pop("preset", None), settings.pop("task", None)
@@ -54,8 +54,9 @@ def configure(
 
 
 def _with_file(file: str | Path | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a file, `preset` and `task` among them, replaced by those given."""
+    """Returns the file's settings, maybe with `preset` and `task`, updated by `settings`."""
     values = read_settings_file(Path(file)) if file else {}
     if file and Path(file).suffix == ".json" and "training.init_from" in settings:
-        values.pop("data.tokenizer", None)  # it has every setting; that run's comes first
+        # A config.json has every setting, but the tokenizer of `init_from` takes precedence.
+        values.pop("data.tokenizer", None)
     return values | dict(settings)

@@ -1,4 +1,4 @@
-"""All checks of a run, or of a training that has not begun."""
+"""All checks of a run, whose training may not have begun yet."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +22,12 @@ from tf_transformer.tasks.registry import encoder_outputs, task_named
 def examine(
     run: Run, test: Sequence[str] = (), num_devices: int | None = None
 ) -> list[Finding]:
-    """Returns all findings; those of pieces and filters only where these exist.
+    """Returns all findings; those on the tokenizer and encoded data only if these exist.
 
     Args:
-        run: a run directory, which may be empty.
-        test: prefixes of test text, compared with the training text.
-        num_devices: of the training; None for all GPUs, or the CPU.
+        run: a run, whose folder may be empty.
+        test: prefixes of test text, which is compared with the training text.
+        num_devices: number of devices for training; None for all GPUs, or the CPU.
     """
     config, task, test = run.config, None, strings("test", test)
     record = task_named(config.task).record()
@@ -44,7 +44,7 @@ def examine(
         config = config.replace({"model.vocab_size": tokenizer.vocab_size})
         findings += check_unknown(tokenizer, surveys, record.text_sides)
         findings += check_round_trip(tokenizer, surveys, record.text_sides)
-    elif config.data.train:  # for the built-in corpus `train` lowers the size by itself
+    elif config.data.train:  # for the built-in corpus `train` lowers an excessive size
         findings += check_trainable(config, surveys[0], record.text_sides, prose=record.prose)
     shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
     replicas = num_devices or max(1, len(tf.config.list_physical_devices("GPU")))

@@ -22,19 +22,19 @@ def export_run(
     options: Mapping[str, Any] = MappingProxyType({}),
     **how: Any,
 ) -> Path:
-    """Exports a run to BASE/VERSION/, after testing it; returns that folder.
+    """Exports a run to BASE/VERSION/ after testing the export; returns that folder.
 
     Args:
         run: a run of any task.
-        base: the model's folder.
-        checkpoint: best, average, last or a step; None for the run's own choice.
-        average: number of the last checkpoints to average instead.
-        options: what to load it with: `decoding`, `ensemble`, `precision`, `shortlist`, as far
-            as its task has them.
-        **how: arguments of its `export`, such as `version`.
+        base: the folder of the model's versions.
+        checkpoint: best, average, last or a step; None for the run's default.
+        average: how many of the last checkpoints to average instead.
+        options: arguments to load the run with: `decoding`, `ensemble`, `precision`,
+            `shortlist`, as far as its task has them.
+        **how: arguments of the loaded model's `export`, such as `version`.
 
     Raises:
-        NotPublishedError: if it does not pass the gate.
+        NotPublishedError: if the export does not pass the gate.
         UserError: if the run lacks the checkpoints, or the export cannot be written.
     """
     record = task_named(run.config.task).record()
@@ -46,7 +46,7 @@ def export_run(
 def _weights(
     run: Run, checkpoint: str | None, average: int | None
 ) -> Iterator[tuple[str, str | Path | None]]:
-    """The description and the checkpoint, or a file of an average, deleted afterwards."""
+    """Yields a description and the checkpoint, or a temporary file of averaged weights."""
     if average is None:
         yield "", checkpoint
         return

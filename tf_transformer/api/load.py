@@ -1,4 +1,4 @@
-"""Loading of what was trained or exported, by its path alone."""
+"""Loading a run, an export or a .keras file by its path alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # they import TensorFlow
     AnyClassifier: TypeAlias = SentenceClassifier | ExportedClassifier
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-_DEFAULT_TASK = next(iter(TASKS))  # of .keras files and of exports whose card names none
+_DEFAULT_TASK = next(iter(TASKS))  # for .keras files, and exports whose card names no task
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The content of a path: its kind in words, its task, and how to load it."""
+class _Source:
+    """The content of a path: its kind in words, its task and options, and how to load it."""
 
     kind: str
     task: str
@@ -69,81 +69,82 @@ def load(
     """Loads a run, an export or a .keras file, whichever the path is.
 
     Args:
-        path: a run directory; a SavedModel, or the folder of its versions, of which the newest
-            is taken; or a .keras file of a `Transformer`.
-        task: "translation", "parsing" or "classification": refuses another one, and tells type
-            checkers which classes to expect. By default it is what the path says; type
-            checkers then expect translation.
-        checkpoint: of a run: best, average, last or a step; by default its own choice, see
+        path: a run directory; a SavedModel, or a folder of versions, of which the newest is
+            loaded; or a .keras file of a `Transformer`.
+        task: "translation", "parsing" or "classification": refuses any other task, and tells
+            type checkers which classes to expect. By default the path decides, and type
+            checkers expect translation.
+        checkpoint: of a run: best, average, last or a step; by default the setting
             decoding.checkpoint.
-        ensemble: further runs with the same tokenizer, to decode with the mean of all
-            probabilities.
+        ensemble: of a run: further runs with the same tokenizer, to decode with the mean of
+            all probabilities.
         shortlist: of a run: whether to search with its shortlist.
         tag: of a run: text before each source, one of the tags it was trained with.
         precision: of a run: float32 or bfloat16, for weights and computation; or int8, with
             which LiteRT searches several times as fast for one sentence.
         tokenizer: of a .keras file: its SentencePiece model, or a run that has it; by default
             tokenizer.model beside the file.
-        threads: that share an operation, as of then in this process. None takes the number
-            that is fastest for this model and both one sentence and many, which is measured
-            once, unless TensorFlow has begun to compute.
+        threads: number of threads for each operation, from now on in this process. None
+            chooses the fastest for this model, weighing one sentence and many equally; it is
+            measured once, unless TensorFlow has started to compute.
 
     Returns:
-        A `Translator`, `Parser` or `SentenceClassifier`; of an export an `ExportedTranslator`,
-        `ExportedParser` or `ExportedClassifier`, which lack what needs the model at hand.
+        A `Translator`, `Parser` or `SentenceClassifier`; for an export an
+        `ExportedTranslator`, `ExportedParser` or `ExportedClassifier`, which lack the methods
+        that need the original model.
 
     Raises:
-        UserError: if the path is none of these, or an option is not for it.
+        UserError: if the path is none of these, or does not support an option.
     """
     check_threads(threads)
-    found = _found(Path(path))
-    if task not in (None, found.task):
-        raise UserError(f"{path} must be of task {quoted(task)}. Received: {found.kind}.")
+    content = _inspect(Path(path))
+    if task not in (None, content.task):
+        raise UserError(f"{path} must be of task {quoted(task)}. Received: {content.kind}.")
     options: dict[str, Any] = {
         "checkpoint": checkpoint, "ensemble": strings("ensemble", ensemble),
         "shortlist": shortlist, "tag": tag, "tokenizer": tokenizer,
         "precision": "" if precision == PRECISIONS[0] else precision,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value}
-    if wrong := {*given, *(["int8"] if precision == "int8" else [])} - found.options:
-        raise UserError(f"`{min(wrong)}` is not for {found.kind}. Received: {path}.")
+    if wrong := {*given, *(["int8"] if precision == "int8" else [])} - content.options:
+        raise UserError(f"`{min(wrong)}` is not for {content.kind}. Received: {path}.")
     if precision not in PRECISIONS:
         raise UserError(
             f"`precision` must be one of {PRECISIONS}. Received: {quoted(precision)}."
         )
-    return found.load(threads=threads, **given)
+    return content.load(threads=threads, **given)
 
 
 def load_run(
     run: Run, checkpoint: str | None = None, *, threads: int | None = None, **options: Any
 ) -> Any:
-    """Loads a run of any task; arguments and errors are those of `load`."""
+    """Loads a run of any task; see `load` for arguments and errors."""
     run.weights(checkpoint)  # before TensorFlow is imported
     if "ensemble" in options:
         options["ensemble"] = [_open(Path(other)) for other in options["ensemble"]]
     import_tensorflow()
     if options.get("precision") == "int8":
-        options["threads"] = threads  # of LiteRT
+        options["threads"] = threads  # for LiteRT
     else:
         use_threads(threads, run.config, [ONE, MANY])
     return task_named(run.config.task).record().load(run, checkpoint, **options)
 
 
-def _found(path: Path) -> _Found:
+def _inspect(path: Path) -> _Source:
     if path.suffix == ".keras" and path.is_file():
         kind, options = "a .keras file", frozenset(("tokenizer",))
-        return _Found(kind, _DEFAULT_TASK, options, lambda **given: _keras_file(path, **given))
+        return _Source(kind, _DEFAULT_TASK, options, lambda **how: _load_keras(path, **how))
     if export := find_export(path):
         task = _task_of(export)
-        return _Found("an export", task, frozenset(), lambda threads: _export(export, threads))
+        return _Source(
+            "an export", task, frozenset(), lambda threads: _load_export(export, threads)
+        )
     run = _open(path)
     task, options = run.config.task, task_named(run.config.task).options | {"checkpoint"}
-    return _Found(
-        f"a run of task {task}", task, options, lambda **given: load_run(run, **given)
-    )
+    return _Source(f"a run of task {task}", task, options, lambda **how: load_run(run, **how))
 
 
-def _export(path: Path, threads: int | None) -> Any:
+def _load_export(path: Path, threads: int | None) -> Any:
     import_tensorflow()
     use_threads(threads, read_config(path), [ONE, MANY])
     return task_named(_task_of(path)).record().load_export(path)
@@ -153,7 +154,7 @@ def _task_of(export: Path) -> str:
     return read_card(export).get("task", _DEFAULT_TASK)
 
 
-def _keras_file(
+def _load_keras(
     path: Path, threads: int | None, tokenizer: str | Path | None = None
 ) -> "Translator":
     import_tensorflow()
@@ -166,7 +167,7 @@ def _keras_file(
 
 def _open(path: Path) -> Run:
     if not (path / "config.json").exists():
-        received = "a folder without any of them" if path.is_dir() else "nothing there"
+        received = "a folder that is none of them" if path.is_dir() else "no such path"
         raise UserError(
             f"{path} must be a run directory, an export or a .keras file. Received: {received}."
         )

@@ -1,4 +1,4 @@
-"""Settings by the bare names of their fields, as arguments of `train`."""
+"""Settings named by their field alone, as arguments of `train`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ from tf_transformer.errors import UserError, quoted
 
 
 def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns values of settings by "section.field", from the bare names of their fields.
+    """Returns the values by "section.field", from values by "field" alone.
 
     Raises:
-        UserError: if there is no such field, or several sections have one.
+        UserError: if there is no such field, or several sections have it.
     """
     by_name: dict[str, list[str]] = {}
     for dotted in SETTINGS:
         by_name.setdefault(dotted.partition(".")[2], []).append(dotted)
-    by_name["batch_tokens"] = ["training.batch_tokens"]  # as the option of `train`
+    by_name["batch_tokens"] = ["training.batch_tokens"]  # like the option of `train`
     for name in fields:
         if name not in by_name:
             raise UserError(f"There is no setting {quoted(name)}.{nearest(name, by_name)}")

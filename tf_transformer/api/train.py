@@ -1,4 +1,4 @@
-"""Training by one call, as `tf-transformer train` does it."""
+"""Training in one call, like `tf-transformer train`."""
 
 import logging
 import signal
@@ -60,35 +60,35 @@ def train(
 ) -> "Translator | Parser | SentenceClassifier":
     """Trains a model, or resumes its training, and loads the best weights.
 
-    Without `train` it learns from the built-in English-German corpus. An interruption saves
-    everything, and the same call resumes; in an interactive session it returns the best weights
-    so far.
+    Without `train` it learns from the built-in English-German corpus. When interrupted, it
+    saves everything, and the same call resumes; in an interactive session it then returns the
+    best weights so far.
 
     Args:
-        model: name of a preset, such as "small" or "base"; None for that of `config` or the
-            settings of the run `init_from`, "tiny" without either.
-        task: "translation", "parsing" or "classification"; None for the preset's own.
-        train: training text PREFIX.LANG or PREFIX.LANG.gz, or a table FILE.tsv[.gz], for other
-            tasks a file of trees or labelled sentences; one or a list.
-        valid: dev text, likewise.
+        model: name of a preset, such as "small" or "base"; by default the one in `config` or in
+            the run `init_from`, else "tiny".
+        task: "translation", "parsing" or "classification"; None for that of the preset.
+        train: training text, one or a list: PREFIX for PREFIX.LANG or PREFIX.LANG.gz, or a
+            table FILE.tsv[.gz]; for other tasks a file of trees or labelled sentences.
+        valid: dev text, in the same form.
         source: language to translate from, such as "en".
         target: language to translate to.
         recipe: name of a training recipe.
         config: file of settings in YAML, or the config.json of a run; arguments override it.
         output: run directory; "runs/MODEL" by default, with the name of the preset.
-        devices: number of them; all GPUs, or the CPU, by default.
-        stop_after: end of this session: "2h", "90m", "45s" or "500 steps".
+        devices: number of devices; all GPUs, or the CPU, by default.
+        stop_after: length of this session: "2h", "90m", "45s" or "500 steps".
         accept_new_data: resume although the content of the training text has changed.
         settings: values by "section.field", such as {"data.max_length": 100}.
         **fields: settings by their field alone, such as `dropout=0.3`, `steps=3000` or
-            `init_from="runs/base"`; `batch_tokens` is that of training.
+            `init_from="runs/base"`; `batch_tokens` means training.batch_tokens.
 
     Returns:
         What `load` returns for the run.
 
     Raises:
-        UserError: if a setting, the data or the run directory is not as it must be.
-        KeyboardInterrupt: if the training was interrupted, unless it returns.
+        UserError: if a setting, the data or the run directory is invalid.
+        KeyboardInterrupt: if training was interrupted in a script.
     """
     text = {"train": _listed(train), "valid": _listed(valid), "source": source}
     text["target"] = target
@@ -108,7 +108,7 @@ def train(
 
 
 def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> None:
-    """Trains to the end, or until it is interrupted where `train` may return nevertheless."""
+    """Trains to the end, or to an interruption after which `train` may still return."""
     import_tensorflow()
 
     from tf_transformer.api.training import train_and_report
@@ -124,18 +124,18 @@ def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> N
 
 
 def _listed(text: str | Path | Strings) -> list[str]:
-    return [str(text)] if isinstance(text, (str, Path)) else [str(each) for each in text]
+    return [str(text)] if isinstance(text, (str, Path)) else [str(name) for name in text]
 
 
 def _may_return(stop: Interrupted) -> bool:
-    """Tells whether training ended as requested: a script must not go on after Ctrl-C."""
+    """Returns whether `train` may return: a script must not continue after Ctrl-C."""
     interactive = hasattr(sys, "ps1")
     return stop.status == 0 or (interactive and stop.status == 128 + signal.SIGINT)
 
 
 @contextmanager
 def _shown_log() -> Iterator[None]:
-    """Prints what is logged, as the command does, unless logging is configured to show it."""
+    """Prints log messages, as the command does, unless the caller has configured logging."""
     if logger.isEnabledFor(logging.INFO):
         yield
         return

@@ -1,4 +1,4 @@
-"""Training a run: the run directory, its data, and the trainer until the end."""
+"""Training a run to its end: opens the run directory, prepares the data, runs the trainer."""
 
 import logging
 from collections.abc import Iterator
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def training_session(output: Path, budget: Budget | None = None) -> Iterator[Stopper]:
-    """A session of training, which signals or a budget may end, alone in its run directory.
+    """Locks the run directory for a training session that signals or a budget may end.
 
     Raises:
         UserError: if another process trains in `output`, or another worker is lost.
-        Interrupted: if the session is stopped; everything is saved then.
+        Interrupted: if the session is stopped, after everything is saved.
     """
-    alone = locked(output) if devices.is_chief() else nullcontext()
-    with Stopper(budget) as stopper, alone, lost_workers_explained():
+    lock = locked(output) if devices.is_chief() else nullcontext()
+    with Stopper(budget) as stopper, lock, lost_workers_explained():
         yield stopper
 
 
@@ -52,23 +52,23 @@ def train_and_report(
     fixed_vocabulary: bool = False,
     bars: bool = False,
 ) -> tuple[Run, Result | None]:
-    """Trains a run to its end in a session of its own, logs its scores and writes its card.
+    """Trains a run to its end in a `training_session`, logs its scores and writes its card.
 
     Args:
         config: the configuration, which is checked first.
         output: the run directory.
-        budget: of this session.
+        budget: limit of this session.
         num_devices: see `devices.make_strategy`.
         accept_new_data: resume although the training text has changed.
-        fixed_vocabulary: keep the size of the vocabulary for the built-in corpus too.
+        fixed_vocabulary: do not lower the vocabulary size for the built-in corpus.
         bars: show progress bars in a notebook too.
 
     Returns:
-        As `train_run` does.
+        See `train_run`.
 
     Raises:
-        UserError: if the training cannot begin or continue.
-        Interrupted: if the session is stopped; everything is saved then.
+        UserError: if training cannot begin or continue.
+        Interrupted: if the session is stopped, after everything is saved.
     """
     check_config(config)
     source = config.training.init_from
@@ -89,7 +89,7 @@ def train_and_report(
         if result:
             for line in result.lines():
                 logger.info("%s", line)
-            try_to_write_card(run)  # last: nothing that it needs may keep the score back
+            try_to_write_card(run)  # last, so that no failure withholds the score
     return run, result
 
 
@@ -111,13 +111,13 @@ def train_run(
         stopper: from `training_session`.
         num_devices: see `devices.make_strategy`.
         accept_new_data: resume although the training text has changed.
-        lower_vocabulary: take fewer pieces than configured if the text yields no more.
+        lower_vocabulary: take fewer pieces than configured if the text does not yield enough.
         bars: show progress bars.
 
     Returns:
         The run, and its result (None on a worker that is not the chief).
     """
-    # First of all: it clears TensorFlow's caches, and with them a tokenizer made before.
+    # This comes first: it clears TensorFlow's caches, and any tokenizer created before.
     keras.utils.set_random_seed(config.training.seed)
     if config.training.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -171,12 +171,12 @@ def _trained_vocab_size(output: Path) -> int | None:
 
 
 def _lowered(config: Config, size: int, why: str) -> Config:
-    """Limits the vocabulary to `size` pieces, and logs it."""
+    """Limits the vocabulary to `size` pieces, and logs the change."""
     before = config.model.vocab_size
     if before <= size:
         return config
-    line = "vocabulary: %s pieces instead of the preset's %s: %s"
-    logger.info(line, f"{size:,}", f"{before:,}", why)
+    message = "vocabulary: %s pieces instead of the preset's %s: %s"
+    logger.info(message, f"{size:,}", f"{before:,}", why)
     return config.replace({"model.vocab_size": size})
 
 

@@ -24,8 +24,8 @@ def default_layer(num_layers: int) -> int:
 def nearest_pieces(weights: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
     """Returns the index of the source piece that each target piece is aligned with.
 
-    It has the largest weight, in the mean of the heads, at the step that predicts the target
-    piece. EOS of the source is left out.
+    It is the piece with the largest attention weight, averaged over the heads, at the step that
+    predicts the target piece. The EOS of the source is excluded.
 
     Args:
         weights: cross-attention of one layer in a forced pass, [B, H, T, S].
@@ -42,12 +42,12 @@ def nearest_pieces(weights: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
 def word_pairs(
     source_pieces: Sequence[str], target_pieces: Sequence[str], nearest: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Returns the words (source, target), counted from 0, that share an aligned piece.
+    """Returns the (source, target) word indices, from 0, joined by at least one aligned piece.
 
     Args:
         source_pieces: without EOS.
         target_pieces: without EOS.
-        nearest: index of the source piece of each target piece.
+        nearest: for each target piece, the index of its source piece.
     """
     source_words, target_words = word_numbers(source_pieces), word_numbers(target_pieces)
     if not source_words:
@@ -57,7 +57,7 @@ def word_pairs(
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """Returns the number of each piece's word; a lone space belongs to the word after it."""
+    """Returns the index of the word each piece belongs to; a lone space joins the next word."""
     numbers, current, begun = [], 0, False
     for piece in pieces:
         if begun and piece.startswith(WORD_START):

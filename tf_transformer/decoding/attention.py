@@ -1,6 +1,6 @@
 """Attention and alignment of a translation as records, which a notebook shows as pictures.
 
-S and T pieces of source and target with EOS, N layers, H heads.
+S source and T target pieces, EOS included; N layers, H heads.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tf_transformer.decoding.alignment import default_layer, word_numbers, word_
 from tf_transformer.plots.attention import Heatmaps, as_png, as_table
 
 BEGINNING = "<s>"  # the first input of the decoder
-# The names of rows and columns, by kind.
+# Axis labels of rows and columns, by kind of attention.
 _AXES = {
     "encoder": ("source pieces", "source pieces attended to"),
     "decoder": ("target pieces, as predicted", "target pieces attended to, as read"),
@@ -22,9 +22,9 @@ _ALIGNMENT = "alignment"
 
 @dataclass(frozen=True)
 class Alignment:
-    """Words of a sentence and of its translation that belong together, counted from 0.
+    """Aligned words of a sentence and its translation, as (source, target) indices from 0.
 
-    `str(alignment)` is Pharaoh's format: "0-0 1-2 2-1", source word and target word.
+    `str(alignment)` is in the Pharaoh format: "0-0 1-2 2-1".
     """
 
     source: str
@@ -47,11 +47,11 @@ class Alignment:
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Attention weights of a model that is forced to a translation.
+    """Attention weights of a model during forced decoding of a translation.
 
     Row t of `decoder` and `cross` is the step that predicts target piece t: its input is the
-    piece before, or BOS. A notebook shows the picture of `heatmaps()`, or without matplotlib
-    its numbers.
+    previous piece, or BOS. A notebook displays `heatmaps()` as a picture, or as a table if
+    matplotlib is missing.
     """
 
     source: list[str]  # S pieces, the last is "</s>"
@@ -70,7 +70,7 @@ class Attention:
     def heatmaps(
         self, kind: str = _ALIGNMENT, layer: int | None = None, head: int | None = None
     ) -> Heatmaps:
-        """Returns the weights of the chosen heads, to be drawn.
+        """Returns the weights of the chosen heads as heatmaps.
 
         Args:
             kind: "encoder", "decoder" or "cross"; "alignment" is the mean of the heads of
@@ -93,7 +93,7 @@ class Attention:
         return Heatmaps(title, panels, rows, columns, *axes, links)
 
     def _links(self, layer: int) -> list[tuple[range, range]]:
-        """The pieces of aligned words (target, source); see `alignment.nearest_pieces`."""
+        """Returns the pieces of aligned words, (target, source); see `nearest_pieces`."""
         if len(self.source) == 1:
             return []
         pieces = self.source[:-1], self.target[:-1]
@@ -104,7 +104,7 @@ class Attention:
 
 
 def _word_ranges(pieces: list[str]) -> list[range]:
-    """The positions of each word's pieces."""
+    """Returns the range of pieces that make up each word."""
     numbers = word_numbers(pieces)
     firsts = [numbers.index(word) for word in range(numbers[-1] + 1)] if numbers else []
     return list(map(range, firsts, [*firsts[1:], len(numbers)]))

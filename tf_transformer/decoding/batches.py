@@ -12,12 +12,12 @@ Progress = Callable[[int], None]  # takes the number of sentences done so far
 def by_length(
     lengths: Sequence[int], positions: int, progress: Progress | None = None
 ) -> Iterator[list[int]]:
-    """Yields rows of similar length, longest first, with about `positions` positions each.
+    """Yields batches, as lists of row indices of similar length, longest first.
 
     Args:
         lengths: number of tokens of each row.
-        positions: rows times the longest of them; a batch has at least one row.
-        progress: called once the caller is done with a batch.
+        positions: limit on a batch's rows times its longest row; a batch has at least one row.
+        progress: called when the caller has finished a batch.
     """
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     start = 0
@@ -31,7 +31,7 @@ def by_length(
 
 
 def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the rows as int32 [B, longest], with PAD after each."""
+    """Returns the rows as int32 [B, longest], padded with PAD at the end."""
     batch = np.full((len(rows), max(map(len, rows))), PAD_ID, "int32")
     for line, row in zip(batch, rows, strict=True):
         line[: len(row)] = row

@@ -55,24 +55,25 @@ def beam_search(
     """Finds the hypotheses with the best length-normalised log-probability.
 
     Pad and BOS are never generated. A single beam is greedy search: the most probable token at
-    every step. Rules only exclude hypotheses: log-probabilities are the model's own.
+    every step. Rules only exclude hypotheses; they never renormalise probabilities.
 
     Args:
-        step: decoding step of a model, V static, or at least `candidates.least_tokens(W)`.
+        step: decoding step of a model; V is static, or at least `candidates.least_tokens(W)`.
         cache: nest of tensors with dimension 0 = B. Only axes of static size 0 may grow.
-        max_lengths: int32 [B], length limits; see `rules.make_rules`, as for the rules below.
+        max_lengths: int32 [B], length limits. `rules.make_rules` describes all the rules.
         beam_size: W.
         num_hypotheses: N, at most `beam_size`.
-        alpha: exponent of `length_penalty`, not negative; 0 ranks by log-probability. Or
-            float32 [B], one for each sentence: not checked, and with a negative one a
-            sentence may stop too early.
-        alphas: instead of the N best under `alpha`, return the best under each of these.
+        alpha: exponent of `length_penalty`, not negative; 0 ranks by log-probability. A
+            float32 [B] holds one for each sentence; it is not checked, and a negative value
+            may end the search of its sentence too early.
+        alphas: returns the best hypothesis under each of these, not the N best under `alpha`.
         prefix: int32 [B, P], tokens that the hypotheses begin with.
-        min_lengths: int32 [B], least numbers of tokens.
+        min_lengths: int32 [B], minimum numbers of tokens.
         no_repeat_ngram: size of n-grams that no hypothesis repeats; 0 allows all.
-        lookahead: stops a sentence when nothing better could end within this many tokens; 0
-            goes on while anything better could, which alone is exact. Not with `alphas`.
-        grammar: restricts the tokens that may follow those before them; needs `context`.
+        lookahead: ends the search of a sentence when no better hypothesis can end within this
+            many tokens. 0 continues as long as a better one is possible; only this is exact.
+            Not used with `alphas`.
+        grammar: restricts the tokens that may come next; needs `context`.
         context: bool [B, N, G], the grammar's context of the sources.
 
     Raises:
@@ -81,8 +82,8 @@ def beam_search(
     """
     if (grammar is None) != (context is None):
         raise ValueError("`grammar` and `context` go together. Received: only one of them.")
-    for each in alphas or [alpha]:
-        _check_arguments(beam_size, num_hypotheses, each)
+    for exponent in alphas or [alpha]:
+        _check_arguments(beam_size, num_hypotheses, exponent)
     rules = make_rules(max_lengths, min_lengths, prefix, no_repeat_ngram, context)
     if not isinstance(alpha, Real):
         rules["alpha"] = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
@@ -91,7 +92,7 @@ def beam_search(
         constraints = next_token(state.rules, state.tokens, index, no_repeat_ngram, grammar)
         return best_candidates(logits, state.log_probs, constraints)
 
-    # All beams start equal, so only the first may be extended.
+    # All beams start out equal, so only the first may be extended.
     only_first = [0.0] + [-float("inf")] * (beam_size - 1)
     state = initial_state(cache, rules, only_first, len(alphas) or num_hypotheses)
     if alphas:
@@ -113,7 +114,7 @@ def _check_arguments(beam_size: int, num_hypotheses: int, alpha: float | tf.Tens
 
 
 class Search(NamedTuple):
-    """A model's step, the choice among its tokens, and the length penalty."""
+    """A search: the model's step, the choice of candidates, and the length penalty."""
 
     step: StepFunction
     choose: Callable[[tf.Tensor, State, tf.Tensor], Candidates]  # from logits [B, W, V] at t
@@ -131,10 +132,10 @@ class Search(NamedTuple):
     def active(self, state: State) -> tf.Tensor:
         """Returns bool [B]: whether an alive beam can still enter the N best.
 
-        The log-probability of a beam can only fall, and no penalty is larger than that of the
-        length limit. At the limit EOS is forced, so no beam stays alive, and nothing is below
-        -inf. Rules keep this bound, as they only remove hypotheses. With `lookahead` the limit
-        is that many tokens away, if it is not nearer.
+        A beam's log-probability can only fall, and the length penalty is largest at the length
+        limit: together they bound its score. At the limit EOS is forced, so no beam stays
+        alive, and no score is below -inf. Rules only remove hypotheses, so the bound still
+        holds. With `lookahead`, the limit is at most that many tokens away.
         """
         lengths = state.rules["max_lengths"]
         if self.lookahead:
@@ -143,7 +144,7 @@ class Search(NamedTuple):
         return state.finished.scores[:, -1] < state.log_probs[:, 0] / penalty
 
     def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
-        """Returns the N best of those finished before and the candidates that end in this step.
+        """Returns the N best of the finished hypotheses and the candidates that end now.
 
         Args:
             state: before the step.
@@ -163,7 +164,7 @@ class Search(NamedTuple):
 
     def advance(self, state: State) -> State:
         """Extends every alive beam by one token."""
-        if self.lookahead:  # what has stopped stays so, whatever others its batch has
+        if self.lookahead:  # a stopped sentence stays stopped, whatever else is in its batch
             stopped = ~self.active(state)[:, tf.newaxis]
             log_probs = tf.where(stopped, -float("inf"), state.log_probs)
             state = state._replace(log_probs=log_probs)
@@ -195,8 +196,8 @@ class Search(NamedTuple):
 class SearchForAlphas(Search):
     """A search for the best hypothesis under each of A alphas: N = A, `alpha` holds them.
 
-    The beams do not depend on alpha, which only ranks what is finished and says when to stop:
-    a search that goes on until no alpha can gain is exact for each of them.
+    The beams do not depend on alpha, which only ranks finished hypotheses and decides when to
+    stop. A search that continues while any alpha could still gain is exact for all of them.
     """
 
     def active(self, state: State) -> tf.Tensor:
@@ -206,9 +207,10 @@ class SearchForAlphas(Search):
         return tf.reduce_any(state.finished.scores < bounds, axis=1)
 
     def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
-        """Returns the best under each alpha so far, [B, A]; arguments are `Search.merge`'s.
+        """Returns the best hypothesis so far under each alpha, [B, A]; see `Search.merge`.
 
-        All that end in one step are equally long: their most probable is best under any alpha.
+        Candidates that end in one step are equally long, so the most probable is the best under
+        every alpha.
         """
         best = tf.argmax(log_probs, axis=1)[:, tf.newaxis]
         penalty = length_penalty(tf.shape(tokens)[-1], self.alpha)  # [A]

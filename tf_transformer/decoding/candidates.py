@@ -20,7 +20,7 @@ class Candidates(NamedTuple):
 
     parents: tf.Tensor  # int32 [B, C], the extended beam
     last_tokens: tf.Tensor  # int32 [B, C], the token appended to it
-    log_probs: tf.Tensor  # float32 [B, C], of the beam with that token
+    log_probs: tf.Tensor  # float32 [B, C], of the beam including that token
 
 
 def best_candidates(
@@ -35,8 +35,8 @@ def best_candidates(
     Args:
         logits: float32 [B, W, V], V static, or at least `least_tokens(W)`.
         log_probs: float32 [B, W], of the beams so far.
-        next_token: constraints on the token. Excluded tokens keep their share of the
-            probability: log-probabilities are the model's own.
+        next_token: constraints on the token. Excluding tokens does not renormalise the
+            probabilities of the others.
     """
     beam_size = log_probs.shape[1]
     logits = tf.ensure_shape(logits, [None, beam_size, None])
@@ -79,7 +79,7 @@ def drawn_candidates(
 
 
 def least_tokens(beam_size: int) -> int:
-    """Returns the least V of a search whose V is known to the graph alone."""
+    """Returns the smallest V that a search allows when V is not static."""
     return (2 * beam_size + len(BANNED_IDS) + 1) * BLOCK_SIZE
 
 
@@ -87,8 +87,8 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Equals `tf.math.top_k` of float [B, W, V], ties included, but is faster for large V.
 
     Only the k blocks with the largest maxima can hold one of the k largest values, so the
-    rest is never sorted. Blocks stay in ascending order, which keeps the order of ties. A V
-    known to the graph alone must be at least k * BLOCK_SIZE.
+    rest is never sorted. Blocks stay in ascending order, which keeps the order of ties. If V is
+    not static, it must be at least k * BLOCK_SIZE.
     """
     width, size = values.shape[1:]
     block_size = _block_size(size)
@@ -110,7 +110,7 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _block_size(vocab_size: int | None) -> int:
-    """Returns a size that divides V, if one of 32 to 128 does: padding copies all logits."""
+    """Returns a size from 32 to 128, one that divides V if possible: padding copies logits."""
     sizes = (64, *range(BLOCK_SIZE, 31, -1))
     return next((size for size in sizes if vocab_size and not vocab_size % size), BLOCK_SIZE)
 
@@ -150,7 +150,7 @@ def _best_tokens(
 
 
 def _banned(tokens: tf.Tensor, next_token: NextToken) -> tf.Tensor:
-    """Returns which tokens, [V] or [B, W, k], are never generated, or end a beam too early."""
+    """Returns a mask of tokens, [V] or [B, W, k], that are banned or end a beam too early."""
     banned = tf.reduce_any(tokens[..., tf.newaxis] == BANNED_IDS, axis=-1)
     if next_token.must_continue is not None:
         must_continue = next_token.must_continue[:, tf.newaxis, tf.newaxis]  # -> [B, 1, 1]
@@ -187,13 +187,13 @@ def _force_tokens(
     normaliser: tf.Tensor,
     next_token: NextToken,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Makes a token that must come, of a prefix or EOS, the only possible one of k.
+    """Makes a forced token, of the prefix or EOS, the only possible one of the k.
 
     Args:
-        tokens: int32 [B, W, k], considered so far.
-        log_probs: float32 [B, W, k], theirs.
+        tokens: int32 [B, W, k], the tokens considered.
+        log_probs: float32 [B, W, k], their log-probabilities.
         logits: float32 [B, W, V], of all tokens.
-        normaliser: float32 [B, W, 1], the log of the sum of their exponentials.
+        normaliser: float32 [B, W, 1], the log-sum-exp of `logits`.
         next_token: constraints on the token.
     """
     if next_token.forced is not None:
@@ -214,7 +214,7 @@ def _replace(
     only_token: tf.Tensor | int,
     only_log_probs: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts `only_token` first of the k tokens and makes the others impossible, `where` so."""
+    """Where `where` is True, puts `only_token` first of the k and makes the rest impossible."""
     first = tf.range(tokens.shape[-1]) == 0
     only = tf.where(first, only_log_probs, -float("inf"))
     return tf.where(where, only_token, tokens), tf.where(where, only, log_probs)

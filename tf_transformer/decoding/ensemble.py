@@ -1,4 +1,4 @@
-"""Several models of one vocabulary, decoding as one with the mean of their probabilities."""
+"""Several models with one vocabulary that decode as one, by averaging their probabilities."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ Model = TypeVar("Model", bound=SearchModel)
 class Ensemble(Generic[Model]):
     """Decodes with several models as with one `Transformer`.
 
-    Its logits are log(1/M sum_m p_m), which is normalised already.
+    Its logits are log(1/M sum_m p_m), which are already normalised.
 
     Args:
         models: M models trained with one tokenizer.
@@ -28,7 +28,7 @@ class Ensemble(Generic[Model]):
         sizes = [model.vocab_size for model in models]
         if len(set(sizes)) != 1:
             raise ValueError(
-                f"`models` must be models of one vocabulary. Received: sizes {sizes}."
+                f"`models` must share one vocabulary. Received: vocabulary sizes {sizes}."
             )
         self.models = list(models)
         self.vocab_size = sizes[0]
@@ -61,19 +61,19 @@ class Ensemble(Generic[Model]):
 
 
 def only_model(model: Transformer | Ensemble) -> Transformer:
-    """Returns the model, for what needs its layers; raises ValueError for an ensemble."""
+    """Returns the model, for callers that need its layers; ValueError if it is an ensemble."""
     if isinstance(model, Ensemble):
-        raise ValueError("`model` must be one model to look into. Received: an ensemble.")
+        raise ValueError("`model` must be a single model. Received: an ensemble.")
     return model
 
 
 def models_of(model: Transformer | Ensemble) -> list[Transformer]:
-    """Returns the models of an ensemble, or the only one."""
+    """Returns the models of an ensemble, or a list of the single model."""
     return model.models if isinstance(model, Ensemble) else [model]
 
 
 def _least(limits: Iterable[int | None]) -> int | None:
-    """Returns the least limit; None if there is none."""
+    """Returns the lowest limit, or None if no model has one."""
     return min((limit for limit in limits if limit), default=None)
 
 

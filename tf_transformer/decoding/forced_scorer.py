@@ -1,6 +1,6 @@
 """Log-probability, alignment and attention of given translations, by forced decoding.
 
-B batch, S and T pieces of source and target with EOS, N layers, H heads.
+B batch, S source and T target pieces, EOS included; N layers, H heads.
 """
 
 import functools
@@ -42,16 +42,16 @@ class ForcedScorer:
     ) -> list[Hypothesis]:
         """Returns each target with its log-probability.
 
-        It equals that of `BatchTranslator.translate` for the same tokens. Targets are cut at
-        the limit of the longest translation: `max_source_length` + `max_extra_length` tokens.
+        It equals the one from `BatchTranslator.translate` for the same tokens. Targets are cut
+        at the longest possible translation: `max_source_length` + `max_extra_length` tokens.
 
         Args:
             sources: sentences.
-            targets: their translations, equally many.
+            targets: their translations, one for each source.
             progress: called with the number of sentences done so far.
         """
         results: dict[int, Hypothesis] = {}
-        for rows, _, ids, log_probs in self._force(
+        for rows, _, ids, log_probs in self._forced_batches(
             self._log_probs_of, sources, targets, progress
         ):
             lengths = [len(target) for target in ids]
@@ -71,20 +71,20 @@ class ForcedScorer:
     ) -> list[Alignment]:
         """Returns the aligned words of each pair.
 
-        The alignment is read off the cross-attention, see `alignment.nearest_pieces`. Words
-        are separated by spaces.
+        Alignments come from the cross-attention, see `alignment.nearest_pieces`. Words are
+        separated by spaces.
 
         Args:
             sources: sentences.
-            targets: their translations, equally many.
+            targets: their translations, one for each source.
             progress: called with the number of sentences done so far.
             layer: the decoder layer, from 0; `alignment.default_layer` if None.
 
         Raises:
             ValueError: if the model has no such layer, or is an ensemble.
         """
-        found: dict[int, list[tuple[int, int]]] = {}
-        for rows, source_ids, target_ids, nearest in self._force(
+        word_links: dict[int, list[tuple[int, int]]] = {}
+        for rows, source_ids, target_ids, nearest in self._forced_batches(
             self._nearest_of(layer), sources, targets, progress
         ):
             columns = (rows, source_ids, target_ids, nearest.numpy())
@@ -95,14 +95,16 @@ class ForcedScorer:
                     indices[: len(target) - 1],
                 )
                 tag = self._codec.tag_words
-                found[row] = [(word - tag, other) for word, other in aligned if word >= tag]
+                word_links[row] = [
+                    (word - tag, other) for word, other in aligned if word >= tag
+                ]
         texts = enumerate(zip(sources, targets, strict=True))
-        return [Alignment(*pair, found[row]) for row, pair in texts]
+        return [Alignment(*pair, word_links[row]) for row, pair in texts]
 
     def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:
-        """Returns all attention weights of one pass over each pair."""
+        """Returns all attention weights of one forced pass over each pair."""
         results: dict[int, Attention] = {}
-        for rows, source_ids, target_ids, weights in self._force(
+        for rows, source_ids, target_ids, weights in self._forced_batches(
             self._weights_of, sources, targets
         ):
             arrays = {name: tensor.numpy() for name, tensor in weights.items()}
@@ -118,14 +120,14 @@ class ForcedScorer:
                 )
         return [results[row] for row in range(len(sources))]
 
-    def _force(
+    def _forced_batches(
         self,
         function: Callable,
         sources: Sequence[str],
         targets: Sequence[str],
         progress: Progress | None = None,
     ) -> Iterator[tuple[list[int], Ids, Ids, tf.Tensor]]:
-        """Yields rows, ids of source and target, and the function's result, by batch."""
+        """Yields, for each batch, its rows, their source and target ids, and the result."""
         source_ids = self._codec.source_ids(sources)
         target_ids = self._codec.target_ids(targets)
         lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
@@ -166,7 +168,7 @@ class ForcedScorer:
         layer = default_layer(num_layers) if layer is None else layer
         if not 0 <= layer < num_layers:
             raise ValueError(
-                f"`layer` must be one of the model's {num_layers}. Received: layer={layer}."
+                f"`layer` must be from 0 to {num_layers - 1}. Received: layer={layer}."
             )
         return layer
 

@@ -1,8 +1,9 @@
 """Beam search in NumPy, the twin of `beam_search` for a step that runs outside TensorFlow.
 
-It finds what `beam_search` finds, by the same rules and in the same order: a test holds them
-equal. The operations of a graph alone take a millisecond a step, several times as long as the
-step of a small model in LiteRT. B, W, V, C, N, L, P, t and k as in `beam_search`, `candidates`.
+It finds the same hypotheses as `beam_search`, by the same rules and in the same order; a test
+holds the two equal. In a TensorFlow graph, the search alone takes a millisecond per step:
+several times as long as the step of a small model in LiteRT. B, W, V, C, N, L, P, t and k are
+as in `beam_search` and `candidates`.
 """
 
 from typing import NamedTuple, Protocol
@@ -13,22 +14,22 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import BANNED_IDS
 from tf_transformer.decoding.hypotheses import Hypotheses
 
-_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: all other tokens
-_BLOCK = 32  # tokens of which the best is looked at first
+_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
+_BLOCK = 32  # tokens in a block of `_best_of_many`
 
 
 class HostStep(Protocol):
-    """The decoding step of the sentences that are searched, with their cache."""
+    """The decoding step of the sentences being searched, with its cache."""
 
     def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
         """Returns float32 logits [B, W, V]; see `StepFunction` for the arguments."""
 
     def keep(self, rows: np.ndarray) -> None:
-        """Drops the sentences but those of these rows, int [b]."""
+        """Keeps only the sentences in these rows, int [b]."""
 
 
 class HostRules(NamedTuple):
-    """Rules of the next token; see `beam_search`."""
+    """Rules for the next token; see `beam_search`."""
 
     max_lengths: np.ndarray  # int32 [B]
     prefix: np.ndarray | None = None  # int32 [B, P]
@@ -53,8 +54,8 @@ def host_search(
     """Returns the hypotheses that `beam_search` finds, as arrays.
 
     Args:
-        step: the step, before its first position.
-        rules: of each sentence.
+        step: the decoding step, at its first position.
+        rules: rules for each sentence.
         beam_size: W.
         num_hypotheses: N, at most W.
         alpha: exponent of the length penalty.
@@ -75,14 +76,14 @@ def host_search(
             search.keep(np.flatnonzero(active))
     tokens, lengths, *figures = results
     lowest = np.finfo(np.float32).min
-    return Hypotheses(tokens, lengths, *(np.maximum(each, lowest) for each in figures))
+    return Hypotheses(tokens, lengths, *(np.maximum(figure, lowest) for figure in figures))
 
 
 class _Search:
     """The sentences still being searched; the fields are those of `search_loop.State`."""
 
     def __init__(
-        self, step: HostStep, rules: HostRules, width: int, number: int, alpha: float
+        self, step: HostStep, rules: HostRules, width: int, num_hypotheses: int, alpha: float
     ) -> None:
         batch = len(rules.max_lengths)
         self._step, self._rules, self._width, self._alpha = step, rules, width, alpha
@@ -93,17 +94,17 @@ class _Search:
         self._tokens = np.full([batch, width, longest], PAD_ID, np.int32)
         self._ancestry = np.zeros([batch, width, longest], np.int32)
         self._log_probs = np.full([batch, width], -np.inf, np.float32)
-        self._log_probs[:, :1] = 0  # all beams start equal, so only the first is extended
-        impossible = np.full([batch, number], -np.inf, np.float32)
+        self._log_probs[:, :1] = 0  # all beams start out equal, so only the first is extended
+        impossible = np.full([batch, num_hypotheses], -np.inf, np.float32)
         self.finished: tuple[np.ndarray, ...] = (  # columns of Hypotheses
-            np.full([batch, number, longest], PAD_ID, np.int32),
-            np.zeros([batch, number], np.int32),
+            np.full([batch, num_hypotheses, longest], PAD_ID, np.int32),
+            np.zeros([batch, num_hypotheses], np.int32),
             impossible,
             impossible,
         )
 
     def keep(self, rows: np.ndarray) -> None:
-        """Drops the sentences but those of these rows."""
+        """Keeps only the sentences in these rows."""
         self._rules, self._rows = self._rules.keep(rows), self._rows[: len(rows)]
         self._last_tokens, self._tokens = self._last_tokens[rows], self._tokens[rows]
         self._ancestry, self._log_probs = self._ancestry[rows], self._log_probs[rows]
@@ -111,7 +112,7 @@ class _Search:
         self._step.keep(rows)
 
     def stop(self, rows: np.ndarray) -> None:
-        """Ends the search of these sentences, whatever others stay in the batch."""
+        """Ends the search of these sentences, even while they stay in the batch."""
         self._log_probs[rows] = -np.inf
 
     def active(self, lookahead: int) -> np.ndarray:
@@ -143,7 +144,7 @@ class _Search:
             self._merge(tokens, ended)
 
     def _merge(self, tokens: np.ndarray, log_probs: np.ndarray) -> None:
-        """Keeps the N best of those finished before and candidates [B, C, L] that end."""
+        """Keeps the N best of the finished hypotheses and the candidates [B, C, L] that end."""
         lengths = np.full(log_probs.shape, self._length, np.int32)
         ended = tokens, lengths, log_probs, log_probs / self._penalty(self._length)
         pool = [np.concatenate(pair, axis=1) for pair in zip(self.finished, ended, strict=True)]
@@ -151,12 +152,12 @@ class _Search:
         self.finished = tuple(column[self._rows, best] for column in pool)
 
     def _best(self, values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the k largest of each row of [B, I] and their positions; first ties first."""
+        """Returns the k largest of each row of [B, I], and their indices; ties keep order."""
         order = np.argsort(-values, axis=1, kind="stable")[:, :k]
         return values[self._rows, order], order
 
     def _candidates(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, ...]:
-        """Returns parents, last tokens and log-probabilities of the 2W best, [B, C]."""
+        """Returns parents, last tokens and log-probabilities of the C best, [B, C]."""
         width = self._width
         count = 2 * width if width > 1 else 1
         k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
@@ -189,10 +190,10 @@ class _Search:
 
 
 def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the k largest of each row and their positions; ties go to the first.
+    """Returns the k largest of each row, and their indices; the first wins ties.
 
-    Sorts only what is not below a bound of the k-th largest: the k-th largest of the maxima of
-    blocks, since k values at least are no smaller.
+    It sorts only the values that reach the k-th largest of the blocks' maxima, which is a lower
+    bound of the k-th largest value.
     """
     size = values.shape[1]
     blocks = size // _BLOCK
@@ -200,9 +201,9 @@ def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     if blocks >= k:
         maxima = values[:, : blocks * _BLOCK].reshape(-1, _BLOCK, blocks).max(axis=1)
     bound = np.partition(maxima, -k, axis=1)[:, -k, np.newaxis]
-    found = np.flatnonzero(values >= bound)
-    row, position = np.divmod(found, size)
-    order = np.lexsort((-values.ravel()[found], row))  # stable: by row, largest first
+    survivors = np.flatnonzero(values >= bound)
+    row, position = np.divmod(survivors, size)
+    order = np.lexsort((-values.ravel()[survivors], row))  # stable: by row, largest first
     rows = np.arange(len(values))[:, np.newaxis]
     best = position[order[np.searchsorted(row, rows) + np.arange(k)]]
     return values[rows, best], best

@@ -9,8 +9,8 @@ import tensorflow as tf
 class Hypotheses(NamedTuple):
     """The N best hypotheses of B sentences, best first.
 
-    A sentence with fewer than N hypotheses (one limited to a single token can only be empty)
-    is filled up with pads, length 0 and the lowest float32 as log-probability and score.
+    Where a sentence has fewer than N (a limit of one token allows only the empty hypothesis),
+    fillers follow: all PAD, length 0, the lowest float32 as log-probability and score.
     """
 
     tokens: tf.Tensor  # int32 [B, N, L], EOS included, PAD after it; L longest length limit
@@ -37,11 +37,11 @@ class Translation:
 
 @dataclass(frozen=True, repr=False)
 class Hypothesis(Translation):
-    """A translation by a model at hand: `score` is log_prob / length_penalty(num_tokens).
+    """A translation with its probability; `score` is log_prob / length_penalty(num_tokens).
 
     Attributes:
-        log_prob: natural logarithm of its probability.
-        num_tokens: number of its tokens, EOS counted.
+        log_prob: natural logarithm of the probability.
+        num_tokens: number of tokens, EOS counted.
     """
 
     log_prob: float

@@ -1,9 +1,9 @@
 """Encoder and decoding step of a model as a LiteRT file, in float32 or with int8 weights.
 
 B batch, N layers, H heads, S source length, W beam width, C columns of the cache, R = C x W its
-rows, K key dimension, V vocabulary. LiteRT is fast where shapes are fixed before it computes:
-so a program searches, and has a cache of any size of which it tells the used part. Its
-`CompiledModel` takes only shapes that are fixed in the file: `Sizes`.
+rows, K key dimension, V vocabulary. LiteRT is fast when shapes are fixed before it computes. So
+the caller runs the search, with a cache of any size, and marks the part in use. LiteRT's
+`CompiledModel` accepts only shapes that are fixed in the file, see `Sizes`.
 """
 
 import logging
@@ -26,11 +26,11 @@ Function: TypeAlias = tf.types.experimental.ConcreteFunction
 Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
 
 LITE_PRECISIONS = ("float32", "int8")
-_FORMAT = 1  # changes whenever `lite_file` does, so that kept files are made again
+_FORMAT = 1  # increase it whenever `lite_file` changes, so that no cached file is reused
 
 
 class Sizes(NamedTuple):
-    """B, S, W and C as they are fixed in a file; None where each call may have its own."""
+    """B, S, W and C fixed in a file; None if they may vary from call to call."""
 
     batch: int | None = None
     source: int | None = None
@@ -49,16 +49,17 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
 
     step, one position of every beam: `tokens` int32 [B, W], the last ones; `position` int32
     [1], from 0; `ancestry` int32 [B, W, C + 1], C at least 1, the slot in which each earlier
-    step of a beam was computed, -1 in unused columns of the cache, and at last the beam's own;
-    the outputs of "encode", and `memory_mask` bool [B, 1, 1, S], True at real tokens;
+    step of a beam was computed, -1 in unused columns of the cache, and finally the beam's own
+    slot; the outputs of "encode", and `memory_mask` bool [B, 1, 1, S], True at real tokens;
     `past_keys` and `past_values` float32 [B, N, H, R, K] -> `logits` float32 [B, W, V]; `keys`
-    and `values` [B, N, H, W, K], rows for the cache.
+    and `values` [B, N, H, W, K], new rows for the cache.
 
     Args:
-        model: in float32.
-        precision: float32, or int8: weights of products are int8, a scale for each column, and
-            their inputs are rounded to int8 row by row (LiteRT's dynamic range).
-        sizes: those that are fixed; none by default.
+        model: a model in float32.
+        precision: "float32"; or "int8", where matrix products have int8 weights, with a scale
+            for each column, and inputs rounded to int8 row by row (LiteRT's dynamic-range
+            quantisation).
+        sizes: sizes to fix in the file; none by default.
     """
     module = tf.Module()
     module.weights = [variable.value for variable in model.trainable_variables]
@@ -73,10 +74,10 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
 
 
 def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
-    """Returns `lite_file`, which takes a while, from the user's caches if it was made before.
+    """Returns the result of `lite_file`, kept in the user's cache because it takes a while.
 
     Args:
-        model: in float32.
+        model: a model in float32.
         precision: one of `LITE_PRECISIONS`.
         weights: the file that the model's weights were read from.
     """
@@ -104,7 +105,7 @@ def _encode(model: Transformer, sizes: Sizes) -> Function:
 
 
 def _step(model: Transformer, sizes: Sizes) -> Function:
-    decode = model.step_function()  # here, so that its kernels are constants
+    decode = model.step_function()  # outside `step`, so that its kernels are constants
 
     def step(
         tokens, position, ancestry, memory_keys, memory_values, memory_mask, past_keys,
@@ -145,7 +146,7 @@ def _step(model: Transformer, sizes: Sizes) -> Function:
 
 
 def _function(function: Callable, **specs: tuple) -> Function:
-    """Traces a function of tensors of these shapes and types by name."""
+    """Traces a function whose inputs have the shapes and types in `specs`."""
     named = {name: tf.TensorSpec(*spec, name=name) for name, spec in specs.items()}
     return tf.function(function, autograph=False).get_concrete_function(**named)
 

@@ -20,19 +20,20 @@ from tf_transformer.decoding.threads import numbers_to_try
 from tf_transformer.errors import UserError
 from tf_transformer.quiet import stderr_held_back
 
-_COLUMNS = 16  # that cache and source grow by, since LiteRT prepares each shape anew
+_COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
 
 
 class LiteModel:
-    """Encodes sources with a file of `lite_file`; may be used from several threads.
+    """Runs a LiteRT file written by `lite_file`; may be used from several threads.
 
     Args:
-        content: the file.
-        threads: that share an operation; None measures which number is fastest.
+        content: content of the file.
+        threads: number of threads for each operation; None measures which is fastest.
 
     Attributes:
-        content: the file.
-        columns: that the cache grows by; the size of a cache that is fixed in the file.
+        content: content of the file.
+        columns: number of columns by which the cache grows; the size of a cache that is fixed
+            in the file.
     """
 
     def __init__(self, content: bytes, threads: int | None = None) -> None:
@@ -42,17 +43,17 @@ class LiteModel:
             numbers = numbers_to_try()
             threads = min(numbers, key=lambda number: LiteModel(content, number).seconds())
         with warnings.catch_warnings(), stderr_held_back():
-            warnings.simplefilter("ignore")  # it has moved to the package ai_edge_litert
+            warnings.simplefilter("ignore")  # the move of LiteRT to the package ai_edge_litert
             interpreter = tf.lite.Interpreter(model_content=content, num_threads=threads)
             self._runners = {
                 name: interpreter.get_signature_runner(name) for name in ("encode", "step")
             }
             self._source = max(self._size("encode", "source"), 0) or _COLUMNS
             self.columns = max(self._size("step", "ancestry") - 1, 0) or _COLUMNS
-            self.seconds(rounds=1)  # prepares it, and writes lines of its own
+            self.seconds(rounds=1)  # prepares the interpreter, which writes to stderr
 
     def _size(self, name: str, key: str) -> int:
-        """Returns the last dimension of an input; -1 if it may be any."""
+        """Returns the last dimension of an input; -1 if it is not fixed."""
         return int(self._runners[name].get_input_details()[key]["shape_signature"][-1])
 
     def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
@@ -61,14 +62,14 @@ class LiteModel:
             return self._runners[name](**inputs)
 
     def encode(self, source: np.ndarray) -> "LiteStep":
-        """Returns the step of a search for translations of sources, int32 [B, S], padded."""
+        """Encodes sources, int32 [B, S], padded; returns the decoding step of their search."""
         missing = -source.shape[1] % self._source
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
         mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
         return LiteStep(self, self.run("encode", source=source) | {"memory_mask": mask})
 
     def seconds(self, rounds: int = 6) -> float:
-        """Returns the least seconds of a step with one sentence and the W of the file, or 4."""
+        """Returns the fastest time of a step, for one sentence and W of the file, or 4."""
         step, times = self.encode(np.full([1, 1], EOS_ID, np.int32)), []
         width = max(self._size("step", "tokens"), 0) or 4
         tokens = np.full([1, width], EOS_ID, np.int32)
@@ -83,7 +84,7 @@ class LiteStep:
     """A `HostStep`: the decoding step of a batch, and its cache.
 
     Args:
-        model: computes it.
+        model: computes the step.
         memory: inputs that are the same in every step, with dimension 0 = B.
     """
 
@@ -121,17 +122,17 @@ class LiteStep:
             self._past[f"past_{kind}"] = np.pad(before, [*[(0, 0)] * 3, (0, rows), (0, 0)])
 
     def keep(self, rows: np.ndarray) -> None:
-        """Drops the sentences but those of these rows."""
+        """Keeps only the sentences in these rows."""
         self._memory = {name: array[rows] for name, array in self._memory.items()}
         self._past = {name: array[rows] for name, array in self._past.items()}
 
 
 class LiteSearcher:
-    """Searches with a `LiteModel`, as `Searcher` does with a model of TensorFlow.
+    """The counterpart of `Searcher` for a `LiteModel`.
 
     Args:
         model: encodes and decodes.
-        codec: gives the length limits of a source.
+        codec: determines the length limit for each source.
         decoding: beam size, alpha and rules.
         num_hypotheses: hypotheses of each source, at most the beam size.
     """
@@ -149,15 +150,15 @@ class LiteSearcher:
         grammar: Grammar | None = None,
         alphas: tuple[float, ...] = (),
     ) -> Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]:
-        """Returns `find(source, options)`, as `Searcher.compiled` does.
+        """Returns `find(source, options)`, like `Searcher.compiled`.
 
         Raises:
-            UserError: for anything but a beam search under one alpha.
+            UserError: for anything but a beam search with one alpha.
         """
         if sampling or grammar or alphas:
             raise UserError(
-                "int8 is for a beam search alone. Received: sampling, a grammar or several "
-                "alphas. Leave out the precision int8."
+                "int8 supports only beam search with one alpha. Received: sampling, a grammar "
+                "or several alphas. Leave out the precision int8."
             )
         return self._find
 

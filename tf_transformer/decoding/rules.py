@@ -37,7 +37,7 @@ class NextToken(NamedTuple):
 class Grammar(Hashable, Protocol):
     """Restricts a search to sequences that are well-formed for their source.
 
-    It is hashable, so that a compiled search can be kept for it.
+    It is hashable, so that the search compiled for it can be cached.
     """
 
     def context(self, sentences: Sequence[str]) -> np.ndarray:
@@ -61,16 +61,16 @@ def make_rules(
     """Returns the rules of a search; raises ValueError if `no_repeat_ngram` is negative.
 
     EOS at the length limit takes precedence over a prefix, and a prefix over the other rules.
-    A sentence that they leave no hypothesis has fillers only, see `Hypotheses`.
+    If they exclude every hypothesis of a sentence, it gets only fillers, see `Hypotheses`.
 
     Args:
         max_lengths: int32 [B], length limits of at least 1 token, EOS counted.
-        min_lengths: int32 [B], least numbers of tokens, EOS counted. None: 1.
+        min_lengths: int32 [B], minimum numbers of tokens, EOS counted; 1 if None.
         prefix: int32 [B, P], tokens that every hypothesis of a sentence begins with, padded
             with PAD; a row may be empty. They count in length and log-probability. A prefix
             that reaches the limit is cut to leave room for EOS.
         no_repeat_ngram: size of n-grams that no hypothesis repeats, unless its prefix does; 0
-            allows all. Only checked here.
+            allows all. It is only validated here.
         context: bool [B, N, G], a grammar's `context` of the sources.
     """
     if no_repeat_ngram < 0:
@@ -84,7 +84,7 @@ def make_rules(
         rules["min_lengths"] = tf.convert_to_tensor(min_lengths, tf.int32)
     if prefix is not None:
         prefix = tf.ensure_shape(tf.convert_to_tensor(prefix, tf.int32), [None, None])
-        # The column of pads leaves all sentences free after the longest prefix.
+        # The added column of PAD leaves all sentences free after the longest prefix.
         rules["prefix"] = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
     if context is not None:
         rules["context"] = tf.convert_to_tensor(context)

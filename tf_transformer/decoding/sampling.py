@@ -34,11 +34,11 @@ def sample(
     probabilities sum to `top_p` (Fan et al. 2018; Holtzman et al. 2020, section 3.1).
 
     Args:
-        step: as `beam_search` takes it, with W = `num_samples` and V static.
-        cache: as `beam_search` takes it.
+        step: as for `beam_search`, with W = `num_samples` and V static.
+        cache: as for `beam_search`.
         max_lengths: int32 [B], length limits.
-        num_samples: independent draws for each sentence; some may be equal.
-        seed: a number, from which each row of the batch has a stream of its own; or int32
+        num_samples: W, independent draws for each sentence; some may be equal.
+        seed: a number, from which each row of the batch gets an independent stream; or int32
             [B], the seed of each sentence, whose samples then depend neither on its row nor
             on the rest of the batch.
         temperature: from 0.01 to 100; below 1 sharpens the distribution, above 1 flattens it.
@@ -49,7 +49,7 @@ def sample(
         no_repeat_ngram: as for `beam_search`.
 
     Returns:
-        The samples, most probable first. Log-probabilities are the model's own, whatever the
+        The samples, most probable first. Log-probabilities are those of the model, not of the
         sampling distribution, and scores equal them.
 
     Raises:

@@ -25,23 +25,23 @@ class StepFunction(Protocol):
     def __call__(
         self, tokens: tf.Tensor, index: tf.Tensor, ancestry: tf.Tensor, cache: Cache
     ) -> tuple[tf.Tensor, Cache]:
-        """Returns float32 logits [B, W, V] and the cache, of which empty axes may grow.
+        """Returns float32 logits [B, W, V] and the cache, whose empty axes may have grown.
 
         Args:
             tokens: int32 [B, W], the last tokens, all BOS in the first step.
             index: int32 scalar, the position, from 0.
-            ancestry: int32 [B, W, index + 1], holds at [b, w, t] the slot in which step t of
-                the history of beam w was computed (w itself for t = index).
+            ancestry: int32 [B, W, index + 1]; [b, w, t] is the slot in which step t of the
+                history of beam w was computed (w itself for t = index).
             cache: nest of tensors with dimension 0 = B.
         """
 
 
 class SearchModel(Protocol):
-    """A model, or several as one, as a search sees it.
+    """The interface of a model, or of an ensemble, to a search.
 
     Attributes:
         vocab_size: number of tokens.
-        longest_source, longest_target: limits of its positions; None for none.
+        longest_source, longest_target: limits on positions; None if unlimited.
     """
 
     vocab_size: int
@@ -71,7 +71,7 @@ class State(NamedTuple):
 def initial_state(
     cache: Cache, rules: Rules, beam_log_probs: list[float], num_hypotheses: int
 ) -> State:
-    """Returns the state at t = 0; `beam_log_probs` are W, -inf for beams not yet in use."""
+    """Returns the state at t = 0; W `beam_log_probs` are -inf for beams not yet in use."""
     batch_size = tf.shape(rules["max_lengths"])[0]
     beam_size = len(beam_log_probs)
     # The maximum of an empty batch is negative.
@@ -95,13 +95,13 @@ def initial_state(
 
 
 Advance = Callable[[State], State]  # extends every alive beam by one token
-Active = Callable[[State], tf.Tensor]  # bool [B]: whether a sentence is to be searched on
+Active = Callable[[State], tf.Tensor]  # bool [B]: whether to continue a sentence's search
 
 
 def search(state: State, advance: Advance, active: Active) -> Hypotheses:
     """Searches until no sentence is active, and returns the finished hypotheses of all.
 
-    Each time a quarter of the batch or more is inactive, those sentences leave it.
+    Inactive sentences leave the batch as soon as they make up a quarter of it.
     """
     shapes = tf.nest.map_structure(_loop_shape, state)
 
@@ -120,7 +120,7 @@ def search(state: State, advance: Advance, active: Active) -> Hypotheses:
         (state, state.finished),
         shape_invariants=(shapes, shapes.finished),
     )
-    # Finite, because a served answer is JSON, which has no infinity.
+    # Finite, because servers answer in JSON, which has no infinity.
     return results._replace(
         log_probs=tf.maximum(results.log_probs, tf.float32.min),
         scores=tf.maximum(results.scores, tf.float32.min),
@@ -128,12 +128,12 @@ def search(state: State, advance: Advance, active: Active) -> Hypotheses:
 
 
 def _loop_shape(tensor: tf.Tensor) -> tf.TensorShape:
-    """Leaves unknown the batch, which shrinks, and any axis of size 0, which grows."""
+    """Returns a shape without the batch size, which shrinks, and sizes of 0, which grow."""
     return tf.TensorShape([None, *(size or None for size in tensor.shape[1:])])
 
 
 def _over_three_quarters(active: tf.Tensor) -> tf.Tensor:
-    """Returns whether too many sentences are active for compacting to pay."""
+    """Returns whether too many sentences are active for compacting to pay off."""
     count = tf.math.count_nonzero(active, dtype=tf.int32)
     return 4 * count > 3 * tf.size(active)
 

@@ -1,6 +1,6 @@
 """Source ids to hypotheses: beam search or sampling with a model, compiled for any batch.
 
-B batch, S source length, P longest prefix, N and G as the grammar has them.
+B batch, S source length, P longest prefix, N and G as in `rules.Grammar`.
 """
 
 import functools
@@ -22,11 +22,11 @@ from tf_transformer.models.transformer import Transformer
 
 
 class Searcher:
-    """Searches for translations of ids, or samples them; its methods run inside a graph.
+    """Searches for translations of source ids, or samples them; usable inside a graph too.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
-        codec: gives the length limits of a source.
+        codec: determines the length limit for each source.
         decoding: beam size, alpha and rules.
         num_hypotheses: hypotheses of each source, at most the beam size unless sampled.
         shortlist: restricts a search to tokens that are likely for its source.
@@ -50,7 +50,7 @@ class Searcher:
     ) -> None:
         if shortlist and shortlist.vocab_size != model.vocab_size:
             raise ValueError(
-                "`shortlist` must be of the model's vocabulary. Received: shortlist "
+                "`shortlist` must have the model's vocabulary size. Received: shortlist "
                 f"{shortlist.vocab_size}, model {model.vocab_size}."
             )
         self._model = model
@@ -76,9 +76,9 @@ class Searcher:
         Args:
             source: int32 [B, S], ids with EOS and padding.
             prefix: int32 [B, P], see `beam_search`.
-            alpha: float32 [B], instead of the configured one; below 0 counts as 0.
+            alpha: float32 [B], instead of the configured one; negative values count as 0.
             alphas: see `beam_search`.
-            max_lengths: int32 [B], length limits, within the configured ones.
+            max_lengths: int32 [B], limits that may only lower the configured ones.
             grammar: see `beam_search`.
             context: see `beam_search`.
 
@@ -143,11 +143,11 @@ class Searcher:
     def _refuse_with_shortlist(self, name: str, value: object) -> None:
         if self._shortlist and value:
             raise ValueError(
-                f"`{name}` chooses among the whole vocabulary. Received: a shortlist as well."
+                f"`{name}` needs the whole vocabulary. Received: a shortlist as well."
             )
 
     def _rules(self, source: tf.Tensor) -> dict:
-        """Returns the configured rules beside the limits, as arguments of a search."""
+        """Returns the configured rules, other than length limits, as arguments of a search."""
         rules: dict = {"no_repeat_ngram": self._decoding.no_repeat_ngram}
         if self._decoding.min_length > 1:
             rules["min_lengths"] = tf.fill([tf.shape(source)[0]], self._decoding.min_length)

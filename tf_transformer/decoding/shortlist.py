@@ -1,8 +1,8 @@
 """A shortlist of the vocabulary: the search is restricted to tokens likely for a sentence.
 
 B batch, S source length, P longest prefix, V vocabulary, K translations of a token, F frequent
-tokens, C tokens on the shortlist of any sentence in a batch. The search works with indices
-among these C, which become ids before the embedding and in the hypotheses.
+tokens, C tokens on the shortlist of any sentence in a batch. The search works with indices into
+these C tokens; they are mapped to ids for the embedding and in the hypotheses.
 """
 
 from pathlib import Path
@@ -22,15 +22,18 @@ SPECIAL_IDS = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)  # 0 to 3, so their indices equal
 
 
 class Choice(NamedTuple):
-    """Tokens that the sentences of a batch may be translated with."""
+    """Tokens allowed in the translations of a batch."""
 
     ids: tf.Tensor  # int32 [C], ascending, then PAD; the special ids come first
     allowed: tf.Tensor  # bool [B, C], tokens on each sentence's shortlist
-    indices: tf.Tensor  # int32 [V], index of each id in `ids`, or else that of UNK
+    indices: tf.Tensor  # int32 [V], index of each id in `ids`, or UNK's if it is absent
 
 
 class Shortlist:
-    """Special ids, frequent tokens, translations of source tokens, and the source tokens.
+    """The tokens likely in a translation, looked up by the tokens of its source.
+
+    They are special and frequent tokens, likely translations of the source tokens, and the
+    source tokens themselves.
 
     Args:
         table: int32 [V, K], translations of each token, PAD where there are fewer.
@@ -62,7 +65,7 @@ class Shortlist:
         """Reads a file.
 
         Raises:
-            UserError: if it is missing, damaged, or for another vocabulary.
+            UserError: if it is missing, damaged, or made for another vocabulary.
         """
         try:
             with np.load(path) as archive:
@@ -80,8 +83,9 @@ class Shortlist:
             ) from None
         if shortlist.vocab_size != vocab_size:
             raise UserError(
-                f"{path} must be of the model's {vocab_size:,} tokens. Received: one of "
-                f"{shortlist.vocab_size:,}."
+                f"{path} must be for the model's vocabulary of {vocab_size:,} tokens. "
+                f"Received: one for {shortlist.vocab_size:,} tokens. Make it again: "
+                f"tf-transformer shortlist {path.parent}"
             )
         return shortlist
 
@@ -112,12 +116,12 @@ class Shortlist:
     def choose(
         self, source: tf.Tensor, prefix: tf.Tensor | None = None, least: int = 0
     ) -> Choice:
-        """Returns the tokens that a batch may be translated with.
+        """Returns the tokens allowed in the translations of a batch.
 
         Args:
             source: see `members`.
             prefix: see `members`.
-            least: the smallest C; `ids` is padded to it, with PAD that no sentence may use.
+            least: minimum C; `ids` is padded to it with PAD, which no sentence may use.
         """
         members = self.members(source, prefix)
         union = tf.reduce_any(members, axis=0) | self._common
@@ -132,10 +136,10 @@ class Shortlist:
 
 
 class _Restricted:
-    """A model whose tokens are the indices of a choice.
+    """A model whose tokens are indices into the ids of a `Choice`.
 
-    Tokens off a sentence's shortlist have no share of the probability, so the rest of the
-    batch changes nothing.
+    Tokens that are not on a sentence's shortlist get probability 0, so a sentence does not
+    depend on the rest of its batch.
     """
 
     def __init__(self, model: Transformer, choice: Choice) -> None:
@@ -146,7 +150,7 @@ class _Restricted:
         self.longest_target = model.longest_target
 
     def initial_cache(self, source: tf.Tensor) -> dict:
-        """Returns the model's cache, and the tokens that each sentence may use."""
+        """Returns the model's cache with the tokens that each sentence may use."""
         cache = self._model.initial_cache(source)
         return {"model": cache, "allowed": self._choice.allowed}
 
@@ -165,7 +169,7 @@ class _Restricted:
 
 
 def restricted(model: Transformer | Ensemble, choice: Choice) -> SearchModel:
-    """Returns the model, or ensemble, over the indices of the choice."""
+    """Returns the model, or ensemble, with indices into the ids of a `Choice` as tokens."""
     if isinstance(model, Ensemble):
         return Ensemble([_Restricted(member, choice) for member in model.models])
     return _Restricted(model, choice)

@@ -27,9 +27,9 @@ class TextCodec:
     """Encodes sources, targets and prefixes; decodes hypotheses.
 
     Args:
-        model: its vocabulary and learned positions are limits.
+        model: the model, whose vocabulary size must match and whose positions may be limited.
         tokenizer: the one that the model was trained with.
-        decoding: limits of lengths.
+        decoding: length limits.
 
     Raises:
         ValueError: if the tokenizer's vocabulary is not the model's.
@@ -50,7 +50,7 @@ class TextCodec:
 
     @property
     def source_limit(self) -> int:
-        """The most tokens of a source, with EOS."""
+        """The maximum number of tokens in a source, EOS counted."""
         limit = self._decoding.max_source_length
         return min(limit, self._longest_source or limit)
 
@@ -61,11 +61,11 @@ class TextCodec:
 
     @property
     def target_limit(self) -> int:
-        """The most tokens of a target, with EOS: the limit for the longest source."""
+        """The maximum number of tokens in a target, EOS counted: that of the longest source."""
         limit = self._decoding.max_source_length + self._decoding.max_extra_length
         return min(limit, self._longest_target or limit)
 
-    # --- Python's strings and lists ------------------------------------------------------
+    # --- Outside the graph ---------------------------------------------------------------
 
     def source_ids(self, texts: Sequence[str]) -> Ids:
         """Returns the ids of each source with EOS; warns if some were cut."""
@@ -80,12 +80,12 @@ class TextCodec:
         refuse_string("prefixes", prefixes)
         lengths = tf.constant([len(source) for source in sources], tf.int32)
         ragged, cut = self.encode_prefix(tf.constant(list(prefixes), tf.string), lengths)
-        if number := int(tf.math.count_nonzero(cut)):
-            logger.warning("prefixes cut at the length limit of their translation: %d", number)
+        if count := int(tf.math.count_nonzero(cut)):
+            logger.warning("prefixes cut at the length limit of their translation: %d", count)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
 
     def length_limits(self, texts: Sequence[str]) -> list[int]:
-        """Returns the most tokens, EOS counted, of the translation of each text."""
+        """Returns the maximum number of tokens, EOS counted, in each text's translation."""
         refuse_string("texts", texts)
         if not texts:
             return []
@@ -98,24 +98,24 @@ class TextCodec:
 
     def decode(self, hypotheses: Hypotheses) -> list[list[Hypothesis]]:
         """Returns the N hypotheses of each sentence as text."""
-        batch, number, length = hypotheses.tokens.shape
-        texts = self._tokenizer.texts(np.reshape(hypotheses.tokens, (batch * number, length)))
+        batch, n, length = hypotheses.tokens.shape
+        texts = self._tokenizer.texts(np.reshape(hypotheses.tokens, (batch * n, length)))
         columns = (
             np.reshape(column, -1).tolist()
             for column in (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
         )
         decoded = [Hypothesis(*row) for row in zip(texts, *columns, strict=True)]
-        return [decoded[row * number : (row + 1) * number] for row in range(batch)]
+        return [decoded[row * n : (row + 1) * n] for row in range(batch)]
 
     def _ids(self, name: str, texts: Sequence[str], side: SideName) -> Ids:
         refuse_string(name, texts)
         is_target = side == "target"
         limit = self.target_limit if is_target else self.source_limit
         rows = self._tokenizer.ids(texts, side)
-        if number := sum(len(ids) >= limit for ids in rows):  # with EOS beyond it
+        if count := sum(len(ids) >= limit for ids in rows):  # EOS would exceed it
             learned = self._longest_target if is_target else self._longest_source
             why = ", where the trained positions end" if limit == learned else ""
-            logger.warning("%s cut at %d tokens%s: %d", name, limit, why, number)
+            logger.warning("%s cut at %d tokens%s: %d", name, limit, why, count)
         return [np.array([*ids[: limit - 1], EOS_ID], "int32") for ids in rows]
 
     # --- In the graph --------------------------------------------------------------------
@@ -127,8 +127,8 @@ class TextCodec:
 
         Args:
             texts: strings [B].
-            limit: the most tokens, with EOS; `source_limit` by default.
-            target: whether they are in the target language.
+            limit: maximum number of tokens, EOS counted; `source_limit` by default.
+            target: whether the texts are in the target language.
 
         Returns:
             The ids, and bool [B]: whether a text was cut at the limit.
@@ -151,10 +151,10 @@ class TextCodec:
         Args:
             prefixes: strings [B].
             source_lengths: int32 [B], tokens of the sources, EOS counted.
-            max_lengths: int32 [B], as `Searcher.search` takes them.
+            max_lengths: int32 [B], as for `Searcher.search`.
 
         Returns:
-            The ids, and bool [B]: whether they were cut at the limit of the translation.
+            The ids, and bool [B]: whether a prefix was cut at the limit of its translation.
         """
         closed, cut = self.encode(prefixes, self.target_limit, target=True)
         lengths = tf.cast(closed.row_lengths(), tf.int32)
@@ -175,7 +175,7 @@ class TextCodec:
     def limits(
         self, source_lengths: tf.Tensor | np.ndarray, max_lengths: tf.Tensor | None = None
     ) -> tf.Tensor | np.ndarray:
-        """Returns what `max_lengths` does, for int32 [B] tokens of the sources, EOS counted."""
+        """Returns the limits of `max_lengths`, from source lengths int32 [B], EOS counted."""
         limits = source_lengths + self._decoding.max_extra_length
         for limit in (self._decoding.max_length, self._longest_target):
             if limit:

@@ -1,8 +1,8 @@
 """The number of threads that decodes fastest, measured once for a machine and a model.
 
 Waking a thread can take longer than its share of a small model's step, so more threads are not
-always faster. TensorFlow fixes their number when it first computes: before that, each number
-is measured in a forked process, since a fork need not import TensorFlow again.
+always faster. TensorFlow fixes their number when it first computes. So each number is measured
+before that, in a forked process, which need not import TensorFlow again.
 """
 
 import json
@@ -27,24 +27,26 @@ logger = logging.getLogger(__name__)
 
 MAX_THREADS = 1_024
 ONE, MANY = 1, 32  # sentences decoded at once
-_SECONDS = 0.08  # of measuring a batch size, after the warm-up
-_PATIENCE = 10.0  # seconds until a measurement is given up
+_SECONDS = 0.08  # for measuring one batch size, after the warm-up
+_TIMEOUT = 10.0  # seconds for one measurement
 
 
 def numbers_to_try() -> list[int]:
-    """Returns the numbers of threads to measure: 1, 4 and all; all alone outside Linux.
+    """Returns the numbers of threads to measure: on Linux 1, 4 and all cores, else all cores.
 
-    The environment variable TF_NUM_INTRAOP_THREADS leaves no choice.
+    The environment variable TF_NUM_INTRAOP_THREADS overrides them.
     """
     decided = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
     if decided.isdecimal() and int(decided):
         return [int(decided)]
-    every = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return sorted({1, min(4, every), every}) if sys.platform == "linux" else [every]
+    if sys.platform != "linux":
+        return [os.cpu_count() or 1]
+    cores = len(os.sched_getaffinity(0))
+    return sorted({1, min(4, cores), cores})
 
 
 def check_threads(threads: int | None) -> None:
-    """Refuses a number of threads that is out of range; UserError."""
+    """Raises UserError if a number of threads is out of range."""
     if threads is not None:
         Setting(int, Bounds(low=1, high=MAX_THREADS)).check("threads", threads)
 
@@ -56,11 +58,11 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
         threads: the number; None measures it, unless something else has decided: the
             environment variable TF_NUM_INTRAOP_THREADS, an earlier setting or computation of
             this process, or a GPU.
-        config: of the model and its search; None, if unknown, measures nothing.
-        sentences: numbers of sentences to be decoded at once, which count equally.
+        config: configuration of the model and its search; if None, nothing is measured.
+        sentences: batch sizes to measure, in sentences, which count equally.
 
     Raises:
-        UserError: if `threads` is out of range, or TensorFlow has begun with another number.
+        UserError: if `threads` is out of range, or TensorFlow has started with another number.
     """
     import tensorflow as tf
 
@@ -71,15 +73,15 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
             threading.set_intra_op_parallelism_threads(threads)
         except RuntimeError:
             raise UserError(
-                f"The number of threads must be set before TensorFlow computes. Received: "
-                f"{threads}, when it has begun. Set it first, or in a new process."
+                "The number of threads must be set before TensorFlow computes. Received: "
+                f"{threads}, after TensorFlow has started. Set it first, or in a new process."
             ) from None
         return
     numbers = numbers_to_try()
     decided = threading.get_intra_op_parallelism_threads()
     if config is None or decided or len(numbers) == 1 or tf.config.list_physical_devices("GPU"):
         return
-    with suppress(RuntimeError):  # it has begun
+    with suppress(RuntimeError):  # TensorFlow has started
         threading.set_intra_op_parallelism_threads(numbers[-1])
         rows = [config.decoding.beam_size * number for number in sentences]
         fastest = _fastest(config.model, rows, numbers)
@@ -87,26 +89,26 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
 
 
 def _fastest(model: ModelConfig, rows: list[int], numbers: list[int]) -> int:
-    """Returns the fastest number of threads for these rows, from the cache if it can."""
-    every = numbers[-1]
+    """Returns the fastest number of threads for these rows, from the cache if it is known."""
+    cores = numbers[-1]
     file = cache_folder() / "threads.json"
     sizes = model.d_model, model.d_ff, model.vocab_size, model.num_layers
-    key = " ".join(map(str, [_processor(), "x", every, "model", *sizes, "rows", *rows]))
+    key = " ".join(map(str, [_processor(), "x", cores, "model", *sizes, "rows", *rows]))
     kept = _read(file)
-    if kept.get(key) in range(1, every + 1):
+    if kept.get(key) in range(1, cores + 1):
         return kept[key]
     start = time.perf_counter()
     times = {number: _measured(number, model, rows) for number in numbers}
     fastest = min(times, key=lambda number: times[number])
     if math.isinf(times[fastest]):
         logger.warning("the fastest number of threads could not be measured: using all")
-        return every
-    if os.getloadavg()[0] <= max(1, every / 2):  # else another number may be faster later
+        return cores
+    if os.getloadavg()[0] <= max(1, cores / 2):  # on a busy machine the result may not last
         with suppress(UserError), replacing(file) as temporary:
             temporary.write_text(json.dumps(kept | {key: fastest}, indent=2) + "\n", "utf-8")
         seconds = time.perf_counter() - start
         text = "threads: %d of %d, the fastest for this model (measured in %.1f s, see %s)"
-        logger.info(text, fastest, every, seconds, file)
+        logger.info(text, fastest, cores, seconds, file)
     return fastest
 
 
@@ -127,7 +129,7 @@ def _processor() -> str:
 
 
 def _measured(threads: int, model: ModelConfig, rows: list[int]) -> float:
-    """Returns the product of the seconds of a step with each of the `rows`; inf if it fails."""
+    """Returns the product of the step times over `rows`, measured in a fork; inf on failure."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -135,10 +137,10 @@ def _measured(threads: int, model: ModelConfig, rows: list[int]) -> float:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             os.write(writer, json.dumps(_seconds(threads, model, rows)).encode())
         finally:
-            os._exit(0)  # past everything that is the parent's to end
+            os._exit(0)  # without the exit handlers, which are the parent's
     os.close(writer)
     try:
-        ready, _, _ = select.select([reader], [], [], _PATIENCE)
+        ready, _, _ = select.select([reader], [], [], _TIMEOUT)
         answer = os.read(reader, 4096) if ready else b""
     finally:
         os.close(reader)
@@ -148,7 +150,7 @@ def _measured(threads: int, model: ModelConfig, rows: list[int]) -> float:
 
 
 def _seconds(threads: int, model: ModelConfig, rows: list[int]) -> list[float]:
-    """Returns the seconds of a decoding step's products, with each number of rows."""
+    """Returns the time of a decoding step's matrix products, in seconds, for each of `rows`."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -167,8 +169,8 @@ def _seconds(threads: int, model: ModelConfig, rows: list[int]) -> list[float]:
             x += tf.matmul(tf.nn.relu(tf.matmul(x, kernels[4])), kernels[5])
         return tf.nn.softmax(tf.matmul(x, output))
 
-    def best(number: int) -> float:
-        x = tf.zeros([number, width])
+    def best(num_rows: int) -> float:
+        x = tf.zeros([num_rows, width])
         times: list[float] = []
         step(x)
         end = time.perf_counter() + _SECONDS
@@ -178,4 +180,4 @@ def _seconds(threads: int, model: ModelConfig, rows: list[int]) -> list[float]:
             times.append(time.perf_counter() - start)
         return min(times)
 
-    return [best(number) for number in rows]
+    return [best(num_rows) for num_rows in rows]

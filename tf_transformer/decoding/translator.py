@@ -24,7 +24,7 @@ from tf_transformer.models.transformer import Transformer
 class BatchTranslator:
     """Translates lists of texts in batches of similar length; also scores and aligns.
 
-    `tasks.translation.translator` has the one for users, who may also give a single string.
+    `tasks.translation.translator` has the class for users, which also takes a single string.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
@@ -33,7 +33,7 @@ class BatchTranslator:
         num_hypotheses: translations to return for each sentence, at most the beam size unless
             they are sampled.
         shortlist: restricts a search to tokens that are likely for its source.
-        lite: searches in LiteRT, in place of the model, which still scores and aligns.
+        lite: searches in LiteRT instead of the model, which still scores and aligns.
 
     Attributes:
         codec: text to ids and back, see `TextCodec`.
@@ -64,7 +64,7 @@ class BatchTranslator:
         self.scorer = ForcedScorer(model, self.codec, decoding)
 
     def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "BatchTranslator":
-        """Returns a translator with the same model, tokenizer and shortlist."""
+        """Returns a translator with other settings, but the same model and shortlist."""
         return BatchTranslator(
             self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist, self.lite
         )
@@ -78,7 +78,7 @@ class BatchTranslator:
         sampling: SamplingConfig | None = None,
         grammar: Grammar | None = None,
     ) -> list[list[Hypothesis]]:
-        """Returns the best hypotheses of each text, best first; blank ones for a blank text.
+        """Returns the best hypotheses of each text, best first; empty ones for a blank text.
 
         Args:
             texts: any number of sentences.
@@ -86,19 +86,19 @@ class BatchTranslator:
             prefixes: beginnings of the translations, blank to leave one free. The translation
                 may continue the prefix's last word. A prefix that reaches the length limit is
                 cut there, with a warning.
-            sampling: draw the hypotheses instead; the most probable is first, and scores are
-                log-probabilities. Samples depend on the seed and their own text alone.
+            sampling: draws the hypotheses instead; the most probable is first, and scores are
+                log-probabilities. Samples depend only on the seed and their own text.
             grammar: restricts a beam search to well-formed hypotheses.
 
         Raises:
-            ValueError: if there are not as many prefixes as texts, or two of `sampling`,
+            ValueError: if the numbers of prefixes and texts differ, or for two of `sampling`,
                 `grammar` and a shortlist.
         """
         _check_options(texts, prefixes, sampling, grammar)
         sources = self.codec.source_ids(texts)
         begin = None if prefixes is None else self.codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
-        unseeded = sampling and dataclasses.replace(sampling, seed=0)  # a seed is data
+        unseeded = sampling and dataclasses.replace(sampling, seed=0)  # seeds are inputs
         find = self._compiled(unseeded, begin is not None, grammar)
         width = self.num_hypotheses if sampling else self.decoding.beam_size
 
@@ -117,11 +117,12 @@ class BatchTranslator:
     ) -> list[list[Hypothesis]]:
         """Returns the best hypothesis of each text under each of several length penalties.
 
-        Each is what `translate` finds with that alpha, but all come from a single search.
+        Each is what `translate` finds with that alpha and no `lookahead`, but all come from a
+        single search.
 
         Args:
             texts: any number of sentences.
-            alphas: exponents of the penalty, which take the place of the configured one.
+            alphas: exponents of the penalty, used instead of the configured one.
             progress: called with the number of sentences done so far.
         """
         sources = self.codec.source_ids(texts)
@@ -138,11 +139,11 @@ class BatchTranslator:
         sources: Ids,
         search: Callable[[list[int]], Hypotheses],
         width: int,
-        number: int,
+        count: int,
         progress: Progress | None,
     ) -> list[list[Hypothesis]]:
-        """Returns the `number` hypotheses of each source that `search` finds for its row."""
-        results = [[Hypothesis("", 0.0, 0.0, 0)] * number] * len(sources)
+        """Returns the `count` hypotheses that `search` finds for each source, in batches."""
+        results = [[Hypothesis("", 0.0, 0.0, 0)] * count] * len(sources)
         lengths = [len(source) for source in sources]
         for rows in by_length(lengths, self.decoding.batch_tokens // width, progress):
             for row, decoded in zip(rows, self.codec.decode(search(rows)), strict=True):
@@ -179,10 +180,10 @@ def _check_options(
     grammar: Grammar | None,
 ) -> None:
     if sampling and grammar:
-        raise ValueError("`grammar` is for the search. Received: `sampling` as well.")
+        raise ValueError("`grammar` restricts a beam search. Received: `sampling` as well.")
     if prefixes is not None and len(prefixes) != len(texts):
         raise ValueError(
-            "`prefixes` must be as many as the texts. "
+            "`prefixes` must have one entry for each text. "
             f"Received: {len(prefixes)} for {len(texts)} texts."
         )
 

@@ -1,4 +1,4 @@
-"""The run directory: settings, tokenizer, checkpoints, metrics, and what changed in between."""
+"""The run directory: settings, tokenizer, checkpoints, metrics, changes between sessions."""
 
 from tf_transformer.run.installed import versions
 from tf_transformer.run.run import Run, holds_other_files

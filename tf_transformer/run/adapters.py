@@ -1,7 +1,7 @@
-"""Adapters of LoRA (Hu et al. 2022) by the names of their weights: merged, and left out.
+"""LoRA adapters (Hu et al. 2022) among saved weights: recognised by name, merged or disabled.
 
-`MultiHeadAttention` calls them query_kernel_lora_a, Keras's Dense lora_kernel_a. Files of
-weights hold merged kernels, so that nothing but training knows of adapters.
+`MultiHeadAttention` names them query_kernel_lora_a, Keras's Dense lora_kernel_a. Weight files
+hold merged kernels, so only training knows about adapters.
 """
 
 import re
@@ -17,15 +17,15 @@ _OURS, _OF_KERAS = (
 
 
 def kernel_of(name: str) -> str | None:
-    """Returns the name of the kernel that a weight adapts; None for a weight of the model."""
-    found = _OURS.match(name) or _OF_KERAS.match(name)
-    return "".join(found.groups()) if found else None
+    """Returns the name of the kernel that an adapter changes; None if `name` is no adapter."""
+    match = _OURS.match(name) or _OF_KERAS.match(name)
+    return "".join(match.groups()) if match else None
 
 
 def merged(weights: Arrays) -> Arrays:
     """Returns weights without adapters, each kernel W replaced by W + A B.
 
-    Training's adapters have the scale 1: lora_alpha is the rank.
+    A B has the scale 1, because training sets lora_alpha to the rank.
     """
     merged = {name: value for name, value in weights.items() if kernel_of(name) is None}
     for name, a in weights.items():
@@ -35,7 +35,7 @@ def merged(weights: Arrays) -> Arrays:
 
 
 def idle(weights: Arrays) -> Arrays:
-    """Returns the adapters among weights with B = 0, which change no kernel."""
+    """Returns the adapters among `weights` with B set to 0, so that they have no effect."""
     adapters = {name: value for name, value in weights.items() if kernel_of(name)}
     return {
         name: np.zeros_like(value) if name.endswith("_b") else value

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from tf_transformer.config import Config
 
-# None of them defines the model, its loss or the state of its optimizer.
+# None of these affects the model, its loss or the state of its optimizer.
 _CHANGEABLE = (
     "preset",
     "decoding.",
@@ -25,15 +25,15 @@ _CHANGEABLE = (
 
 
 def forbidden_changes(stored: Config, given: Config, allowed: Iterable[str]) -> list[str]:
-    """Lists the differences that are not allowed, for a message."""
+    """Lists the changed settings that may not change, as "NAME was X, now Y"."""
     return differences(stored, given, lambda name: name.startswith((*_CHANGEABLE, *allowed)))
 
 
-def differences(stored: Config, given: Config, may: Callable[[str], bool]) -> list[str]:
-    """Lists the settings that differ, but for those that `may`, as "NAME was X, now Y"."""
+def differences(stored: Config, given: Config, ignored: Callable[[str], bool]) -> list[str]:
+    """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
     before, now = stored.flat(), given.flat()
     return [
         f"{name} was {before[name]!r}, now {now[name]!r}"
         for name in now
-        if now[name] != before[name] and not may(name)
+        if now[name] != before[name] and not ignored(name)
     ]

@@ -1,9 +1,9 @@
 """Checkpoints: .npz files, weights for decoding and states to resume training from.
 
-Weights are stored under their Keras paths ("model/..."); `run.scores` has what best.npz and
-averages hold beside them. A state has LoRA's adapters unmerged, and adds the optimizer's
-variables ("optimizer/..."), the dropout seeds ("seed/..."), which no Keras writer saves, and
-the trainer's progress ("progress/..."). Zip's checksums reveal damaged files.
+Weights are stored under their Keras paths ("model/..."); `run.scores` adds scores to best.npz
+and averages. A state keeps LoRA adapters unmerged, and adds the optimizer's variables
+("optimizer/..."), the dropout seeds ("seed/..."), which no Keras writer saves, and the
+trainer's progress ("progress/..."). Zip's checksums reveal damaged files.
 """
 
 import logging
@@ -25,7 +25,7 @@ from tf_transformer.run.npz import (
     write_arrays,
 )
 
-if TYPE_CHECKING:  # commands look into a run directory before they wait for TensorFlow
+if TYPE_CHECKING:  # commands check a run directory before they import TensorFlow
     import keras
 
 logger = logging.getLogger(__name__)
@@ -37,15 +37,16 @@ def save_weights(path: Path, model: "keras.Model") -> None:
 
 
 def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
-    """Writes all that a compiled model needs to resume training exactly, and `progress`.
+    """Writes everything that a compiled model needs to resume training exactly, and `progress`.
 
-    It raises a UserError if a weight is not finite.
+    Raises:
+        UserError: if a weight is not finite.
     """
     weights = _values(_model_variables(model))
     for name, value in weights.items():
         if not np.isfinite(value).all():
             raise UserError(
-                f"{name} is not finite. The state before is intact: go on from it with a "
+                f"{name} is not finite. The previous state is intact: resume from it with a "
                 "smaller training.learning_rate_scale, a longer training.warmup_steps or "
                 "training.clip_norm=1."
             )
@@ -55,7 +56,7 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
 
 def restore_state(path: Path, model: "keras.Model") -> Arrays:
     """Restores a state into a compiled model; returns the `progress` that was saved."""
-    if not model.optimizer.built:  # a second time would replace the state of a loss scale
+    if not model.optimizer.built:  # building it again would replace the loss scale's state
         model.optimizer.build(model.trainable_variables)
     arrays = read_arrays(path)
     progress = {name: arrays.pop(name) for name in list(arrays) if name.startswith("progress/")}
@@ -69,31 +70,32 @@ def read_progress(path: Path) -> Arrays:
 
 
 def load_weights(path: Path, model: "keras.Model") -> None:
-    """Loads the model's weights only, for decoding; adapters then change nothing."""
+    """Loads only the model's weights, for decoding, and disables adapters."""
     variables = _model_variables(model)
     adapters = {name: variable for name, variable in variables.items() if kernel_of(name)}
     _assign(path, read_arrays(path, prefix="model/") | idle(_values(adapters)), variables)
 
 
-# Returns a weight, from that of the checkpoint and the present one, or None to take the former.
+# Takes the path, stored and present value of a weight; returns the new value, or None for the
+# stored one.
 Conversion = Callable[[str, np.ndarray, np.ndarray], np.ndarray | None]
 
 
 def load_some(path: Path, model: "keras.Model", convert: Conversion | None = None) -> list[str]:
-    """Loads the weights that a checkpoint, perhaps of another model, has for a model.
+    """Loads the weights of a model that a checkpoint, perhaps of another model, contains.
 
-    The only embedding of an encoder may be called a source embedding there.
+    The embedding of a model that has only one may be stored as a source embedding.
 
     Args:
         path: the checkpoint.
         model: the model.
-        convert: makes other values for some weights.
+        convert: converts stored values for this model.
 
     Returns:
         The paths of the weights that the checkpoint lacks, which stay as they are.
 
     Raises:
-        UserError: if a weight has another shape there, with the names of all.
+        UserError: if a stored weight has another shape, or is not finite.
     """
     stored = _without("model/", read_arrays(path, prefix="model/"))
     stored |= {
@@ -101,21 +103,17 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
         for name, value in stored.items()
         if name.startswith("source_embedding/")
     }
-    taken, lacking = {}, []
-    for weight in model.weights:
-        value = stored.get(weight.path)
-        if value is None:
-            lacking.append(weight.path)
-        else:
-            converted = convert and convert(weight.path, value, weight.numpy())
-            taken[weight.path] = value if converted is None else converted
-    expected = {weight.path: tuple(weight.shape) for weight in model.weights}
-    require_shapes(path, taken, {name: expected[name] for name in taken})
+    weights = {weight.path: weight for weight in model.weights}
+    taken = {}
+    for name, weight in weights.items():
+        if name in stored:
+            converted = convert and convert(name, stored[name], weight.numpy())
+            taken[name] = stored[name] if converted is None else converted
+    require_shapes(path, taken, {name: tuple(weights[name].shape) for name in taken})
     require_numbers(path, {f"model/{name}": value for name, value in taken.items()})
-    for weight in model.weights:
-        if weight.path in taken:
-            weight.assign(taken[weight.path])
-    return lacking
+    for name, value in taken.items():
+        weights[name].assign(value)
+    return [name for name in weights if name not in taken]
 
 
 def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
@@ -142,10 +140,10 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
 
 
 class CheckpointFolder:
-    """Checkpoints of one run.
+    """The checkpoints of one run.
 
-    Weights are in step-00001500.npz and so on, best.npz and average.npz; training resumes from
-    the newest of two states, state-00001500.npz.
+    Weights are in step-00001500.npz and so on, best.npz and average.npz. The two newest states
+    are kept, as state-00001500.npz; training resumes from the newest valid one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -164,9 +162,9 @@ class CheckpointFolder:
         paths |= {str(step): self.step_path(step) for step in steps}
         if steps:
             paths["last"] = self.step_path(steps[-1])
-        there = [name for name, path in paths.items() if path.exists()]
-        if which not in there:
-            known = f"There are: {', '.join(there)}" if there else "There is none yet"
+        present = [name for name, path in paths.items() if path.exists()]
+        if which not in present:
+            known = f"There are: {', '.join(present)}" if present else "There is none yet"
             raise UserError(f"{self.path} has no checkpoint {quoted(which)}. {known}.")
         return paths[which]
 
@@ -179,7 +177,7 @@ class CheckpointFolder:
         return [self.step_path(step) for step in self.steps()[-count:]]
 
     def rotate(self, keep: int) -> None:
-        """Deletes all but the newest `keep` weights and two states."""
+        """Deletes all but the newest `keep` files of weights and the two newest states."""
         for step in self.steps()[:-keep]:
             self.step_path(step).unlink()
         for step in self.state_steps()[:-2]:
@@ -202,11 +200,11 @@ class CheckpointFolder:
         return next(valid, steps[0] if steps else 0)
 
     def require_state_beside_best(self) -> None:
-        """Raises UserError if training would begin anew and replace weights."""
+        """Raises UserError if training would start over and replace the best weights."""
         if self.best.exists() and not self.state_steps():
             raise UserError(
-                f"{self.best} has weights, but there is no state-*.npz to go on from: training "
-                "would begin anew and replace them. Give another --output."
+                f"{self.best} has weights, but there is no state-*.npz to resume from: "
+                "training would start over and replace them. Give another --output."
             )
 
     def state_steps(self) -> list[int]:
@@ -239,7 +237,7 @@ def _model_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
 def _training_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
     variables = {f"optimizer/{v.path}": v for v in model.optimizer.variables}
     seeds = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
-    # The paths of seeds carry a counter of the process: their order is what is stable.
+    # Seed paths contain a counter of the process; only their order is stable.
     return variables | {f"seed/{i:04d}": seed for i, seed in enumerate(seeds)}
 
 

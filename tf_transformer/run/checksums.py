@@ -1,4 +1,4 @@
-"""Checksums of a run's own files and of its text, in its checksums.json."""
+"""Checksums of a run's files and of its text, in its checksums.json."""
 
 import dataclasses
 import json
@@ -27,31 +27,32 @@ class Checksums:
         recorded = self._read()["files"].get(file.name)
         if recorded and file.exists() and sha256(file) != recorded:
             raise UserError(
-                f"{file} is damaged: its SHA-256 is not that in {self.path.name}. Restore it "
-                "from a copy of the run; or delete it and run the command that made it again."
+                f"{file} is damaged: its SHA-256 differs from that in {self.path.name}. "
+                "Restore it from a copy of the run, or delete it and rerun the command that "
+                "made it."
             )
 
     def knows(self, file: Path) -> bool:
-        """Tells whether a checksum of `file` is recorded."""
+        """Returns whether a checksum of `file` is recorded."""
         return file.name in self._read()["files"]
 
     def keep(self, *files: Path, new: bool = True) -> None:
         """Records the checksums of existing files.
 
         Args:
-            *files: in the run directory.
-            new: whether they may differ from what is recorded of them.
+            *files: files in the run directory.
+            new: whether they may differ from their recorded checksums.
 
         Raises:
-            UserError: if one differs and may not.
+            UserError: if a file differs and may not.
         """
         record = self._read()
         digests = {file.name: sha256(file) for file in files if file.exists()}
         for name, digest in digests.items():
             if not new and record["files"].get(name, digest) != digest:
                 raise UserError(
-                    f"{self.path.parent / name} was gone, and what was made in its place is "
-                    "not what the checkpoints were trained with. Restore it from a copy."
+                    f"{self.path.parent / name} was gone, and its replacement differs from "
+                    "the one that the checkpoints were trained with. Restore it from a copy."
                 )
         if digests.items() - record["files"].items():
             self._write(record | {"files": record["files"] | digests})
@@ -60,7 +61,7 @@ class Checksums:
         """Drops the records of files that will be made again."""
         record = self._read()
         names = {file.name for file in files}
-        kept = {name: each for name, each in record["files"].items() if name not in names}
+        kept = {name: digest for name, digest in record["files"].items() if name not in names}
         if kept != record["files"]:
             self._write(record | {"files": kept})
 
@@ -69,13 +70,13 @@ class Checksums:
         return self._read()["texts"].get(role)
 
     def keep_texts(self, texts: Mapping[Role, Sequence[Text]]) -> None:
-        """Records text files in place of those before."""
+        """Records text files, replacing those recorded before."""
         record = self._read()
         if record["texts"] != (kept := record["texts"] | dict(texts)):
             self._write(record | {"texts": kept})
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        """The record; parsed again only if the file was replaced, by whichever process."""
+        """Returns the record; parses it again only if this or another process replaced it."""
         try:
             state = self.path.stat()
             version = (state.st_ino, state.st_mtime_ns, state.st_size)

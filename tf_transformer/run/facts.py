@@ -1,4 +1,4 @@
-"""Facts of a run for its cards: data files with their hashes, and the best evaluation."""
+"""Facts about a run for its cards: data files with their hashes, and the best evaluation."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,13 @@ from tf_transformer.run.scores import best_scores, read_record
 
 @dataclass(frozen=True)
 class DataFile:
-    """A present file of the run's text.
+    """A text file that a run's configuration names.
 
     Attributes:
-        role: what it is for.
-        path: of the file, or what was looked for if it is not there.
-        sha256: of its content; None if it is not there.
-        changed: whether that is not what the run's last training session has seen.
+        role: "train" or "valid".
+        path: path of the file; the expected path if it is missing.
+        sha256: hash of its content; None if it is missing.
+        changed: whether its content differs from the last training session's.
     """
 
     role: Role
@@ -32,14 +32,14 @@ class DataFile:
     changed: bool = False
 
     def lines(self) -> int | None:
-        """Counts its lines; None if it is missing."""
+        """Returns the number of lines; None if the file is missing."""
         return None if self.sha256 is None else count_lines(Path(self.path))
 
 
 def data_files(run: Run) -> list[DataFile]:
     """Lists the text files that the run's configuration names; none for the built-in corpus.
 
-    Data without languages are files themselves, not corpora.
+    Without languages, the configured names are files, not corpora.
     """
     return [
         _data_file(role, path, language, run.checksums.texts(role))
@@ -61,14 +61,14 @@ def _data_file(role: Role, path: Path, language: str, known: list[Text] | None) 
 
 
 def with_signature(record: dict[str, Any]) -> dict[str, Any]:
-    """Adds the signature of its BLEU, if it has one, to a record."""
+    """Returns the record with the signature of its BLEU, if it has one."""
     if "valid_bleu" not in record:
         return record
     return record | {"bleu_signature": bleu(["a"], ["a"]).signature}
 
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
-    """Returns the evaluation of exactly the weights in a file of the run, if there was one."""
+    """Returns the evaluation of the very weights in a file of the run; None without one."""
     if record := read_record(file):
         return with_signature(record)
     best = best_scores(file)
@@ -82,7 +82,7 @@ def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
 def best_record(run: Run) -> dict[str, Any] | None:
     """Returns the run's evaluation with the best `training.best_by`; None without evaluations.
 
-    Only those on the dev set of the last one compare.
+    Only evaluations on the latest dev set are compared.
     """
     best_by = run.config.training.best_by
     history = comparable(run.history())
@@ -92,7 +92,7 @@ def best_record(run: Run) -> dict[str, Any] | None:
 
 
 def describe_origin(run: Run) -> list[str]:
-    """Describes the run that this one began with, for its card; nothing without one."""
+    """Returns lines for the card on the run that this one began with; none without one."""
     training = run.config.training
     if not training.init_from:
         return []
@@ -103,16 +103,16 @@ def describe_origin(run: Run) -> list[str]:
         known = ", ".join(scores) or "not evaluated"
         lines.append(f"Their SHA-256 is {origin['sha256']}; on that run's dev set: {known}.")
         if origin["anew"]:
-            lines.append(f"New are {', '.join(origin['anew'])}.")
+            lines.append(f"New: {', '.join(origin['anew'])}.")
     if training.lora_rank:
-        lines.append(f"Trained were adapters of rank {training.lora_rank} (LoRA), then merged.")
+        lines.append(f"Trained: adapters of rank {training.lora_rank} (LoRA), then merged.")
     if training.freeze:
         lines.append(f"Not trained: {', '.join(training.freeze)}.")
     return lines
 
 
 def _read_origin(run: Run) -> dict[str, Any]:
-    """Returns the record of the run that this one began with; empty in earlier runs."""
+    """Returns the record of the run that this one began with; empty in runs without one."""
     try:
         return parse_json(run.origin.read_text(encoding="utf-8"))
     except (OSError, ValueError):

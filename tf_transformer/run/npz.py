@@ -13,11 +13,11 @@ from tf_transformer.files import replacing
 
 Arrays = dict[str, np.ndarray]
 
-# The names of all other arrays: damage to zip's own directory, which has no checksum, may hide
-# one of them.
+# Holds the names of all other arrays: zip's directory has no checksum, so damage to it may hide
+# an array.
 _MEMBERS = "members"
 
-# What zipfile and NumPy raise where bytes of an archive are missing or changed.
+# Errors of zipfile and NumPy when bytes of an archive are missing or changed.
 _DAMAGE = (
     OSError,
     EOFError,
@@ -33,7 +33,7 @@ _DAMAGE = (
 
 
 def is_valid(path: Path) -> bool:
-    """Tells whether every written member is there and matches its checksum."""
+    """Returns whether every written member is there and matches its checksum."""
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:
@@ -63,31 +63,31 @@ def read_arrays(path: Path, prefix: str = "") -> Arrays:
             names = [name for name in archive.files if name != _MEMBERS]
             arrays = {name: archive[name] for name in names if name.startswith(prefix)}
         for name, array in arrays.items():
-            if not isinstance(array, np.ndarray):  # a member that is no .npy comes as bytes
-                raise ValueError(f"{name} is no array")
+            if not isinstance(array, np.ndarray):  # a member that is no .npy is read as bytes
+                raise ValueError(f"{name} is not an array")
         return arrays
     except FileNotFoundError:
         raise UserError(f"There is no checkpoint {path}.") from None
     except _DAMAGE as error:
         raise UserError(
-            f"The checkpoint {path} is damaged ({error}). Delete it to go on from the one "
-            "before, or choose another with --checkpoint."
+            f"The checkpoint {path} is damaged ({error}). Delete it to resume from the "
+            "previous one, or choose another with --checkpoint."
         ) from error
 
 
 def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
     """Raises UserError unless names and shapes are as `expected`."""
-    for name in sorted(arrays.keys() | expected.keys()):
-        stored = arrays[name].shape if name in arrays else "nothing"
-        if stored != expected.get(name, "nothing"):
+    received = {name: array.shape for name, array in arrays.items()}
+    for name in sorted(received.keys() | expected.keys()):
+        if received.get(name) != expected.get(name):
             raise UserError(
                 f"The checkpoint {path} is of another model. Expected {name} of shape "
-                f"{expected.get(name, 'nothing')}, received {stored}."
+                f"{expected.get(name, '(none)')}. Received: {received.get(name, '(none)')}."
             )
 
 
 def require_numbers(path: Path, arrays: Arrays) -> None:
-    """Raises UserError unless weights are floats, all else numbers, and all of them finite."""
+    """Raises UserError unless all arrays hold finite numbers, and those of weights floats."""
     for name, array in arrays.items():
         kinds = "f" if name.startswith("model/") else "fiub"
         if array.dtype.kind not in kinds:
@@ -97,6 +97,6 @@ def require_numbers(path: Path, arrays: Arrays) -> None:
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise UserError(
-                f"The checkpoint {path} must hold finite numbers. Received: others in "
+                f"The checkpoint {path} must hold finite numbers. Received: NaN or infinity in "
                 f"{name}. Choose another with --checkpoint."
             )

@@ -1,4 +1,4 @@
-"""Records of a run, one JSON object a line: evaluations, and changes between sessions."""
+"""Records of a run, one JSON object per line: evaluations, and changes between sessions."""
 
 import json
 import math
@@ -28,9 +28,9 @@ def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Re
     """Selects the records of evaluations on one dev set.
 
     Args:
-        history: of a run. A record that names no dev set is of an earlier version, and of the
-            present one: when the text changes, training names it in the records so far.
-        dev_set: which; by default that of the last record.
+        history: records of a run. Any dev set matches a record that names none: training adds
+            the old name to all records once the dev text changes.
+        dev_set: identity of the dev set; by default that of the last record.
     """
     if dev_set is None:
         dev_set = history[-1].get("dev_set", "") if history else ""
@@ -38,7 +38,7 @@ def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Re
 
 
 def line(record: Record, headline: str, is_best: bool, unit: str = "tokens") -> str:
-    """Formats an evaluation for the console; `unit` names the labelled things."""
+    """Formats an evaluation for the console; `unit` is what its speed counts."""
     mark = "  best" if is_best else ""
     return (
         f"step {record['step']:>6,}  loss {record['loss']:.3f}  "
@@ -49,8 +49,8 @@ def line(record: Record, headline: str, is_best: bool, unit: str = "tokens") -> 
 
 
 def write_tensorboard(folder: str, record: Record) -> None:
-    """Appends to the TensorBoard logs in `folder`."""
-    import tensorflow as tf  # commands that only read records do not wait for it
+    """Appends an evaluation to the TensorBoard logs in `folder`."""
+    import tensorflow as tf  # here, so that commands that only read records need not wait
 
     try:
         writer = tf.summary.create_file_writer(folder)
@@ -71,19 +71,18 @@ def read_history(path: Path, best_by: str, also: Sequence[str] = ()) -> list[Rec
     """Reads the evaluations of a metrics.jsonl, oldest first; none if the file is missing.
 
     Args:
-        path: of the file.
+        path: the file.
         best_by: the score that chooses the best weights.
-        also: what each record must have besides.
+        also: further names that each record must have.
 
     Raises:
-        UserError: if a line is no JSON object with a step, finite numbers and these names.
+        UserError: if a line is not a JSON object with a step, finite numbers and these names.
     """
     required = ("step", "valid_perplexity", f"valid_{best_by}", *also)
 
     def check(record: Record) -> str:
-        for name in required:
-            if name not in record:
-                return f"a record with {name}"
+        if expected := _lacking(record, *required):
+            return expected
         for name, value in record.items():
             if name == "dev_set" and isinstance(value, str):
                 continue
@@ -99,14 +98,12 @@ def read_changes(path: Path) -> list[Record]:
     """Reads the changes of a changes.jsonl, oldest first; none if the file is missing.
 
     Raises:
-        UserError: if a line is no JSON object with step, what, from and to.
+        UserError: if a line is not a JSON object with step, what, from and to.
     """
 
     def check(record: Record) -> str:
-        missing = [name for name in ("step", "what", "from", "to") if name not in record]
-        if missing:
-            return f"a record with {missing[0]}"
-        return "" if _is_number(record["step"]) else "a number as step"
+        lacking = _lacking(record, "step", "what", "from", "to")
+        return lacking or ("" if _is_number(record["step"]) else "a number as step")
 
     return _read_lines(path, check)
 
@@ -115,20 +112,20 @@ def read_results(path: Path) -> list[Record]:
     """Reads the test results of a results.jsonl, oldest first; none if the file is missing.
 
     Raises:
-        UserError: if a line is no JSON object with files, checkpoint, scores and seen.
+        UserError: if a line is not a JSON object with all fields of a result.
     """
-
-    def check(record: Record) -> str:
-        names = ("files", "lines", "checkpoint", "decoding", "scores", "seen")
-        missing = [name for name in names if name not in record]
-        return f"a record with {missing[0]}" if missing else ""
-
-    return _read_lines(path, check)
+    names = ("files", "lines", "checkpoint", "decoding", "scores", "seen")
+    return _read_lines(path, lambda record: _lacking(record, *names))
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
-    """Replaces a file: one JSON object a line."""
+    """Replaces a file by these records, one JSON object per line."""
     write_text(path, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def _lacking(record: Record, *names: str) -> str:
+    """Says which record was expected instead of one that lacks a name; "" if it has all."""
+    return next((f"a record with {name}" for name in names if name not in record), "")
 
 
 def _is_number(value: object, infinite: bool = False) -> bool:
@@ -138,7 +135,7 @@ def _is_number(value: object, infinite: bool = False) -> bool:
 
 
 def _read_lines(path: Path, check: Callable[[Record], str]) -> list[Record]:
-    """Reads the objects of a file; `check` tells what was expected of a wrong one, or ""."""
+    """Reads JSON objects, one per line; `check` says what it expected of a bad one, or ""."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:

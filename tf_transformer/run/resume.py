@@ -18,19 +18,19 @@ Known = Mapping[Role, Sequence[Text] | None]  # None without a record
 
 
 def open_for_training(path: Path, config: Config, accept_new_data: bool = False) -> Run:
-    """`Run.create_or_resume`, which also compares the content of the text with that before.
+    """Opens a run by `Run.create_or_resume`, and compares its text with the recorded text.
 
-    Text that has moved is accepted. Other dev text is announced, and the scores of the old no
-    longer choose the best weights. A run without a record of its text takes it as it is.
+    Text that has moved is accepted. A change of the dev text is announced, and scores on the
+    old one no longer choose the best weights. A run that has recorded no text accepts any.
 
     Args:
-        path: of the run directory.
-        config: of this session.
-        accept_new_data: whether to go on with other training text.
+        path: the run directory.
+        config: the configuration of this session.
+        accept_new_data: whether to continue although the training text has changed.
 
     Raises:
         UserError: if the training text has changed and is not accepted, a file cannot be read,
-            or as `Run.create_or_resume` has it.
+            or `Run.create_or_resume` raises it.
     """
     before = Run.open(path) if (path / "config.json").exists() else None
     known = {role: before.checksums.texts(role) if before else None for role in ROLES}
@@ -55,7 +55,7 @@ def _hashed(config: Config, role: Role, known: Sequence[Text]) -> list[Text]:
 
 
 def _remarks(known: Known, changed: Sequence[Role], accept_new_data: bool) -> dict[str, str]:
-    """Settings of text that may change, each with a remark, for `Run.create_or_resume`."""
+    """Returns the data settings that may change, each with a remark to announce it."""
     remarks = {}
     for role in ROLES:
         if known[role] is not None:
@@ -73,20 +73,20 @@ def _other_text(path: Path, known: Sequence[Text], texts: Sequence[Text]) -> Use
     named = f"{texts[number].path} is" if number is not None else "The training files are"
     return UserError(
         f"{named} not the text that {path} was trained on: its content has changed. Restore "
-        "it, give --accept-new-data to go on with it all the same, or another --output."
+        "it, give --accept-new-data to continue with the new text, or give another --output."
     )
 
 
 def _take_over(
     run: Run, known: Known, texts: Texts, changed: Sequence[Role], begun: bool
 ) -> None:
-    """Announces and records changed text, and draws the consequences."""
+    """Announces and records changed text; discards what depends on the old text."""
     if not begun and "train" in changed:
-        logger.warning("the training text has changed: a tokenizer is trained on it")
+        logger.warning("the training text has changed: a new tokenizer will be trained")
         run.discard_tokenizer()
     for role in changed if begun else ():
         run.record_change(NAMES[role], identity(known[role] or ()), identity(texts[role]))
     if begun and "valid" in changed:
-        logger.warning("scores on the old dev text do not choose the best weights any more")
+        logger.warning("scores on the old dev text no longer choose the best weights")
         old = {"dev_set": identity(known["valid"] or ())}
         run.write_history([old | record for record in run.history()])

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """A folder with everything that is needed to translate, export or resume training."""
+    """A folder with everything needed to translate, export or resume training."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path = path
@@ -57,18 +57,18 @@ class Run:
     ) -> Self:
         """Creates a run, or resumes the one in `path` if its configuration agrees.
 
-        Before the first checkpoint a corrected configuration replaces the old one. Afterwards
-        changed settings, where allowed, are announced and recorded in changes.jsonl.
+        Before the first checkpoint, a corrected configuration replaces the old one. Afterwards,
+        changes of settings that may change are announced and recorded in changes.jsonl.
 
         Args:
             path: the run directory.
             config: the configuration of this session.
-            may_change: settings that may change this time beside those that always may, each
-                with a remark for its announcement.
+            may_change: further settings that may change this time, each with a remark to
+                announce it.
 
         Raises:
             UserError: if `path` holds a run with another configuration, weights without a state
-                to go on from, or other files.
+                to resume from, or other files.
         """
         path = Path(path)
         if (path / "config.json").exists():
@@ -80,8 +80,8 @@ class Run:
             changes = forbidden_changes(before.config, given, allowed)
             if changes and before.checkpoints.state_steps():
                 raise UserError(
-                    f"{path} holds a run of another configuration: {'; '.join(changes)}. "
-                    "Give the same settings to go on, or another --output."
+                    f"{path} holds a run with another configuration: {'; '.join(changes)}. "
+                    "Give the same settings to resume it, or another --output."
                 )
             if changes:
                 before.discard_tokenizer()
@@ -95,7 +95,7 @@ class Run:
         return cls(path, config)
 
     def weights(self, which: str | Path | None = None) -> Path:
-        """Returns a file of weights: that file, a checkpoint's, by default the run's choice.
+        """Returns `which` if it is a path, else the weights of that or the default checkpoint.
 
         Raises:
             UserError: if the run has no such checkpoint.
@@ -115,7 +115,7 @@ class Run:
     def _with_recorded_tokenizer(self, config: Config) -> Config:
         """Replaces the tokenizer's path by the recorded one if both files are equal.
 
-        The run holds a copy of the tokenizer, so the path of the original does not matter.
+        The run has a copy of the tokenizer, so the path of the original does not matter.
         """
         before, given = self.config.data.tokenizer, config.data.tokenizer
         if not (before and given):
@@ -127,18 +127,18 @@ class Run:
         return config.replace({"data.tokenizer": before}) if same else config
 
     def _with_recorded_gains(self, config: Config) -> Config:
-        """Replaces default gains by those that this run began with, once training has begun.
+        """Replaces default gains by those of this run, once its training has begun.
 
-        The same command then resumes a run from before there were gains.
+        So the same command resumes a run that is older than the gains.
         """
         if not self.checkpoints.state_steps():
             return config
-        model, begun = config.model, self.config.model
+        model, recorded = config.model, self.config.model
         defaults = {name for name in EARLIER_GAINS if getattr(model, name) == DEFAULT_GAIN}
-        return config.replace({f"model.{name}": getattr(begun, name) for name in defaults})
+        return config.replace({f"model.{name}": getattr(recorded, name) for name in defaults})
 
     def discard_tokenizer(self) -> None:
-        """Deletes the tokenizer, for another one to be trained."""
+        """Deletes the tokenizer, so that a new one will be trained."""
         self.tokenizer.unlink(missing_ok=True)
         self.checksums.forget(*self.tokenizer_files())
 
@@ -155,7 +155,7 @@ class Run:
         step = self.checkpoints.resume_step()
         remark = f" ({remark})" if remark else ""
         logger.warning(
-            "from step %s on %s is %s, was %s%s", f"{step:,}", what, now, before, remark
+            "from step %s on, %s is %s, was %s%s", f"{step:,}", what, now, before, remark
         )
         change = {"step": step, "what": what, "from": before, "to": now}
         recorded = self.changes()
@@ -170,16 +170,16 @@ class Run:
         return read_changes(self.change_log)
 
     def record_result(self, record: dict[str, Any]) -> None:
-        """Adds the scores of a test set to results.jsonl, with the time."""
+        """Appends the scores of a test set to results.jsonl, with the time."""
         record = {"time": _now()} | record
         write_lines(self.results, [*read_results(self.results), record])
 
     def tokenizer_files(self) -> tuple[Path, Path]:
-        """Returns the files of the tokenizer and of its model for the target language."""
+        """Returns the paths of the tokenizer and of the one for the target, which may exist."""
         return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
 
     def own_files(self) -> tuple[Path, ...]:
-        """Returns the files with checksums, beside those of a task."""
+        """Returns the files of any run that have checksums; a task may have more."""
         return (*self.tokenizer_files(), self.shortlist)
 
     def require_tokenizer(self) -> Path:
@@ -191,9 +191,9 @@ class Run:
         return self.tokenizer
 
     def trained_lengths(self) -> tuple[int, int]:
-        """Returns the most tokens of a source and of a target in training, with EOS.
+        """Returns the longest source and target in training, in tokens with EOS.
 
-        Only runs with learned positions record them; others return the limit of the filters.
+        Only runs with learned positions record them; for others it is `data.max_length`.
         """
         if not self.lengths.exists():
             return self.config.data.max_length, self.config.data.max_length
@@ -207,7 +207,7 @@ class Run:
             ) from None
 
     def write_trained_lengths(self, source: int, target: int) -> None:
-        """Records the longest lengths in training; once it has begun, they only grow."""
+        """Records the longest source and target; once training has begun, they only grow."""
         if self.lengths.exists() and self.checkpoints.state_steps():
             before = self.trained_lengths()
             source, target = max(source, before[0]), max(target, before[1])
@@ -218,22 +218,22 @@ class Run:
         """Reads the evaluations so far, oldest first, one record of metrics each.
 
         Args:
-            *also: names that each must have, beside the step and the scores that choose.
+            *also: names that each record must have, besides those of every evaluation.
 
         Raises:
-            UserError: if a line is no such record: with its number.
+            UserError: if a line is not such a record.
         """
         return read_history(self.metrics, self.config.training.best_by, also)
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
-        """Replaces metrics.jsonl: one JSON object a line."""
+        """Replaces the evaluations in metrics.jsonl."""
         write_lines(self.metrics, records)
 
 
 def holds_other_files(path: Path) -> bool:
-    """Tells whether `path` is a file, or a folder with files of others.
+    """Returns whether `path` is a file, or a folder with files that are not a run's.
 
-    Neither a lock nor what a process that was killed has left half written counts.
+    A lock file does not count, nor do temporary files that a killed process has left.
     """
     if not path.is_dir():
         return path.exists()

@@ -1,4 +1,4 @@
-"""Dev scores kept in a file of weights, so that they go wherever the weights go."""
+"""Dev scores stored in a file of weights, so that they stay with the weights."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ _BEST, _RECORD = "best/", "record/"
 
 
 def add_record(path: Path, record: Record) -> None:
-    """Adds the evaluation of averaged weights to their file; those of steps are in the history.
+    """Adds the evaluation of averaged weights to their file; a step's is in the history.
 
     Args:
-        path: the file.
+        path: the file of weights.
         record: numbers and strings by name.
     """
     values = {f"{_RECORD}{name}": np.array(value) for name, value in record.items()}
@@ -51,6 +51,6 @@ def best_scores(best: Path) -> dict[str, float]:
 
 
 def best_dev_set(best: Path) -> str | None:
-    """Reads the dev set of these scores; None if the file does not tell."""
+    """Reads the dev set on which the best weights were chosen; None if it is unknown."""
     mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
     return None if mark is None else str(mark)

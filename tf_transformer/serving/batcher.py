@@ -1,7 +1,7 @@
 """Batches of requests that arrive at about the same time.
 
-A batch holds the requests that arrived while the batch before it was computed: no request waits
-for others to come, and the busier the server, the larger its batches.
+A batch holds the requests that arrived while the previous batch was computed. So no request
+waits for others to arrive, and the busier the server, the larger its batches.
 """
 
 import logging
@@ -31,13 +31,13 @@ class QueueFullError(Exception):
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Limits of a batch, of the queue and of the time for an answer.
+    """Limits on batches, on the queue and on the time for an answer.
 
     Attributes:
-        rows: the most rows of a batch, and of a request.
-        positions: the most positions of a batch, its rows times the longest; a single request
-            may have more.
-        waiting: the most rows in the queue.
+        rows: maximum rows in a batch, and in a request.
+        positions: maximum positions in a batch, its rows times its longest row; a single
+            request may have more.
+        waiting: maximum rows in the queue.
         deadline: seconds after which a request fails with TimeoutError.
     """
 
@@ -48,13 +48,13 @@ class BatchLimits:
 
 
 class Observer:
-    """Hears what batchers do, in their threads; this one does nothing with it."""
+    """Callbacks for the events of batchers, in their threads; these do nothing."""
 
     def queued(self, tokens: int) -> None:
-        """A request with so many tokens is queued."""
+        """Called when a request is queued, with its number of tokens."""
 
     def computed(self, rows: int, seconds: float) -> None:
-        """A batch of so many rows was computed."""
+        """Called when a batch is computed, with its number of rows and the time it took."""
 
 
 @dataclass(eq=False)
@@ -63,12 +63,12 @@ class _Request:
     inputs: Mapping[str, np.ndarray]
     rows: int
     longest: int
-    until: float  # of time.monotonic
+    until: float  # its deadline, in time.monotonic()
     answer: Future = field(default_factory=Future)
 
 
 class Batcher:
-    """A queue in front of a session, emptied by one thread, since a batch takes all cores.
+    """A queue in front of a session, emptied by one thread, since a batch uses all cores.
 
     A batch that fails is computed again one request at a time, so that an error or a deadline
     hits only the request that causes it.
@@ -76,7 +76,7 @@ class Batcher:
     Args:
         session: runs the batches.
         limits: limits of batches and of the queue.
-        observer: is told of each batch.
+        observer: is notified of each batch.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Batcher:
     def waiting(self) -> int:
         """The number of rows in the queue."""
         with self._changed:
-            return sum(request.rows for request in self._wanted())
+            return sum(request.rows for request in self._pending())
 
     def submit(
         self, signature: str, inputs: Mapping[str, np.ndarray], longest: int = 1
@@ -111,9 +111,9 @@ class Batcher:
         """Queues a request; returns a future of its outputs, which may be cancelled.
 
         Args:
-            signature: its name.
+            signature: name of the signature.
             inputs: arrays as the signature takes them, see `session.checked`.
-            longest: the tokens of the longest row.
+            longest: number of tokens in the longest row.
 
         Raises:
             BadRequestError: if the inputs have different numbers of rows, or too many.
@@ -154,21 +154,21 @@ class Batcher:
         try:
             while batch := self._next_batch():
                 running = [r for r in batch if r.answer.set_running_or_notify_cancel()]
-                if running:
-                    self._answer(running)
+                if running:  # half the time is kept for answering several of them singly
+                    self._answer(running, shares=min(len(running), 2))
         finally:
-            self.refuse()  # also after an error in this class, since nothing would be answered
+            self.refuse()  # after an unexpected error too: nothing would be answered any more
             self._cancel_all()
 
     def _next_batch(self) -> list[_Request]:
-        """Waits for the oldest request and others that fit; empty once closed and drained."""
+        """Waits for a request; returns it with others that fit, or [] once closed and empty."""
         with self._changed:
-            self._changed.wait_for(lambda: self._wanted() or self._closed)
+            self._changed.wait_for(lambda: self._pending() or self._closed)
             batch: list[_Request] = []
-            left: deque[_Request] = deque()
+            rest: deque[_Request] = deque()
             for request in self._queue:
-                (batch if self._fits(batch, request) else left).append(request)
-            self._queue = left
+                (batch if self._fits(batch, request) else rest).append(request)
+            self._queue = rest
             return batch
 
     def _fits(self, batch: list[_Request], request: _Request) -> bool:
@@ -183,46 +183,40 @@ class Batcher:
             and positions <= self.limits.positions
         )
 
-    def _wanted(self) -> deque[_Request]:
-        """Returns the queue without cancelled requests, which it removes."""
+    def _pending(self) -> deque[_Request]:
+        """Removes cancelled requests from the queue, and returns it."""
         for request in [request for request in self._queue if request.answer.cancelled()]:
             request.answer.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
             self._queue.remove(request)
         return self._queue
 
-    def _answer(self, batch: list[_Request]) -> None:
-        """Answers all requests, with the error if there was one, whatever it is."""
-        several = len(batch) > 1
+    def _answer(self, batch: list[_Request], shares: int) -> None:
+        """Answers requests together, within 1/`shares` of their time; singly if that fails."""
         try:
-            outputs = self._computed(batch, shares=2 if several else 1)
+            outputs = self._computed(batch, shares)
         except BaseException as error:
-            if not several or isinstance(error, ClosedError):
-                for request in batch:
-                    request.answer.set_exception(_as_exception(error))
+            if len(batch) > 1 and not isinstance(error, ClosedError):
+                self._answer_singly(batch, error)
                 return
-            if not isinstance(error, BadRequestError):
-                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-                logger.warning("a batch of %d is run singly: %s", len(batch), reason)
-            self._answer_singly(batch)
+            for request in batch:
+                request.answer.set_exception(_as_exception(error))
         else:
             for request, arrays in zip(batch, outputs, strict=True):
                 request.answer.set_result(arrays)
 
-    def _answer_singly(self, batch: list[_Request]) -> None:
-        """Answers one by one, each within an equal share of the time that is left by then."""
+    def _answer_singly(self, batch: list[_Request], error: BaseException) -> None:
+        """Answers requests one by one, each within an equal share of the remaining time."""
+        if not isinstance(error, BadRequestError):
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            logger.warning("a batch of %d requests is rerun singly: %s", len(batch), reason)
         for number, request in enumerate(batch):
-            try:
-                (outputs,) = self._computed([request], shares=len(batch) - number)
-            except BaseException as error:
-                request.answer.set_exception(_as_exception(error))
-            else:
-                request.answer.set_result(outputs)
+            self._answer([request], shares=len(batch) - number)
 
     def _computed(self, batch: list[_Request], shares: int) -> list[Arrays]:
-        """Computes the outputs of each request, in a share of the time left to the oldest."""
+        """Returns the outputs of each request, within 1/`shares` of the remaining time."""
         left = min(request.until for request in batch) - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the time for the answer is over")
+            raise TimeoutError("the deadline for the answer has passed")
         timeout = None if left == float("inf") else left / shares
         start = time.monotonic()
         outputs = self._session.run(batch[0].signature, _merged(batch), timeout=timeout)

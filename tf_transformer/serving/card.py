@@ -27,8 +27,8 @@ def model_card(
         run: the exported run.
         checkpoint: best, average, last, a step, or "average of last 5".
         file: the checkpoint's file.
-        precision: its data type.
-        shortlist: whether it searches with the run's shortlist only.
+        precision: data type of its weights.
+        shortlist: whether it searches with the run's shortlist.
         tag: text that it puts before each source.
         ensemble: files of further weights, by the run directory they come from.
     """
@@ -49,7 +49,7 @@ def model_card(
 
 
 def _data(run: Run) -> dict[str, str]:
-    """Returns the hash of each training and dev file as it is now."""
+    """Returns the present hash of each training and dev file."""
     return {
         file.path: file.sha256 or "not there at the time of the export"
         for file in data_files(run)

@@ -25,8 +25,8 @@ class ServerError(Exception):
     """An error from the server, or on the way to it.
 
     Attributes:
-        code: status of HTTP or gRPC, or a word for a failure of the network.
-        retry_after: seconds after which a busy server asks to be tried again.
+        code: HTTP or gRPC status, or a word for a network failure.
+        retry_after: seconds after which a busy server asks for a retry.
     """
 
     def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
@@ -39,15 +39,15 @@ class Client(Protocol):
     """Sends requests to one model."""
 
     def predict(self, signature: str, inputs: Columns) -> Columns:
-        """Returns the outputs of a signature, each with a value for each row of the inputs."""
+        """Returns the outputs of a signature, each with one value per row of the inputs."""
 
 
 class RestClient:
     """Client of the REST API of TF Serving or of `tf-transformer serve`.
 
     Args:
-        url: such as http://localhost:8501.
-        model: its name.
+        url: base URL, such as http://localhost:8501.
+        model: name of the model.
         deadline: seconds to wait for an answer.
     """
 
@@ -64,8 +64,6 @@ class RestClient:
         except urllib.error.HTTPError as error:
             pause = _pause(error) if error.code == 503 else None
             raise ServerError(str(error.code), _reason(error.read()), pause) from None
-        except TimeoutError:
-            raise ServerError("DEADLINE", f"no answer in {self._deadline:g} s") from None
         except http.client.HTTPException as error:
             raise ServerError("UNAVAILABLE", f"no HTTP answer: {error!r}") from None
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -95,7 +93,7 @@ class GrpcClient:
 
     Args:
         address: HOST:PORT.
-        model: its name.
+        model: name of the model.
         deadline: seconds to wait for an answer.
 
     Raises:
@@ -139,10 +137,10 @@ class GrpcClient:
 def best_answers(client: Client, texts: Sequence[str]) -> list[str]:
     """Returns the translation, tree or label of each text.
 
-    It is the output of `serving_default` that has one string for each text.
+    They are the output of `serving_default` that has one string for each text.
 
     Raises:
-        ServerError: also if there is no such output.
+        ServerError: if the request fails, or there is no such output.
     """
     texts = strings("texts", texts)
     outputs = client.predict("serving_default", {"text": texts})
@@ -157,14 +155,14 @@ def _are_strings(values: object) -> TypeGuard[list[str]]:
 
 
 def patiently(ask: Callable[[], Answer], seconds: float) -> Answer:
-    """Returns the result of `ask`, which is retried while a busy server asks for that.
+    """Returns the result of `ask`, which is retried as long as a busy server requests that.
 
     Args:
         ask: sends a request.
         seconds: time after which no retry begins.
 
     Raises:
-        ServerError: the last one.
+        ServerError: if the last attempt fails.
     """
     end = time.monotonic() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""Answers of an exported translator beside those of the translator itself."""
+"""Comparisons of an exported translator with the translator it was made from."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -33,12 +33,12 @@ def source_ids(translator: BatchTranslator, texts: Sequence[Text]) -> np.ndarray
 def comparisons(
     session: SavedModelSession, translator: BatchTranslator, text: bool = True
 ) -> Iterator[Comparison]:
-    """Yields answers of all outputs beside the translator's.
+    """Yields the translator's answers for all outputs, with those of the export.
 
     Args:
         session: the exported model.
         translator: the translator it was exported from.
-        text: whether the model takes text, or ids alone.
+        text: whether the model takes text; otherwise it takes only ids.
     """
     signatures = _Signatures(session, translator)
     best = signatures.best_of_each()
@@ -67,11 +67,11 @@ class _Signatures:
         self._translator = translator
         _, cut = translator.codec.encode(tf.constant(TEXTS))
         uncut = [t for t, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
-        self._texts = cast(list[str], uncut)  # bytes too, which the tokenizer takes alike
+        self._texts = cast(list[str], uncut)  # some are bytes, which the tokenizer takes too
         self._uncut = [False] * len(self._texts)
 
     def best_of_each(self) -> _Best:
-        """Translates the texts by a search for ids alone."""
+        """Translates the texts by a search from ids to ids."""
         ids = source_ids(self._translator, self._texts)
         real = ids[:, 0] != EOS_ID
         hypotheses = _compiled(self._translator.searcher.search, ids)
@@ -80,7 +80,7 @@ class _Signatures:
         return _Best(ids, target, sizes, np.where(real, hypotheses.scores[:, 0], 0.0).tolist())
 
     def tokens(self, best: _Best) -> Iterator[Comparison]:
-        """Compares `tokens`."""
+        """Compares the signature `tokens`."""
         sizes = [size or 1 for size in best.sizes]
         expected = {
             "tokens": [ids[:n].tolist() for ids, n in zip(best.target, sizes, strict=True)],
@@ -92,7 +92,7 @@ class _Signatures:
         yield from compare("tokens", self._texts, expected, answer)
 
     def attention(self, best: _Best) -> Iterator[Comparison]:
-        """Compares `attention`."""
+        """Compares the signature `attention`."""
         weights = self._translator.scorer.cross_weights
         cross = _compiled(weights, best.source, best.target)  # [B, H, T, S]
         nearest = nearest_pieces(cross, best.source).numpy()
@@ -132,7 +132,7 @@ class _Signatures:
         yield from self._all_hypotheses("nbest", self._texts, translations, answer)
 
     def with_options(self) -> Iterator[Comparison]:
-        """Compares `with_options`, of texts that are not blank."""
+        """Compares `with_options` on the texts that are not blank."""
         texts, decoding = [t for t in self._texts if t.strip()], self._translator.decoding
         longest = max(12, decoding.min_length)
         longest = min(longest, decoding.max_length or longest)
@@ -154,7 +154,7 @@ class _Signatures:
         yield from compare("with_options", texts, expected, answer)
 
     def score(self) -> Iterator[Comparison]:
-        """Compares `score`, of neighbouring texts and of a source longer than the limit."""
+        """Compares `score` on pairs of texts, and on a source longer than the limit."""
         codec = self._translator.codec
         texts, long = self._texts, "word " * codec.source_limit
         sources, targets = [*texts, long], [*texts[1:], texts[0], texts[0]]
@@ -183,7 +183,7 @@ class _Signatures:
         translations: list[list[Hypothesis]],
         answer: Answer,
     ) -> Iterator[Comparison]:
-        """Compares all hypotheses, without the texts of those that tie with the last one."""
+        """Compares all hypotheses, except the texts of those that tie with the last one."""
         tolerance = tolerance_of(models_of(self._translator.model)[0])
         counts = [sum(h.num_tokens > 0 for h in hypotheses) or 1 for hypotheses in translations]
         expected: Expected = {"count": counts, "source_cut": [False] * len(texts)}
@@ -200,11 +200,11 @@ class _Signatures:
                 yield f"{signature}: translations", text, value, received
 
     def _with_all_hypotheses(self, **settings) -> BatchTranslator:
-        """Returns the translator with some settings of decoding, for all W hypotheses."""
+        """Returns a translator with changed decoding settings, and all W hypotheses."""
         decoding = dataclasses.replace(self._translator.decoding, **settings)
         return self._translator.with_decoding(decoding, decoding.beam_size)
 
 
 def _compiled(method: Callable, *ids: np.ndarray) -> Any:
-    # A graph for a known size may round differently, and eager operations are much slower.
+    # A graph for a fixed size may round differently, and eager operations are much slower.
     return tf.function(lambda *args: method(*args), [IDS] * len(ids), autograph=False)(*ids)

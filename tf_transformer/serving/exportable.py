@@ -1,4 +1,4 @@
-"""A model with its signatures: all that an export needs to know of it."""
+"""A model with its signatures: everything that an export needs to know about it."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,14 +22,15 @@ class Exportable:
 
     Attributes:
         models: the Keras models whose weights the signatures use; several for an ensemble.
-        tokenizer: theirs.
+        tokenizer: the tokenizer of the models.
         functions: a TensorFlow function for each signature name.
-        requests: warm-up requests of all signatures.
-        compare: runs the signatures of a loaded export on awkward texts; yields what they
-            answer beside what Python does.
+        requests: warm-up requests for all signatures.
+        compare: runs the signatures of a loaded export on awkward texts; yields their answers
+            with those expected.
         sizes: entries for "sizes" in the card, such as the longest source in tokens.
-        resources: what else the graph holds, such as tables.
-        text: whether the signatures take text; otherwise the tokenizer is put beside them.
+        resources: other objects that the graph refers to, such as tables.
+        text: whether the signatures take text; otherwise the tokenizer is copied beside the
+            model.
     """
 
     models: Sequence[keras.Model]
@@ -46,9 +47,9 @@ class Exportable:
         return facts(self.models, self.tokenizer, self.sizes)
 
     def module(self) -> tf.Module:
-        """Returns the objects that the graph refers to, without Keras's own.
+        """Returns the objects that the graph refers to, without Keras objects.
 
-        Those would be written with a second copy of every weight.
+        Those would be saved with a second copy of every weight.
         """
         module = tf.Module(name="model")
         module.weights = [variable.value for model in self.models for variable in model.weights]
@@ -60,7 +61,7 @@ class Exportable:
 def facts(
     models: Sequence[keras.Model], tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns a card's entries on vocabulary and sizes; arguments as in `Exportable`."""
+    """Returns the card's entries on vocabulary and sizes; see `Exportable` for arguments."""
     weights = [weight for model in models for weight in model.weights]
     parameters = sum(math.prod(weight.shape) for weight in weights)
     ids = {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}

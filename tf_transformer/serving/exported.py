@@ -1,4 +1,4 @@
-"""A SavedModel that answers lists of texts from Python, without Keras."""
+"""A SavedModel used from Python on lists of texts, without Keras."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from tf_transformer.serving.session import Arrays, SavedModelSession
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 256  # rows of a call: the graph itself divides them into batches
+_AT_ONCE = 256  # rows in a call, which the graph divides into batches
 
 
 class ExportedModel:
@@ -20,10 +20,10 @@ class ExportedModel:
 
     Args:
         path: the folder of the SavedModel.
-        output: an output of its signature `serving_default` that the caller needs.
+        output: an output of the signature `serving_default` that the caller needs.
 
     Raises:
-        UserError: if it cannot be loaded, or has no such output.
+        UserError: if the model cannot be loaded, or has no such output.
     """
 
     def __init__(self, path: Path, output: str) -> None:
@@ -43,16 +43,16 @@ class ExportedModel:
         inputs: Arrays,
         progress: Callable[[int], None] | None = None,
     ) -> Iterator[Arrays]:
-        """Yields the outputs of a signature for some rows at a time; warns of cut texts.
+        """Yields the outputs of a signature, some rows at a time; warns if texts were cut.
 
         Args:
-            signature: its name.
-            inputs: arrays with equally many rows.
+            signature: name of the signature.
+            inputs: arrays with the same number of rows.
             progress: called with the number of rows done so far.
         """
         rows, cut = len(next(iter(inputs.values()))), 0
         for start in range(0, rows, _AT_ONCE):
-            some = {name: each[start : start + _AT_ONCE] for name, each in inputs.items()}
+            some = {name: array[start : start + _AT_ONCE] for name, array in inputs.items()}
             answer = self._session.run(signature, some)
             cut += sum(int(answer[name].sum()) for name in answer if name.endswith("_cut"))
             yield answer
@@ -62,15 +62,15 @@ class ExportedModel:
             logger.warning("texts cut at the limits of %s: %d", self.path, cut)
 
     def refuse(self, what: str) -> NoReturn:
-        """Raises UserError: the export cannot do what was asked for."""
+        """Raises UserError: the export cannot do `what`."""
         raise UserError(f"The export {self.path} cannot {what}: load the run it was made from.")
 
 
 def needs_run(what: str) -> Callable[..., NoReturn]:
-    """Returns a method that a run has and its export lacks, which says so."""
+    """Returns a method that refuses `what`, which a run can do and its export cannot."""
 
     def method(self, *_: object, **__: object) -> NoReturn:
-        """Raises UserError: this needs the run."""
+        """Raises UserError, because this needs the run."""
         model: ExportedModel = self._model
         model.refuse(what)
 
@@ -78,5 +78,5 @@ def needs_run(what: str) -> Callable[..., NoReturn]:
 
 
 def column(texts: Sequence[str]) -> np.ndarray:
-    """Returns texts as an array of bytes; half a surrogate pair stays as it is."""
+    """Returns texts as an array of bytes; lone surrogates are kept."""
     return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)

@@ -1,4 +1,4 @@
-"""A gate for publishing: a new export must not be worse than the one before."""
+"""A gate for publishing: a new export must not be worse than the published one."""
 
 import json
 import time
@@ -25,12 +25,12 @@ class NotPublishedError(UserError):
 
 @dataclass(frozen=True)
 class Gate:
-    """The published model that a new export is compared with, and the text for it.
+    """The published model that a new export is compared with, and the text to compare them on.
 
     Attributes:
         published: folder of its SavedModel.
         dev: dev text, with the metric.
-        margin: points of the metric that the new one may lose.
+        margin: points of the metric that the new export may lose.
     """
 
     published: Path
@@ -38,18 +38,18 @@ class Gate:
     margin: float = 0.0
 
     def compare(self, new: SavedModelSession, card: Mapping[str, Any]) -> dict[str, Any]:
-        """Gives the text to both models, in turns, and compares their scores.
+        """Runs both models on the dev text, in turns, and compares their scores.
 
         Args:
             new: the new export.
             card: its model card.
 
         Returns:
-            The entry of the card: scores, p-value, seconds, changed settings.
+            An entry for the card: scores, p-value, seconds, changed settings.
 
         Raises:
             NotPublishedError: if the score falls by more than the margin, and the paired
-                bootstrap calls the difference significant.
+                bootstrap finds the difference significant.
             UserError: if the published model cannot be loaded, or lacks the output.
         """
         metric, output = self.dev.metric, self.dev.output
@@ -80,7 +80,7 @@ class Gate:
             "seconds_of_published": old_seconds,
             "changed_settings": _changes(
                 _settings(read_card(self.published)), _settings(json.loads(json.dumps(card)))
-            ),  # both with lists for tuples
+            ),  # through JSON, so that both have lists instead of tuples
         }
 
     def _answers(self, *sessions: SavedModelSession) -> list[tuple[list[str], float]]:
@@ -96,7 +96,7 @@ class Gate:
                 begin = time.perf_counter()
                 answer = session.run("serving_default", {"text": text}, [output])
                 seconds[number] += time.perf_counter() - begin
-                texts = (each.decode() for each in answer[output])
+                texts = (text.decode() for text in answer[output])
                 results[number] |= zip(rows, texts, strict=True)
         sentences = range(len(order))
         return [

@@ -1,7 +1,7 @@
-"""A request computed in groups of rows of similar length, which bounds its memory.
+"""Computation of a request in groups of rows of similar length, which bounds its memory.
 
-B batch. A row of a thousand tokens neither widens short rows nor shares memory with many others
-of its length.
+B batch. A row of a thousand tokens neither widens short rows, nor is computed together with
+many others of its length.
 """
 
 import functools
@@ -22,7 +22,7 @@ def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int
             outputs of a row must depend on that row alone.
         specs: specs of its arguments. A matrix holds padded ids, and is cut to the longest row
             of a group.
-        positions: the most positions of a group, its rows times the longest; a group has at
+        positions: maximum positions in a group, its rows times its longest row; a group has at
             least one row.
     """
     compute = tf.function(function, input_signature=specs, autograph=False)
@@ -77,7 +77,7 @@ def _empty(spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _append(before: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
-    """Concatenates rows, as wide as the wider of both."""
+    """Concatenates rows, padded to the wider of the two."""
     size = tf.maximum(tf.shape(before)[1:], tf.shape(more)[1:])
 
     def widened(tensor: tf.Tensor) -> tf.Tensor:
@@ -85,5 +85,5 @@ def _append(before: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
         return tf.pad(tensor, tf.stack([tf.zeros_like(missing), missing], axis=1))
 
     both = tf.concat([widened(before), widened(more)], axis=0)
-    both.set_shape(before.shape)  # LiteRT has no `ensure_shape` of a shape known in part
+    both.set_shape(before.shape)  # LiteRT has no `ensure_shape` for partially known shapes
     return both

@@ -18,13 +18,13 @@ from tf_transformer.serving.session import BadRequestError, SavedModelSession
 from tf_transformer.serving.versions import read_card
 
 SHORT = 128  # tokens; few sentences have more
-_TRANSLATIONS = ("translation", "translations")  # outputs
+_TRANSLATIONS = ("translation", "translations")  # names of outputs
 _LARGE = 4_096  # bytes of text: larger requests are tokenised one at a time
 
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a request, in tokens, EOS counted: of the longest row, and of all."""
+    """The size of a request in tokens, EOS counted: of its longest row, and of all rows."""
 
     longest: int
     total: int
@@ -35,8 +35,8 @@ class TokenLimits:
     """Limits of an exported model, in tokens.
 
     Attributes:
-        target: the most tokens of a translation, EOS counted.
-        group: the most positions computed together, rows times the longest; see `in_groups`.
+        target: maximum tokens in a translation, EOS counted.
+        group: maximum positions computed together, see `in_groups`.
     """
 
     target: int
@@ -46,7 +46,7 @@ class TokenLimits:
 def token_limits(path: Path) -> TokenLimits:
     """Reads the limits from the model card of the SavedModel in `path`.
 
-    Limits that the card does not state are those of a default export.
+    Limits missing from the card are those of a default export.
     """
     card = read_card(path)
     try:
@@ -84,7 +84,7 @@ class Meter:
         self._large = threading.Lock()
 
     def size(self, inputs: Mapping[str, np.ndarray]) -> Size:
-        """Counts the tokens of texts, prefixes and rows of ids; each row up to the limit.
+        """Counts the tokens of texts, prefixes and rows of ids, each row up to the limit.
 
         Args:
             inputs: arrays as a signature takes them, see `session.checked`.
@@ -102,7 +102,7 @@ class Meter:
                 f"translation has at most {self.limits.target}, the end counted. Received: "
                 f"{prefix - 1} tokens. Give a shorter one."
             )
-        rows = [min(size, self.limits.target) for each in sizes.values() for size in each]
+        rows = [min(size, self.limits.target) for column in sizes.values() for size in column]
         return Size(max(rows, default=1), sum(rows))
 
     def written(self, outputs: Mapping[str, np.ndarray]) -> int:
@@ -113,13 +113,13 @@ class Meter:
         return sum(sum(self._sizes(text)) for text in texts)
 
     def _sizes(self, values: np.ndarray) -> list[int]:
-        """Returns the tokens of each row; none for numbers beside a text, such as options."""
+        """Returns the number of tokens in each row; [] for numbers, such as options."""
         if values.dtype == object:
             return [1 + self._count(text) for text in values]
         return [values.shape[1]] * len(values) if values.ndim == 2 else []
 
     def _count(self, text: bytes) -> int:
-        # With a tokenizer for each language, the one of this text needs the fewest.
+        # With a tokenizer for each language, the text's own one needs the fewest tokens.
         return min((len(tokenizer.encode(text)) for tokenizer in self._tokenizers), default=0)
 
 
@@ -133,7 +133,7 @@ class Lanes:
         session: runs the batches.
         meter: measures the length of a request.
         limits: limits of each lane.
-        observer: is told of each request that is queued, and of each batch.
+        observer: is notified of each request that is queued, and of each batch.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Lanes:
         return self._short.alive and self._long.alive
 
     def submit(self, signature: str, inputs: Mapping[str, np.ndarray]) -> Future:
-        """Queues a request, as `Batcher.submit` does, in the lane for its length.
+        """Queues a request in the lane for its length; see `Batcher.submit`.
 
         Raises:
             BadRequestError: also if a prefix is longer than any translation may be.

@@ -11,7 +11,7 @@ from waitress.task import ErrorTask
 
 
 class _JSONError(ErrorTask):
-    """Formats waitress's own errors as those of the application."""
+    """Formats errors of waitress like those of the application."""
 
     def execute(self) -> None:
         error = self.request.error
@@ -32,13 +32,13 @@ class _Channel(HTTPChannel):
 
 
 class Listener(TcpWSGIServer):
-    """waitress's server, in which no client can hold connections that others need.
+    """A waitress server in which no client can keep connections that others need.
 
-    When all are taken, the oldest connection without a request in progress is closed, even if
-    it sends a byte now and then.
+    When all are taken, the oldest connection with no answer pending is closed, even if it sends
+    a byte now and then.
     """
 
-    accepting: bool  # waitress's
+    accepting: bool  # set by waitress
     channel_class = _Channel
     _told_to_stop = False
 
@@ -66,7 +66,7 @@ class Listener(TcpWSGIServer):
         self.pull_trigger()
 
     def close(self) -> None:
-        """Closes all sockets and ends `serve`, which would find nothing to wait for."""
+        """Closes all sockets and ends `serve`, which would have nothing left to wait for."""
         self._told_to_stop = True
         super().close()
 

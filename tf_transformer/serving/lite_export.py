@@ -1,4 +1,4 @@
-"""Exports for LiteRT: encoder and decoding step, for phones and programs of any language."""
+"""Exports for LiteRT: encoder and decoding step, for phones and programs in any language."""
 
 import json
 import logging
@@ -32,18 +32,22 @@ def export_lite(
 
     Args:
         translator: its int8 model is written if it has one, else its model in float32.
-        base: the model's folder.
-        version: its number; None for the next free one.
+        base: the folder of the model's versions.
+        version: version number; None for the next free one.
         card: content of the card.
-        fixed: whether shapes are fixed, for one source of at most the translator's limit.
+        fixed: whether to fix the shapes, for one source of at most the translator's limit.
 
     Raises:
-        UserError: if the version exists or cannot be written, the model is an ensemble, in
-            bfloat16 or with a shortlist, or LiteRT translates differently in float32.
+        UserError: if the version exists or cannot be written, the model is in bfloat16 or has a
+            shortlist, or LiteRT in float32 translates differently.
+        ValueError: if the model is an ensemble.
     """
     model = only_model(translator.model)
     if translator.shortlist or model.compute_dtype != "float32":
-        raise UserError("LiteRT takes a model in float32 or int8, without a shortlist.")
+        raise UserError(
+            "LiteRT needs a model in float32 or int8, without a shortlist. Received: "
+            f"{'a shortlist' if translator.shortlist else model.compute_dtype}."
+        )
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
         lite = translator.lite
         if fixed or not lite:
@@ -61,23 +65,23 @@ def export_lite(
 
 
 def _fitting(translator: BatchTranslator, text: str) -> str:
-    """Returns as much of a text as is translated without a warning that it was cut."""
+    """Returns the longest beginning of a text that is translated without being cut."""
     limit, ids = translator.codec.source_limit, translator.tokenizer.ids
     return next(text[:n] for n in range(len(text), -1, -1) if len(ids([text[:n]])[0]) < limit)
 
 
 def _compare(translator: BatchTranslator, lite: LiteModel) -> str:
-    """Returns how many of a few texts LiteRT translates as the model does: "12 of 12"."""
+    """Returns how many of a few texts LiteRT translates like the model: "9 of 9 texts"."""
     texts = [_fitting(translator, text) for text in TEXTS if isinstance(text, str)]
     model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
     expected = BatchTranslator(model, tokenizer, decoding).translate(texts)
-    of_lite = BatchTranslator(model, tokenizer, decoding, lite=lite)
-    found = [of_lite.translate([text])[0] for text in texts]  # shapes may be of one sentence
-    pairs = zip(texts, expected, found, strict=True)
+    in_lite = BatchTranslator(model, tokenizer, decoding, lite=lite)
+    received = [in_lite.translate([text])[0] for text in texts]  # fixed shapes allow only one
+    pairs = zip(texts, expected, received, strict=True)
     wrong = [text for text, (one,), (other,) in pairs if one.text != other.text]
     if wrong and not translator.lite:
         raise UserError(
-            f"LiteRT translates {quoted(wrong[0])} differently than TensorFlow. Nothing was "
+            f"LiteRT translates {quoted(wrong[0])} differently from TensorFlow. Nothing was "
             "written."
         )
     return f"{len(texts) - len(wrong)} of {len(texts)} texts"

@@ -1,4 +1,4 @@
-"""A SavedModel whose searches run in LiteRT, as `serve --precision int8` has it."""
+"""A SavedModel whose searches run in LiteRT, for `serve --precision int8`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ class LiteSession(SavedModelSession):
 
     Args:
         path: the folder of the SavedModel.
-        translator: of the same run, with a model for LiteRT.
+        translator: a translator of the same run, with a LiteRT model.
     """
 
     def __init__(self, path: Path, translator: BatchTranslator) -> None:
@@ -35,7 +35,7 @@ class LiteSession(SavedModelSession):
         outputs: Sequence[str] = (),
         timeout: float | None = None,
     ) -> Arrays:
-        """Computes as `SavedModelSession.run` does; time is checked from batch to batch."""
+        """Computes like `SavedModelSession.run`, but checks the time only between batches."""
         if signature not in self._translators:
             return super().run(signature, inputs, outputs, timeout)
         definition, arrays = self.check(signature, inputs, outputs)
@@ -49,11 +49,11 @@ class LiteSession(SavedModelSession):
                 raise TimeoutError(f"{signature} took more than {timeout:g} s")
 
         translator = self._translators[signature]
-        found = translator.translate(texts, check)
+        translations = translator.translate(texts, check)
         if signature == "serving_default":
-            arrays = _best(found)
+            arrays = _best(translations)
         else:
-            arrays = _all(found, translator.num_hypotheses)
+            arrays = _all(translations, translator.num_hypotheses)
         if texts:
             arrays["source_cut"] = translator.codec.encode(tf.constant(texts))[1].numpy()
         else:
@@ -61,18 +61,18 @@ class LiteSession(SavedModelSession):
         return {name: arrays[name] for name in outputs or definition.outputs}
 
 
-def _best(found: list[list[Hypothesis]]) -> Arrays:
-    texts = [ranked[0].text.encode() for ranked in found]
-    scores = [ranked[0].score for ranked in found]
+def _best(translations: list[list[Hypothesis]]) -> Arrays:
+    texts = [ranked[0].text.encode() for ranked in translations]
+    scores = [ranked[0].score for ranked in translations]
     return {"translation": np.array(texts, object), "score": np.array(scores, np.float32)}
 
 
-def _all(found: list[list[Hypothesis]], number: int) -> Arrays:
-    """Returns the `number` hypotheses of each; fillers have no token, a blank text has one."""
-    counts = [max(1, sum(each.num_tokens > 0 for each in ranked)) for ranked in found]
-    texts = [[each.text.encode() for each in ranked] for ranked in found]
-    scores = [[each.score for each in ranked] for ranked in found]
-    shape = len(found), number
+def _all(translations: list[list[Hypothesis]], num_hypotheses: int) -> Arrays:
+    """Returns the outputs of `nbest`; `count` leaves out fillers, and is 1 for a blank text."""
+    counts = [max(1, sum(one.num_tokens > 0 for one in ranked)) for ranked in translations]
+    texts = [[one.text.encode() for one in ranked] for ranked in translations]
+    scores = [[one.score for one in ranked] for ranked in translations]
+    shape = len(translations), num_hypotheses
     return {
         "translations": np.array(texts, object).reshape(shape),
         "scores": np.array(scores, np.float32).reshape(shape),

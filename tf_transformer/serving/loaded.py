@@ -20,7 +20,7 @@ from tf_transformer.serving.session import SavedModelSession, try_signatures
 
 logger = logging.getLogger(__name__)
 
-KEPT = 2  # versions that stay loaded: the newest, and the one before, to return to
+KEPT = 2  # versions that stay loaded: the newest, and the previous one to fall back on
 POLL_SECONDS = 1.0
 
 
@@ -29,7 +29,7 @@ class UnknownVersionError(Exception):
 
 
 class NotReadyError(Exception):
-    """No version is loaded yet, or any more."""
+    """No version is loaded at the moment."""
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class LoadedVersion:
     users: int = 0
 
     def close(self, seconds: float | None = None) -> None:
-        """Ends what is computed still, and frees the model."""
+        """Ends running computations, and frees the model."""
         self.lanes.refuse()
         self.session.close()
         self.lanes.close(seconds)
@@ -58,14 +58,14 @@ def load_version(
     """Loads a SavedModel, and runs each of its signatures once, so that it is ready.
 
     Args:
-        number: its version.
-        path: its folder.
-        limits: limits of each lane; the positions of a batch are the model's own.
-        observer: is told of each request and batch.
+        number: version number.
+        path: folder of the SavedModel.
+        limits: limits of each lane, except for positions, which the model's card limits.
+        observer: is notified of each request and batch.
         open_session: loads the folder.
 
     Raises:
-        UserError: if it cannot be loaded or used, or does not take text.
+        UserError: if the model cannot be loaded or used, or does not take text.
     """
     session = open_session(path)
     try:
@@ -80,7 +80,7 @@ def load_version(
 
 
 def _require_text(session: SavedModelSession, path: Path) -> None:
-    """Refuses an export without text, which the page and the REST paths could not query."""
+    """Raises UserError for an export without text, which page and REST paths could not use."""
     if set(session.signatures) == {"tokens"}:
         raise UserError(
             f"`serve` needs a model that takes text. Received: {path}, exported with "
@@ -89,10 +89,10 @@ def _require_text(session: SavedModelSession, path: Path) -> None:
 
 
 class LoadedVersions:
-    """Follows the version folders of a model: loads the newest, keeps the one before.
+    """Follows the version folders of a model: loads the newest, keeps the previous one.
 
-    If the newest folder disappears, the version before answers again. A version that cannot be
-    loaded is reported once, and tried again when its files have changed; the others answer.
+    If the newest folder disappears, the previous version answers again. A version that cannot
+    be loaded is reported once, and tried again when its files change; the others still answer.
 
     Args:
         find: returns the folders by number.
@@ -123,7 +123,7 @@ class LoadedVersions:
 
     @property
     def alive(self) -> bool:
-        """True unless the first version failed, or a loaded one computes no more."""
+        """True unless the first version failed to load, or a loaded one no longer computes."""
         with self._lock:
             running = all(version.lanes.alive for version in self._loaded.values())
             return self.failure is None and running
@@ -140,11 +140,11 @@ class LoadedVersions:
         return {lane: sum(count[lane] for count in counts) for lane in ("short", "long")}
 
     def states(self) -> dict[int, tuple[str, str]]:
-        """Returns TF Serving's name of each version's state, and what went wrong, or ""."""
+        """Returns the state of each version in TF Serving's words, and its error or ""."""
         with self._lock:
             states = {number: ("END", reason) for number, (_, reason) in self._failed.items()}
-            if self._loading is not None:
-                states[self._loading] = ("LOADING", "")
+            if (loading := self._loading) is not None:
+                states[loading] = ("LOADING", "")
             return states | {number: ("AVAILABLE", "") for number in self._loaded}
 
     @contextmanager
@@ -152,8 +152,8 @@ class LoadedVersions:
         """Yields a loaded version, the newest by default, which stays until the block ends.
 
         Raises:
-            UnknownVersionError: if that number is not loaded.
-            NotReadyError: if none is.
+            UnknownVersionError: if that version is not loaded.
+            NotReadyError: if no version is loaded.
         """
         with self._lock:
             chosen = self._newest() if number is None else number
@@ -194,12 +194,12 @@ class LoadedVersions:
             announce: called with the number of a version that was loaded.
 
         Raises:
-            UserError: if it cannot be loaded and nothing else is.
-            OSError: if the folders cannot be listed and nothing is loaded.
+            UserError: if it cannot be loaded and no other version is.
+            OSError: if the folders cannot be listed and no version is loaded.
         """
         try:
             folders = self._find()
-        except OSError:  # such as a network's, or a folder that disappears at this moment
+        except OSError:  # such as a network error, or a folder that is just being removed
             if not self._loaded:
                 raise
             return
@@ -222,7 +222,8 @@ class LoadedVersions:
         except UserError as error:
             if not self._loaded:
                 raise
-            self._failed[number] = (stamp, str(error))
+            with self._lock:
+                self._failed[number] = (stamp, str(error))
             logger.warning("version %d of %s is not used: %s", number, self._name, error)
             return
         finally:
@@ -234,7 +235,7 @@ class LoadedVersions:
     def _free(self, number: int) -> None:
         with self._lock:
             version = self._loaded.pop(number)
-        while version.users and not self._stopped.is_set():  # no new ones come
+        while version.users and not self._stopped.is_set():  # it gets no new users
             time.sleep(0.05)
         version.close(1.0)
         logger.info("version %d of %s is freed", number, self._name)
@@ -250,7 +251,7 @@ class LoadedVersions:
                 version.lanes.refuse()
 
     def close(self, seconds: float | None = None) -> None:
-        """Ends what is computed still, and frees all versions."""
+        """Ends running computations, and frees all versions."""
         self.refuse()
         with self._lock:
             for version in self._loaded.values():
@@ -258,9 +259,9 @@ class LoadedVersions:
 
 
 def _stamp(path: Path) -> object:
-    """Returns what changes when the files of a folder do."""
+    """Returns a value that changes when the files in a folder do."""
     try:
         files = [(str(file), file.stat()) for file in sorted(path.rglob("*"))]
-    except OSError:  # it disappears at this moment
+    except OSError:  # the folder is just being removed
         return None
     return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]

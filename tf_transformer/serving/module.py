@@ -2,7 +2,7 @@
 
 B batch, S source length, T target length, H heads, W beam width. Every output has one row for
 each row of the request, so that a server may batch requests. No row changes the values of
-another; padded outputs are as wide as the longest row.
+another; outputs are padded to the longest row.
 """
 
 import tensorflow as tf
@@ -37,17 +37,17 @@ class Signatures:
         self._decoding = decoding = translator.decoding
         self._of_ids = TokenSignature(translator)
         self._search, positions = self._of_ids.search, self._of_ids.positions
-        every = translator.with_decoding(decoding, decoding.beam_size)
+        n_best = translator.with_decoding(decoding, decoding.beam_size)
         self._n_best = in_groups(
-            lambda source, alpha, prefix, max_lengths: every.searcher.search(
+            lambda source, alpha, prefix, max_lengths: n_best.searcher.search(
                 source, alpha=alpha, prefix=prefix, max_lengths=max_lengths
             ),
             [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)],
             positions,
         )
         self._log_probs = in_groups(self._scorer.log_probs, [IDS, IDS], positions)
-        self._looks_inside = len(models_of(translator.model)) == 1
-        if self._looks_inside:
+        self._has_attention = len(models_of(translator.model)) == 1
+        if self._has_attention:
             self._attend = in_groups(self._heads_and_nearest, [IDS, IDS], positions)
 
     def functions(self) -> dict[str, Function]:
@@ -60,7 +60,7 @@ class Signatures:
             "with_options": of_vectors(self.with_options, text=text, **options),
             "score": of_vectors(self.score, source=text, target=text),
         }
-        if self._looks_inside:
+        if self._has_attention:
             functions["attention"] = of_vectors(self.attention, text=text)
         return functions
 
@@ -92,11 +92,11 @@ class Signatures:
 
         Args:
             text: strings [B].
-            alpha: float32 [B], exponent of the length penalty; the export's where negative.
-            max_length: int32 [B], the most tokens, EOS counted, within the limits of the
-                export; those alone where it is not positive.
-            prefix: strings [B], beginning of every translation, within its `max_length`; may
-                be empty.
+            alpha: float32 [B], exponent of the length penalty; negative for the export's.
+            max_length: int32 [B], maximum tokens, EOS counted, within the limits of the
+                export; 0 or negative for those limits alone.
+            prefix: strings [B], beginning of every translation, cut at its limit; may be
+                empty.
         """
         source, cut = self._codec.encode(text)
         ids = source.to_tensor(PAD_ID)
@@ -128,8 +128,8 @@ class Signatures:
     def attention(self, text: tf.Tensor) -> Outputs:
         """Returns the best translation of each text, strings [B], with its attention.
 
-        The weights are those of the cross-attention in the layer that alignments are read
-        from (see `decoding.alignment`): of each head, and their mean.
+        The weights are those of each head, and their mean, in the cross-attention of the layer
+        that alignments are read from (see `decoding.alignment`).
         """
         source, cut = self._codec.encode(text)
         ids = source.to_tensor(PAD_ID)  # [B, S]
@@ -162,7 +162,7 @@ class Signatures:
     def score(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
         """Returns the log-probabilities of targets [B] for sources [B], both strings."""
         tf.debugging.assert_equal(
-            tf.size(source), tf.size(target), "`source` and `target` must be of one length."
+            tf.size(source), tf.size(target), "`source` and `target` must have equal lengths."
         )
         limit = self._codec.target_limit
         source_ids, source_cut = self._codec.encode(source)
@@ -179,5 +179,5 @@ class Signatures:
 
 
 def _is_blank(source: tf.RaggedTensor) -> tf.Tensor:
-    """Returns bool [B]: whether a text is EOS alone."""
+    """Returns bool [B]: whether a text is blank, with no token but EOS."""
     return source.row_lengths() == 1

@@ -1,4 +1,4 @@
-"""Exports of a SavedModel: published atomically, after a test of the written files."""
+"""Publishing a SavedModel: atomically, after a test of the written files."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.versions import CARD, check_readable, reserved
 from tf_transformer.serving.warmup import replay, write_requests
 
-TOKENIZER = Path("assets.extra", "tokenizer.model")  # beside a model that has none inside
+TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
 
 
 def publish(
@@ -30,20 +30,20 @@ def publish(
 
     Args:
         exportable: the model and its signatures.
-        base: the model's folder, as TF Serving watches it; its name is the model's.
-        version: its number; the next free one by default.
+        base: the model's folder, which TF Serving watches; its name is that of the model.
+        version: version number; the next free one by default.
         card: content of assets.extra/model_card.json, to which vocabulary and sizes are added.
-        gate: the published model that it must not be worse than.
+        gate: the published model that the export must not be worse than.
 
     Raises:
-        NotPublishedError: if it does not pass the gate.
+        NotPublishedError: if the export does not pass the gate.
         UserError: if TensorFlow could not read the folder, the version exists or cannot be
             written, a warm-up request fails, or the loaded model answers differently from
             Python. Nothing is published then.
     """
     check_readable(base)
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
-        # The temporary name is no number, so TF Serving ignores the folder.
+        # The temporary name is not a number, so TF Serving ignores the folder.
         _save(exportable, folder)
         write_requests(folder, base.name, exportable.requests)
         write_text(folder / "batching_params.pbtxt", batching_parameters())
@@ -62,7 +62,8 @@ def publish(
 def batching_parameters() -> str:
     """Returns the content of TF Serving's --batching_parameters_file.
 
-    There is one thread because a batch uses all cores; requests for `tokens` differ in width.
+    One thread is enough, since a batch uses all cores. Requests for `tokens` differ in width,
+    and need padding.
     """
     return (
         "max_batch_size { value: 32 }\n"
@@ -74,10 +75,10 @@ def batching_parameters() -> str:
 
 
 def _save(exportable: Exportable, path: Path) -> None:
-    # Saving would trace functions again; concrete ones it takes as they are.
+    # Saving would trace functions again, but takes concrete ones as they are.
     concrete = {name: f.get_concrete_function() for name, f in exportable.functions.items()}
     try:
         tf.saved_model.save(exportable.module(), os.fspath(path), signatures=concrete)
     except tf.errors.OpError as error:
-        # TensorFlow's file system raises this in place of an OSError.
+        # TensorFlow's file system raises this instead of an OSError.
         raise OSError(error.message.splitlines()[0]) from error

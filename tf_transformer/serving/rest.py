@@ -40,7 +40,7 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"The body must be JSON: {error}") from None
     if not isinstance(record, dict) or ("instances" in record) == ("inputs" in record):
-        raise BadRequestError('The body must be an object with "instances" or "inputs".')
+        raise BadRequestError('The body must be an object with either "instances" or "inputs".')
     signature = record.get("signature_name", "serving_default")
     if not isinstance(signature, str):
         raise BadRequestError('"signature_name" must be a string.')
@@ -58,7 +58,7 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _columns(instances: Any, names: list[str]) -> dict[str, list]:
@@ -84,7 +84,7 @@ def _array(name: str, value: Any, info) -> np.ndarray:
     try:
         values = np.array(value, kind)
     except (ValueError, OverflowError):
-        raise BadRequestError(f"{name} must be a list of equally long rows.") from None
+        raise BadRequestError(f"{name} must be a list of rows of equal length.") from None
     rank = len(info.tensor_shape.dim)
     if values.size == 0 and values.ndim == 1 < rank:  # an empty list has no width
         values = values.reshape(0, *[0] * (rank - 1))
@@ -100,7 +100,7 @@ def _decoded(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
         try:
             return base64.b64decode(value["b64"], validate=True)
-        except ValueError as error:  # also of letters that are not ASCII
+        except ValueError as error:  # for non-ASCII letters too
             raise BadRequestError(f'"b64" must be base64: {error}') from None
     return value
 

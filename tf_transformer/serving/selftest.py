@@ -1,4 +1,4 @@
-"""Self-test of a SavedModel before it is published: it must answer as its model in Python."""
+"""Self-test of a SavedModel before it is published: it must answer like the original model."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,16 +16,16 @@ Comparison = tuple[str, Text, Value, Any]  # signature and output, text, expecte
 
 
 class Tolerance(NamedTuple):
-    """Largest differences: scores by either of two bounds, attention by its own."""
+    """Largest allowed differences; a score needs to meet only one of the first two."""
 
     absolute: float
     relative: float
     attention: float
 
 
-# A long text's log-probability is a sum of many roundings, off by more than 1e-4; with bfloat16
-# products a graph differs from Python by 1.4e-4. An attention weight is one bfloat16,
-# whose neighbour is up to 0.004 away, after a product that may be off by such a step too.
+# The log-probability of a long text sums up rounding errors to more than 1e-4; with bfloat16
+# products, a graph differs from Python by 1.4e-4. An attention weight is a bfloat16, whose
+# neighbours are up to 0.004 away, and the product before it may be off by such a step too.
 FLOAT32 = Tolerance(absolute=1e-4, relative=1e-6, attention=1e-4)
 BFLOAT16 = Tolerance(absolute=1e-3, relative=1e-3, attention=0.02)
 
@@ -39,8 +39,8 @@ def self_test(comparisons: Iterable[Comparison], tolerance: Tolerance) -> None:
     """Raises UserError at the first answer of an export that is not the expected one.
 
     Args:
-        comparisons: answers of all outputs of all signatures beside the expected ones.
-        tolerance: their largest differences.
+        comparisons: expected and received values of all outputs of all signatures.
+        tolerance: largest allowed differences.
     """
     for output, source, expected, received in comparisons:
         if not agree(expected, received, tolerance):
@@ -59,9 +59,9 @@ def agree(expected: Value, received: Any, tolerance: Tolerance = FLOAT32) -> boo
         missing = np.subtract(received.shape, expected.shape)
         if (missing < 0).any():
             return False
-        # A mean of H heads within the tolerance has each head within H times as much.
+        # The tolerance is for a mean of H heads: a single head may be off by H times as much.
         heads = expected.shape[0] if expected.ndim == 3 else 1
-        expected = np.pad(expected, [(0, number) for number in missing])
+        expected = np.pad(expected, [(0, size) for size in missing])
         return np.allclose(received, expected, rtol=0, atol=heads * tolerance.attention)
     if isinstance(expected, list):
         return expected == received[: len(expected)].tolist()
@@ -75,7 +75,7 @@ def agree(expected: Value, received: Any, tolerance: Tolerance = FLOAT32) -> boo
 def compare(
     signature: str, texts: Sequence[Text], expected: Expected, answer: Answer
 ) -> Iterator[Comparison]:
-    """Yields the expected outputs beside the received ones, text by text."""
+    """Yields the expected and received values of the outputs, text by text."""
     for name, values in expected.items():
         for text, value, received in zip(texts, values, answer[name], strict=True):
             yield f"{signature}: {name}", text, value, received

@@ -1,7 +1,7 @@
 """An HTTP server for one SavedModel: TF Serving's REST paths, and a page for people.
 
 The cost of a client is bounded: the size of a body and the time to send it, the rows and tokens
-of a request, the length of the queue, the time in it, and the number of connections.
+of a request, the length of the queue, the time spent in it, and the number of connections.
 """
 
 import json
@@ -46,7 +46,7 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a server, sizes in bytes and times in seconds; see also `BatchLimits`."""
+    """Limits of a server, with times in seconds; see also `BatchLimits`."""
 
     body_bytes: int = 1 << 20
     deadline: float = 30.0
@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The answer to an error: its status, its text, and the reason that metrics name."""
+    """The answer to an error: its status, its text, and the reason shown in metrics."""
 
     status: int
     text: str
@@ -121,7 +121,7 @@ def make_app(
 
 
 def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) -> None:
-    """Has every answer counted, timed, logged and marked with the id of its request."""
+    """Counts, times and logs every answer, and marks it with the id of its request."""
 
     @app.before_request
     def begin():
@@ -141,10 +141,10 @@ def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) ->
         signature = seen.get("signature")
         telemetry.answered(signature or request.endpoint or "unknown", response.status_code,
                            seconds)  # fmt: skip
-        number = _request_id(request.headers.get("X-Request-Id", ""))
-        response.headers["X-Request-Id"] = number
+        request_id = _request_id(request.headers.get("X-Request-Id", ""))
+        response.headers["X-Request-Id"] = request_id
         access_log.write(response.status_code, {
-            "request_id": number, "client": request.remote_addr, "method": request.method,
+            "request_id": request_id, "client": request.remote_addr, "method": request.method,
             "path": request.path, "signature": signature,
             "milliseconds": round(1000 * seconds, 1), "bytes": response.content_length,
             "error": seen.get("error"),
@@ -153,7 +153,7 @@ def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) ->
 
 
 def _request_id(sent: str) -> str:
-    """Returns the client's id of a request if it is plain, else a new one."""
+    """Returns the request id that the client sent if it is well-formed, else a new one."""
     return sent if re.fullmatch(r"[\w.:-]{1,128}", sent, re.ASCII) else uuid.uuid4().hex
 
 
@@ -177,7 +177,7 @@ def _explained(error: Exception) -> _Answer:
     if isinstance(error, NotReadyError):
         return _Answer(503, "The model is being loaded. Try again.", "loading")
     if isinstance(error, QueueFullError):
-        return _Answer(503, "Too many requests wait already. Try again.", "queue full")
+        return _Answer(503, "Too many requests are waiting. Try again.", "queue full")
     if isinstance(error, ClosedError | CancelledError):
         return _Answer(503, "The server is stopping. Try again.", "stopping")
     if isinstance(error, DeadlineError):
@@ -187,13 +187,13 @@ def _explained(error: Exception) -> _Answer:
 
 
 def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Listener":
-    """Returns a server that listens; "localhost" is 127.0.0.1 alone, without IPv6.
+    """Returns a server that listens; "localhost" means 127.0.0.1 only, without IPv6.
 
     Raises:
-        UserError: if `host` stands for no address or for several, or the port is taken.
+        UserError: if `host` resolves to no address or to several, or the port is taken.
     """
     try:
-        # waitress logs every request that waits for a thread or a connection.
+        # waitress would log every request that waits for a thread or a connection.
         logging.getLogger("waitress").setLevel(logging.ERROR)
         host = "127.0.0.1" if host == "localhost" else host
         _check_host(host, port)
@@ -221,6 +221,6 @@ def _check_host(host: str, port: int) -> None:
     addresses = sorted({str(address[0]) for *_, address in entries})
     if len(addresses) > 1:
         raise UserError(
-            f"Cannot listen on {host!r}: it stands for {' and '.join(addresses)}. Give --host "
+            f"Cannot listen on {host!r}: it resolves to {' and '.join(addresses)}. Give --host "
             "one of them, or 0.0.0.0 for every IPv4 address."
         )

@@ -1,4 +1,4 @@
-"""A SavedModel loaded as TF Serving loads it: a session and the signatures' tensor names."""
+"""A SavedModel loaded as in TF Serving: a session, and the tensor names of signatures."""
 
 import importlib.util
 import json
@@ -85,9 +85,9 @@ class SavedModelSession:
         """Computes the requested outputs of a signature, or all.
 
         Raises:
-            BadRequestError: if a name, type or rank is not the signature's.
-            TimeoutError: if it takes longer than `timeout` seconds; it is then cancelled.
-            ClosedError: if the session is closed, or is closed meanwhile.
+            BadRequestError: if a name, type or rank does not match the signature.
+            TimeoutError: if it takes longer than `timeout` seconds and is cancelled.
+            ClosedError: if the session is closed before the outputs are computed.
         """
         definition, arrays = self.check(signature, inputs, outputs)
         feed = {definition.inputs[name].name: array for name, array in arrays.items()}
@@ -112,10 +112,10 @@ class SavedModelSession:
     def check(
         self, signature: str, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
     ) -> tuple[Any, Arrays]:
-        """Returns a SignatureDef, and the inputs of the types that it has.
+        """Returns the SignatureDef, and the inputs converted to its types.
 
         Raises:
-            BadRequestError: if a name, type or rank is not the signature's.
+            BadRequestError: if a name, type or rank does not match the signature.
         """
         definition = self.signature(signature)
         check_names("inputs", inputs, definition.inputs, exactly=True)
@@ -138,18 +138,18 @@ def try_signatures(session: SavedModelSession, path: Path) -> None:
     """Runs each signature of the model in `path` on one small row, which also prepares it.
 
     Raises:
-        UserError: if one fails: a damaged model may still load.
+        UserError: if one fails, since a damaged model may still load.
     """
 
     def failure(name: str) -> str:
         inputs = session.signatures[name].inputs
         try:
             session.run(name, {key: _small_row(info) for key, info in inputs.items()})
-        except Exception as error:  # any that a client would get as well
+        except Exception as error:  # whatever a client would get too
             return f"{name}: {str(error).partition(chr(10))[0]}"
         return ""
 
-    with ThreadPoolExecutor() as pool:  # an executor is built for each, on one core
+    with ThreadPoolExecutor() as pool:  # TensorFlow prepares each on one core
         failures = [reason for reason in pool.map(failure, session.signatures) if reason]
     if failures:
         raise UserError(
@@ -186,12 +186,12 @@ def checked(name: str, values: np.ndarray, info) -> np.ndarray:
 
 
 def _utf8(text: str | bytes) -> bytes:
-    """Encodes half a surrogate pair too, which JSON may hold; the tokenizer reads U+FFFD."""
+    """Encodes even lone surrogates, which JSON may contain; the tokenizer reads U+FFFD."""
     return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
 
 
 def _converts(values: np.ndarray, expected: tf.DType) -> bool:
-    """Returns whether conversion is exact: text to strings, integers to any number type."""
+    """Returns whether the conversion is valid: text to strings, integers to any number type."""
     if expected == tf.string:
         return values.dtype.kind in "SU" or (
             values.dtype.kind == "O" and all(isinstance(v, (str, bytes)) for v in values.flat)
@@ -204,7 +204,7 @@ def _converts(values: np.ndarray, expected: tf.DType) -> bool:
 
 
 def _wrong(values: np.ndarray, expected: tf.DType) -> str:
-    """Returns the first value that does not convert, as JSON has it."""
+    """Returns the first value that does not convert, as JSON."""
     flat = values.ravel()
     index = next((i for i in range(flat.size) if not _converts(flat[i : i + 1], expected)), 0)
     value = flat[index : index + 1].tolist()[0]

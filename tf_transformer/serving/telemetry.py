@@ -1,10 +1,10 @@
-"""Metrics for Prometheus, and an access log in JSON: a server as its operator sees it."""
+"""Metrics for Prometheus and an access log in JSON, for the operator of a server."""
 
 import functools
 import json
 import sys
-import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from prometheus_client import (
@@ -23,7 +23,7 @@ _ROWS = (1, 2, 4, 8, 16, 24, 32)
 
 
 class Telemetry(Observer):
-    """Metrics of one server, named `tf_transformer_...`; those of the process come with them.
+    """Metrics of one server, named `tf_transformer_...`, and of its process.
 
     Args:
         waiting: returns the rows in the queues by lane.
@@ -36,19 +36,19 @@ class Telemetry(Observer):
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._requests = Counter(
-            "tf_transformer_requests", "Answers, by what was asked and status.",
+            "tf_transformer_requests", "Answers, by endpoint and status.",
             ["endpoint", "status"], registry=registry)  # fmt: skip
         self._refused = Counter(
             "tf_transformer_refused", "Requests that were not computed, by reason.",
             ["reason"], registry=registry)  # fmt: skip
         self._seconds = Histogram(
-            "tf_transformer_request_seconds", "From a request in full to its answer.",
+            "tf_transformer_request_seconds", "Time from a complete request to its answer.",
             ["endpoint"], buckets=_LATENCIES, registry=registry)  # fmt: skip
         self._batch_rows = Histogram(
             "tf_transformer_batch_rows", "Rows of a batch.", buckets=_ROWS, registry=registry
         )
         self._batch_seconds = Histogram(
-            "tf_transformer_batch_seconds", "Computation of a batch.",
+            "tf_transformer_batch_seconds", "Time to compute a batch.",
             buckets=_LATENCIES, registry=registry)  # fmt: skip
         self._read = Counter(
             "tf_transformer_tokens_read", "Tokens of queued requests.", registry=registry
@@ -85,7 +85,7 @@ class Telemetry(Observer):
         self._refused.labels(reason).inc()
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
-        """Counts an answer. `endpoint` is one of few names, never text of a client's."""
+        """Counts an answer. `endpoint` is one of a few names, never text from a client."""
         self._requests.labels(endpoint, status).inc()
         self._seconds.labels(endpoint).observe(seconds)
 
@@ -94,11 +94,11 @@ class Telemetry(Observer):
         return generate_latest(self._registry)
 
 
-PROBES = ("/healthz", "/readyz")  # asked every few seconds, also before the model is loaded
+PROBES = ("/healthz", "/readyz")  # polled every few seconds, even before a model is loaded
 
 
 class AccessLog:
-    """One JSON object a line for each answer, or for each error.
+    """Writes one JSON object per line for each answer, or only for errors.
 
     Args:
         level: "off", "errors" (without those of probes) or "all".
@@ -113,10 +113,9 @@ class AccessLog:
         is_error = status >= 400 and record.get("path") not in PROBES
         if self._level == "off" or (self._level == "errors" and not is_error):
             return
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{now % 1:.3f}"[2:]
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         known = {name: value for name, value in record.items() if value is not None}
-        line = json.dumps({"time": f"{stamp}Z", "status": status} | known)
+        line = json.dumps({"time": now.replace("+00:00", "Z"), "status": status} | known)
         stream = self._stream or sys.stdout
-        stream.write(line + "\n")  # one write: lines of several threads do not mix
+        stream.write(line + "\n")  # a single write, so that lines of threads do not mix
         stream.flush()

@@ -1,4 +1,4 @@
-"""The signature from token ids to token ids, the part of a SavedModel without a tokenizer.
+"""The signature from token ids to token ids, the only one that needs no tokenizer.
 
 B batch, S source length, T target length. Its graph must do without ragged tensors and other
 operations that LiteRT lacks: a test converts it.
@@ -27,7 +27,7 @@ class TokenSignature:
 
     Attributes:
         search: the search for the best translations of ids, as a TensorFlow function.
-        positions: the most positions computed together.
+        positions: maximum positions computed together, see `in_groups`.
     """
 
     def __init__(self, translator: BatchTranslator) -> None:
@@ -86,7 +86,7 @@ def _closed(
     Args:
         ids: int32 [B, any].
         vocab_size: V.
-        limit: the most tokens of a row, with EOS.
+        limit: maximum tokens in a row, EOS counted.
 
     Returns:
         The rows with EOS and padding [B, S], their sizes without EOS [B], and whether each was

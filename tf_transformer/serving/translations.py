@@ -27,21 +27,21 @@ def export(
 ) -> Path:
     """Exports a translator to BASE/VERSION/; returns that folder.
 
-    Arguments and errors are those of `publish`, and `text`: whether the model takes text.
-    Otherwise it takes ids alone, needs no operations but TensorFlow's, and has its tokenizer
+    Arguments and errors are those of `publish`, and `text`: whether the model takes text. If
+    not, it takes only ids, needs only TensorFlow's operations, and its tokenizer is copied
     beside it.
     """
     return publish(exportable(translator, text), base, version, card, gate=gate)
 
 
 def exportable(translator: BatchTranslator, text: bool = True) -> Exportable:
-    """Returns what an export needs to know of a translator, see `export`."""
+    """Returns a translator as an `Exportable`; see `export`."""
     functions = (Signatures if text else TokenSignature)(translator).functions()
     return Exportable(
         models=models_of(translator.model),
         tokenizer=translator.tokenizer,
         functions=functions,
-        requests=[each for each in requests(translator) if each.signature in functions],
+        requests=[one for one in requests(translator) if one.signature in functions],
         compare=lambda session: comparisons(session, translator, text),
         sizes=sizes(translator),
         text=text,
@@ -49,7 +49,7 @@ def exportable(translator: BatchTranslator, text: bool = True) -> Exportable:
 
 
 def sizes(translator: BatchTranslator) -> dict[str, int]:
-    """Returns the most tokens of a source and of a target, EOS counted."""
+    """Returns the maximum numbers of tokens in a source and a target, EOS counted."""
     codec = translator.codec
     return {"max_source_tokens": codec.source_limit, "max_target_tokens": codec.target_limit}
 

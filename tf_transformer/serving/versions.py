@@ -1,4 +1,4 @@
-"""Version folders of a served model: named by a number, as TF Serving has it, and reserved."""
+"""Version folders of a served model: numbered as in TF Serving, and reserved for a writer."""
 
 import fcntl
 import json
@@ -13,12 +13,12 @@ from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json
 
-LITE_MODEL = "model.tflite"  # in place of a SavedModel
+LITE_MODEL = "model.tflite"  # instead of a SavedModel
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
 
 
 def versions(base: Path) -> dict[int, Path]:
-    """Returns the entries of `base` named by a number; none if it is no folder."""
+    """Returns the entries of `base` named by a number; none if `base` is not a folder."""
     entries = base.iterdir() if base.is_dir() else ()
     return {int(entry.name): entry for entry in entries if is_version(entry.name)}
 
@@ -34,11 +34,11 @@ def find_export(path: Path) -> Path | None:
     Raises:
         UserError: if `path` is the folder of several models, or an export for LiteRT.
     """
-    folders = {number: each for number, each in versions(path).items() if each.is_dir()}
     if (path / "saved_model.pb").exists():
         return path
-    lite = [each for each in (path, *folders.values()) if (each / LITE_MODEL).exists()]
-    folders = {number: each for number, each in folders.items() if each not in lite}
+    folders = {number: folder for number, folder in versions(path).items() if folder.is_dir()}
+    lite = [folder for folder in (path, *folders.values()) if (folder / LITE_MODEL).exists()]
+    folders = {number: folder for number, folder in folders.items() if folder not in lite}
     if folders:
         return folders[max(folders)]
     if lite:
@@ -54,7 +54,7 @@ def find_export(path: Path) -> Path | None:
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Returns the model card of an export; empty if it has none that can be read."""
+    """Returns the model card of an export; {} if it is missing or cannot be read."""
     try:
         card = parse_json((path / CARD).read_text("utf-8"))
     except (OSError, ValueError):
@@ -75,8 +75,8 @@ def read_config(path: Path) -> Config | None:
 def check_readable(path: Path) -> None:
     """Raises UserError for a path that TensorFlow cannot load a model from.
 
-    It takes the path of the weights as a pattern, in which [1] matches 1 and a backslash
-    nothing. "*" and "?" are safe, since they match themselves.
+    TensorFlow takes the path of the weights as a pattern, in which [1] matches 1 and a
+    backslash matches nothing. "*" and "?" are safe, since they match themselves.
     """
     if re.search(r"\[.*\]|\\", str(path)):
         raise UserError(
@@ -89,12 +89,12 @@ def check_readable(path: Path) -> None:
 def reserved(base: Path, version: int | None = None) -> Iterator[Path]:
     """Yields BASE/VERSION, which no other export writes until the block ends.
 
-    The reservation is a lock on a hidden file beside it, which the system frees however the
+    The reservation is a lock on a hidden file beside it, which the system releases however the
     process ends.
 
     Args:
         base: the model's folder, created if missing.
-        version: its number; the next free one by default.
+        version: version number; the next free one by default.
 
     Raises:
         UserError: if the version exists, another export writes it, or the folder cannot be
@@ -108,7 +108,7 @@ def reserved(base: Path, version: int | None = None) -> Iterator[Path]:
     final = base / str(number)
     if lock is None:
         taken = "exists already" if final.exists() else "is being written by another export"
-        raise UserError(f"{final} {taken}. Choose another --version, or none.")
+        raise UserError(f"{final} {taken}. Choose another --version, or leave it out.")
     try:
         yield final
     finally:
@@ -122,7 +122,7 @@ def _lock_file(base: Path, number: int) -> Path:
 
 
 def _lock(base: Path, number: int) -> int | None:
-    """Locks a number: a file descriptor, or None if the number is taken."""
+    """Locks a version number; returns a file descriptor, or None if the number is taken."""
     final, file = base / str(number), _lock_file(base, number)
     if final.exists():
         return None
@@ -131,14 +131,14 @@ def _lock(base: Path, number: int) -> int | None:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UserError(f"Cannot write {final}: {error.strerror or error}.") from error
-    if _holds(descriptor) and _is_file(descriptor, file) and not final.exists():
+    if _try_lock(descriptor) and _is_file(descriptor, file) and not final.exists():
         return descriptor
     os.close(descriptor)
     return None
 
 
-def _holds(descriptor: int) -> bool:
-    """Returns whether this process has the lock; True on a file system without locks."""
+def _try_lock(descriptor: int) -> bool:
+    """Locks a file unless it is locked; returns True too on a file system without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,9 +1,8 @@
 """Warm-up requests that TF Serving runs before it declares a model ready.
 
 A session builds an executor at the first call for each set of outputs, which takes about a
-second for a large model. The file holds PredictionLog messages as encoded protocol buffers,
-written by hand because their classes are in tensorflow-serving-api, which nothing else of the
-export needs.
+second for a large model. The file holds PredictionLog messages as protocol buffers, encoded by
+hand because their classes are in tensorflow-serving-api, which exports do not need otherwise.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,7 +60,7 @@ def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -
 
 
 def replay(session: SavedModelSession, requests: Iterable[Request]) -> None:
-    """Runs each request; raises UserError if one fails: TF Serving would reject the model.
+    """Runs each request; raises UserError if one fails, as TF Serving would reject the model.
 
     All outputs are requested, since building an executor for each set takes most of the time.
     """
