@@ -1,4 +1,4 @@
-"""Text files of a run with the hashes of their content, which tell when they changed."""
+"""Text files of a run, with hashes of their content by which a change is noticed."""
 
 import gzip
 import hashlib
@@ -22,10 +22,9 @@ class Text:
 
     Attributes:
         path: absolute.
-        size, mtime_ns, ctime_ns, inode: by which an unchanged file is known without reading it.
-            No program can set the time of change, so a modification time that was put back does
-            not hide other content.
-        sha256: of the content, of a .gz file after unpacking.
+        size, mtime_ns, ctime_ns, inode: identify an unchanged file without reading it. No
+            program can set the ctime, so restoring an old mtime does not hide a change.
+        sha256: hash of the content, unpacked if the file is a .gz.
     """
 
     path: str
@@ -52,15 +51,15 @@ class Text:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
                 return cls(*marks, hashlib.file_digest(file, "sha256").hexdigest())
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UserError(f"{path} is no complete gzip file: {error}.") from None
+            raise UserError(f"{path} is not a complete gzip file: {error}.") from None
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def text_files(data: DataConfig, role: Role) -> list[Path]:
-    """Lists the files that a configuration names, sources before targets; none if built-in.
+    """Lists the files of a configuration, sources before targets; none for the built-in corpus.
 
-    Data without languages are files themselves, not corpora.
+    Without languages, the names are files, not corpora.
 
     Raises:
         UserError: if a corpus lacks a file.
@@ -74,7 +73,7 @@ def text_files(data: DataConfig, role: Role) -> list[Path]:
 
 
 def identity(texts: Sequence[Text]) -> str:
-    """Names the content of files in their order; "" if there are none."""
+    """Returns a hash of the content of files, in order; "" if there are none."""
     if not texts:
         return ""
     return hashlib.sha256("\n".join(text.sha256 for text in texts).encode()).hexdigest()[:16]
