@@ -7,6 +7,7 @@ import os
 import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -92,15 +93,13 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
 
 def _read_arriving(descriptor: int) -> Iterator[list[bytes]]:
     parts = []  # of a line whose end has not arrived
-    try:
+    with read_errors(descriptor):
         while block := os.read(descriptor, BLOCK_BYTES):
             parts.append(block)
             if b"\n" in block:
                 *lines, rest = b"".join(parts).split(b"\n")
                 parts = [rest] if rest else []
                 yield lines
-    except OSError as error:
-        raise _unreadable(descriptor, error) from None
     if parts:
         yield [b"".join(parts)]
 
@@ -121,21 +120,24 @@ def _decoded(path: Path | int, number: int, line: bytes) -> str:
 
 
 def _read_raw(path: Path | int) -> Iterator[bytes]:
+    with (
+        read_errors(path),
+        gzip.open(path)
+        if isinstance(path, Path) and path.suffix == ".gz"
+        else open(path, "rb", closefd=path != 0) as file,
+    ):
+        yield from file
+
+
+@contextmanager
+def read_errors(path: Path | int) -> Iterator[None]:
+    """Turns errors of reading a file, plain or .gz, into a UserError."""
     try:
-        with (
-            gzip.open(path)
-            if isinstance(path, Path) and path.suffix == ".gz"
-            else open(path, "rb", closefd=path != 0)
-        ) as file:
-            yield from file
+        yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is not a complete gzip file: {error}.") from None
     except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path | int, error: OSError) -> UserError:
-    return UserError(f"{_name(path)} cannot be read: {error.strerror or error}.")
+        raise UserError(f"{_name(path)} cannot be read: {error.strerror or error}.") from None
 
 
 def _name(path: Path | int) -> str:

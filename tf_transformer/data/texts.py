@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Literal, Self
 
 from tf_transformer.config import DataConfig
 from tf_transformer.data.corpora import corpora
-from tf_transformer.errors import UserError
+from tf_transformer.data.corpus import read_errors
 
 Role = Literal["train", "valid"]
 ROLES: tuple[Role, Role] = ("train", "valid")
@@ -41,7 +40,7 @@ class Text:
         Raises:
             UserError: if it cannot be read.
         """
-        try:
+        with read_errors(path):
             state = path.stat()
             marks = (str(path.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns,
                      state.st_ino)  # fmt: skip
@@ -50,10 +49,6 @@ class Text:
                     return text
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
                 return cls(*marks, hashlib.file_digest(file, "sha256").hexdigest())
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UserError(f"{path} is not a complete gzip file: {error}.") from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def text_files(data: DataConfig, role: Role) -> list[Path]:
