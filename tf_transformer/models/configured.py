@@ -126,7 +126,7 @@ def _signature(cls: type[ConfiguredModel]) -> Signature:
 
 
 def _documented(cls: type[ConfiguredModel]) -> str:
-    """Returns the docstring with the help of the settings in place of {settings}."""
+    """Returns the docstring, with {settings} replaced by the help texts of the settings."""
     lines = []
     for name, setting in settings_of(ModelConfig).items():
         if name not in cls.unused:

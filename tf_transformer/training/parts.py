@@ -34,7 +34,7 @@ class Workload:
         config: configuration of the run.
         shapes: (rows, length) of all batches.
         replicas: devices that share a batch.
-        workers: processes with these devices, each on a machine of its own.
+        workers: processes that have these devices, each on its own machine.
         encoder_outputs: see `training.task.Task`.
     """
 

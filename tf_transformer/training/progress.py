@@ -48,8 +48,8 @@ class Progress:
             progress.resume_means(model)
         except ValueError as error:
             raise UserError(
-                f"The state {path} does not hold the progress of a training: {error}. Delete "
-                "it to resume from the one before."
+                f"The state {path} does not hold the progress of a run: {error}. Delete it to "
+                "resume from the one before."
             ) from None
         return progress
 

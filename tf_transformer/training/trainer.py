@@ -37,7 +37,7 @@ class Trainer:
     Args:
         run: the run directory.
         task: data, model and dev score.
-        workers: this process among those that train; by default it trains alone.
+        workers: the workers that train together; by default this process alone.
         stopper: ends training early.
         verbose: 1 shows a progress bar.
     """

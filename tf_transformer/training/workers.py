@@ -26,7 +26,7 @@ _LOST = (
 
 
 class Workers:
-    """This process among the workers of a strategy, each on a machine of its own.
+    """This process as one of the workers of a strategy, each on its own machine.
 
     Every method that waits must be called by all workers; with a single one it returns at once.
 
