@@ -63,7 +63,7 @@ class KernelLayer(keras.layers.Layer):
         if not self.built or self.lora_rank is not None:
             state = "already adapted" if self.built else "not built"
             raise ValueError(
-                "`enable_lora` needs a built layer that is not yet adapted. "
+                "`enable_lora` needs a built layer and can be called only once. "
                 f"Received: {self.name}, which is {state}."
             )
         self._tracker.unlock()

@@ -24,7 +24,7 @@ class Result(Protocol):
         """Input to try the trained model with; "" if there is none."""
 
     def lines(self) -> list[str]:
-        """Returns samples and scores, for the end of a training."""
+        """Returns samples and scores, for the end of training."""
 
 
 class Task(Protocol):
