@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 # Consecutive skipped updates before giving up; each halves the loss scale, so 200 means that
 # no scale works.
 MOST_SKIPPED = 200
-# The remaining time is announced after this many steps, or seconds apart from the first step.
+# The remaining time is announced after this many steps, or seconds without the first step.
 STEPS_BEFORE_ESTIMATE, SECONDS_BEFORE_ESTIMATE = 50, 120
 
 # Width of the bar with its counts and the remaining time: `250/250 |####| 12:34 left, `.

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tf_transformer.errors import UserError, quoted
 
-# Makes the shares of some replicas, in turn for each step; takes their indices and the number
-# of all replicas.
+# Makes a dataset of the shares of some replicas, in turn for each step; takes the indices of
+# these replicas and the number of all replicas.
 ShareOfData = Callable[[Sequence[int], int], tf.data.Dataset]
 
 

@@ -1,4 +1,4 @@
-"""Early stopping without loss: by a signal, or a budget of time or steps."""
+"""Stopping a training early without loss: by a signal, or a budget of time or steps."""
 
 import logging
 import re

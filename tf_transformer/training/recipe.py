@@ -51,7 +51,7 @@ def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
 
 
 def describe_parameters(model: TokenModel) -> str:
-    """Describes how many parameters a model has and, if some are frozen, how many train."""
+    """Returns the number of parameters in words, and of the trained ones if some are frozen."""
     trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
     frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
     line = f"{trained + frozen:,} parameters"

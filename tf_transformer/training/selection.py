@@ -57,14 +57,15 @@ class BestWeights:
             logger.warning("%s %s: restored from %s", self.folder.best, problem, path.name)
         elif path or best is None:
             logger.warning(
-                "%s %s, and the weights of step %s, the best, are no longer kept: lost. %s",
+                "%s %s, and the weights of step %s, the best, are no longer kept, so they are "
+                "lost. %s",
                 self.folder.best, problem, f"{records[0]['step']:,}",
                 f"{path.name}, the best of those kept, takes its place" if path else
                 "The next evaluation replaces it",
             )  # fmt: skip
 
     def patience_used_up(self, history: Sequence[Record], patience: int) -> bool:
-        """Tells whether `patience` evaluations in a row brought no better score; never if 0."""
+        """Tells whether the last `patience` evaluations brought no better score; False if 0."""
         scores = [self._score_of(record) for record in comparable(history, self.dev_set)]
         return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
 
