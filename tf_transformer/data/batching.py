@@ -23,7 +23,8 @@ from tf_transformer.errors import UserError
 def bucket_boundaries(max_length: int) -> list[int]:
     """Returns the lengths to pad to: multiples of 4 from 8 to `max_length` rounded up.
 
-    Steps are 4, and from 36 on at least an eighth of the length: few shapes, little padding.
+    They are 4 apart, and from 36 on at least an eighth of the length, for few shapes and little
+    padding.
     """
     last = _round_up(max_length)
     boundaries, length = [], 8

@@ -21,7 +21,7 @@ LANGUAGES = ("en", "de")
 SIZES: Mapping[str, int] = MappingProxyType({"train": 20_000, "dev": 500, "test": 500})
 
 _FILE = "builtin.tsv.bz2"
-# Words that occur less often than this are kept out of all splits but the first, for training.
+# Words rarer than this occur only in the first split, the training text.
 _RARE = 6
 
 

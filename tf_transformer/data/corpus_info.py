@@ -13,7 +13,7 @@ INFO_FILE = "corpus.json"
 
 
 def write_info(directory: Path, info: dict[str, Any]) -> None:
-    """Writes INFO_FILE, as the last file: its presence tells that the corpus is complete."""
+    """Writes INFO_FILE, the last file: its presence marks a complete corpus."""
     files = sorted(directory.iterdir())
     info = info | {"checksums": {file.name: sha256(file) for file in files}}
     info["checksum"] = _checksum(info)

@@ -45,7 +45,7 @@ class FilterReport:
 
 
 class Side:
-    """Sentences of one side: a flat array of ids, of which each sentence is a slice."""
+    """Sentences of one side, as slices of a flat array of ids."""
 
     def __init__(self, directory: Path, name: str, dtype: str):
         self.lengths = np.load(directory / f"{name}_lengths.npy")

@@ -31,9 +31,8 @@ class Mixture:
     def __init__(self, sizes: Sequence[int], mix: str, seed: int) -> None:
         if 0 in sizes:
             raise UserError(
-                "Every corpus of a mix must have a usable pair. Received: numbers of pairs "
-                f"{list(sizes)}. Leave the empty one out, or check data.max_length and "
-                "data.max_ratio."
+                f"Every corpus of a mix must have a usable pair. Received: {list(sizes)}. "
+                "Leave the empty one out, or check data.max_length and data.max_ratio."
             )
         self._starts = np.cumsum(sizes)[:-1]
         self._seed = seed
@@ -42,7 +41,7 @@ class Mixture:
         self.times = self.shares * sum(sizes) / np.array(sizes)
 
     def rows(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
-        """Returns the pairs that an epoch takes from pairs of similar length.
+        """Returns an epoch's selection from pairs of similar length.
 
         Their number is the same in every epoch, and at least 1 for each corpus in `pairs`.
 

@@ -18,7 +18,7 @@ from tf_transformer.errors import UserError
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 
-_BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # of SentencePiece
+_BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # names that SentencePiece knows
 
 
 @contextmanager

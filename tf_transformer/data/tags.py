@@ -79,7 +79,7 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
 
 
 def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
-    """Returns a tag for translation; UserError if one of its words is in no tag of training.
+    """Returns a tag for translation; UserError if it contains a word of no training tag.
 
     Args:
         tag: one or more of the run's tags, separated by spaces; None for none.

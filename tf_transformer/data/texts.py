@@ -1,4 +1,4 @@
-"""Text files of a run, with hashes of their content by which a change is noticed."""
+"""Text files of a run, with hashes of their content that reveal changes."""
 
 import gzip
 import hashlib

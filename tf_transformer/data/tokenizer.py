@@ -72,7 +72,7 @@ class Tokenizer(tf.Module):
     def copy(self, path: Path) -> None:
         """Writes the model to `path`, and the target model, if there is one, beside it."""
         paths = {"target": target_model_path(path), "source": path}
-        for side, file in paths.items():  # the source last: once it is there, all is
+        for side, file in paths.items():  # source last: once it exists, so does the other
             if side in self.models:
                 with replacing(file) as temporary:
                     temporary.write_bytes(self.models[side])
@@ -127,7 +127,7 @@ class Tokenizer(tf.Module):
         return self._call("tokenize", tf.ensure_shape(text, [None]), side)
 
     def of(self, side: SideName) -> "Tokenizer":
-        """Returns a tokenizer whose source model is that of `side`: this one if possible."""
+        """Returns a tokenizer whose source model is that of `side`."""
         is_other = side == "target" and "target" in self.models
         return Tokenizer(target_model_path(self.path)) if is_other else self
 

@@ -17,7 +17,7 @@ def softmax_statistics(labels, logits, first_label: int = 0):
 
     Returns:
         The softmax [B, T, V]; then logsumexp(logits), the maximum and the label's logit,
-        [B, T] each. None has the axis T if `labels` lack it.
+        [B, T] each; all without the axis T if `labels` lack it.
     """
     # One operation over all logits; computing exponentials and their sum would add three.
     probabilities = ops.softmax(logits, axis=-1)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import keras
 from keras import ops
 
-_LEVELS = 2**16  # values of a 16-bit random number
+_LEVELS = 2**16  # number of values of 16 random bits
 
 # Replacements of generators inside `drawn`.
 _drawn: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}

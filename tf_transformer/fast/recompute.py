@@ -11,7 +11,7 @@ from tf_transformer.fast.dropout import drawn
 
 
 def recomputed(layer: keras.layers.Layer) -> Callable:
-    """Returns a training call of a layer that stores nothing but its inputs.
+    """Returns a function that calls a layer in training and stores only its inputs.
 
     The layer's dropout seeds advance once; each generator may be used only once in a call.
     Only positional inputs receive gradients: pass masks by keyword.
