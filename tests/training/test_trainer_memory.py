@@ -128,7 +128,7 @@ def test_parts_are_kept_unless_memory_or_the_user_says_otherwise(tmp_path, monke
         # Half of the share that is estimated, 64, is still more than the batches have.
         (CrampedTask(16, (32, 4)), {}, "^Out of memory in parts of 64.*device 32: "),
         (CrampedTask(4), {}, "^Out of memory, and no part is smaller than one sentence"),
-        (CrampedTask(16), {"max_tokens_per_device": 0}, "Leave --max-tokens-per-device 0 out"),
+        (CrampedTask(16), {"max_tokens_per_device": 0}, "Leave out --max-tokens-per-device 0"),
     ],
 )
 def test_what_half_a_part_cannot_mend_ends_in_a_line(tmp_path, task, changes, message):
