@@ -39,7 +39,7 @@ def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch
     Path("run.yaml").write_text(file, "utf-8")
     translator = tf_transformer.train(config="run.yaml", **text, **SIZE)
     printed = capsys.readouterr().out
-    assert "going on from step 1" in printed and "\ndev BLEU " in printed
+    assert "resuming from step 1" in printed and "\ndev BLEU " in printed
     assert logging.getLogger("tf_transformer").handlers == []
     assert isinstance(translator, Translator)
     assert isinstance(str(translator.translate("Good morning.")), str)

@@ -87,7 +87,7 @@ def test_train_goes_on_with_a_row(copy, capsys):
     run = Run.open(copy / "base-seed1")
     command = train_command(run.config.replace({"training.steps": 8})).split()[2:]
     assert main(["train", *command, "--output", str(run.path)]) == 0
-    assert "going on from step 6" in capsys.readouterr().out
+    assert "resuming from step 6" in capsys.readouterr().out
     assert run.history()[-1]["step"] == 8
 
 

@@ -49,7 +49,7 @@ TRAINING = {
     "no such files": (train("nowhere"), r"There is no nowhere.en and no nowhere.en.gz"),
     "no such language": (f"{NEW} --target fr", "Languages found for train: de, en"),
     "prefix with language": (train("train.en"), "give its name without the language"),
-    "damaged gzip": (train("cut"), "cut.en.gz is no complete gzip file"),
+    "damaged gzip": (train("cut"), "cut.en.gz is not a complete gzip file"),
     "other line counts": (train("uneven"), "uneven.en with 300 and uneven.de with 299"),
     "no lines": (train("empty"), "every line is empty"),
     "blank lines": (train("blank"), "every line is empty"),

@@ -71,7 +71,7 @@ def test_a_run_on_such_corpora_resumes_bit_for_bit(options, run, tmp_path):
     for _ in range(2):
         done = run_here(parts)
         assert done.returncode == 0, done.stderr
-    assert "going on from step 5" in done.stdout
+    assert "resuming from step 5" in done.stdout
     assert last_state(tmp_path / "run") == last_state(run.path)
 
 

@@ -25,7 +25,7 @@ def test_the_table_is_training_text(trained_run, tmp_path):
         ("--output out.txt", "must end in .tsv or .tsv.gz. Received: out.txt"),
         ("--output there.tsv", "there.tsv exists already"),
         ("--output o.tsv --temperature 2", "--temperature needs --sample"),
-        ("--output o.tsv --tag <2de>", r"--tag must be .*it has none. Received: '<2de>'"),
+        ("--output o.tsv --tag <2de>", r"--tag must consist .*it has none. Received: '<2de>'"),
     ],
 )
 def test_what_cannot_be_written_is_refused(

@@ -241,7 +241,7 @@ def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
     """None has an error to tell of, and none starts again."""
     sessions = [request.getfixturevalue(name).sessions[key] for key in keys]
     assert [one.stderr for one in sessions] == [""] * len(keys)
-    steps = [int(one.line(r"going on from step (\d+)")[1]) for one in sessions]
+    steps = [int(one.line(r"resuming from step (\d+)")[1]) for one in sessions]
     assert steps == sorted(steps)
     assert steps[0] > 0 and steps[-1] < STEPS
 
@@ -280,10 +280,10 @@ def test_a_signal_saves_the_very_step_and_says_so(name, key, signal_name, status
     assert (stopped.status, stopped.stderr) == (status, "")
     found = stopped.line(rf"stopped at step (\d+) by {signal_name}; {GOES_ON}")
     assert stopped.lines[-1] == found[0]
-    asked = f"{signal_name}: stopping after this step; once more to stop at once"
+    asked = f"{signal_name}: stopping after this step; repeat to stop at once"
     assert stopped.lines.count(asked) <= 1  # not if it came between two steps' ends
     next_one = sessions["term" if key == "hangup" else "end"]
-    assert next_one.line(rf"going on from step {found[1]}")
+    assert next_one.line(rf"resuming from step {found[1]}")
 
 
 def test_a_run_stops_after_so_many_steps_and_goes_on(story, tmp_path, capsys):
@@ -296,7 +296,7 @@ def test_a_run_stops_after_so_many_steps_and_goes_on(story, tmp_path, capsys):
     assert lines[-1] == f"stopped at step 41 by --stop-after 5 steps; {GOES_ON}"
     assert main([*arguments, *more, "--stop-after", "0.001s"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "going on from step 41" in lines
+    assert "resuming from step 41" in lines
     assert lines[-1] == f"stopped at step 42 by --stop-after 0.001 seconds; {GOES_ON}"
     assert CheckpointFolder(run / "checkpoints").state_steps()[-1] == 42
     assert all(is_valid(path) for path in (run / "checkpoints").iterdir())
@@ -308,11 +308,11 @@ def test_other_devices_and_batches_go_on_and_say_what_changes(story_of_two, tmp_
     options += ["--set", "training.batch_tokens=512", "--set", "training.steps=38"]
     assert main(["train", *options, "--output", str(run)]) == 0
     stdout = capsys.readouterr().out
-    assert f"going on from step {STEPS}\n" in stdout
+    assert f"resuming from step {STEPS}\n" in stdout
     changes = [line for line in stdout.splitlines() if "bit for bit" in line]
     assert changes == [
-        "1 instead of 2 devices and batches of another size: from here on not bit for bit as "
-        "without the change"
+        "1 instead of 2 devices and batches of another size: from here on, not bit for bit as "
+        "in an unchanged run"
     ]
     assert history(run)[-1]["step"] == 38
     assert history(run)[:3] == history(story_of_two.disturbed)

@@ -46,7 +46,7 @@ def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
     Path("all/seed-4/checkpoints/average.npz").unlink()  # as if it had not come to its end
     assert main([*words, "--seeds", "3,4", "--output", "all"]) == 0
     printed = capfd.readouterr().out
-    assert "going on" not in printed and printed.count("finished at step 4") == 1
+    assert "resuming" not in printed and printed.count("finished at step 4") == 1
     assert Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns == kept
     assert Path("all/seeds.md").read_text("utf-8") == table
     other = ["--seeds", "3,4,5", "--output", "all", "--set", "model.dropout=0.3"]

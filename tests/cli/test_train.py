@@ -103,7 +103,7 @@ def test_training_falls_back_to_the_checkpoint_before_a_damaged_one(
     assert [line for line in stdout if "damaged" in line] == [
         "checkpoint of step 240 is damaged: not used"
     ]
-    assert "going on from step 160" in stdout
+    assert "resuming from step 160" in stdout
     expected = trained_run.path / "checkpoints"
     for name in (newest.name, "step-00000240.npz", "best.npz"):
         assert_same_arrays(newest.with_name(name), expected / name)
@@ -141,7 +141,7 @@ def test_a_presets_vocabulary_is_lowered_to_what_the_built_in_corpus_has(tmp_pat
         assert main(session) == 0
         outputs.append(capsys.readouterr().out)
     (size,) = {re.search(pattern, out)[1] for out in outputs}
-    assert "going on from step 1\n" in outputs[1]
+    assert "resuming from step 1\n" in outputs[1]
     assert f"{Run.open(tmp_path / 'run').config.model.vocab_size:,}" == size
     size = int(size.replace(",", ""))
     explicit = ["--set", f"model.vocab_size={size + 1}", "--output", str(tmp_path / "other")]

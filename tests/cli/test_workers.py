@@ -81,7 +81,7 @@ def test_two_workers_train_the_weights_of_one_stopped_killed_and_on_one_again(
     workers[1].send_signal(signal.SIGTERM)
     assert [worker.wait(timeout=60) for worker in workers] == [143, 143]
     log = (tmp_path / "worker-0.log").read_text()
-    stopped = re.search(r"^stopped at step (\d+) by the stop of another worker; ", log, re.M)[1]
+    stopped = re.search(r"^stopped at step (\d+) by another worker; ", log, re.M)[1]
     assert (two / "checkpoints" / f"state-{int(stopped):08d}.npz").exists()
 
     chief, other = start_workers(command, tmp_path)
@@ -89,10 +89,10 @@ def test_two_workers_train_the_weights_of_one_stopped_killed_and_on_one_again(
     other.kill()
     assert chief.wait(timeout=60) == 1
     log = (tmp_path / "worker-0.log").read_text()
-    assert re.search(rf"^going on from step {stopped}$", log, re.M)
+    assert re.search(rf"^resuming from step {stopped}$", log, re.M)
     assert re.search(r"^device: CPU .* on 2 workers$", log, re.M)
     assert re.search(
-        "^error: Another worker has ended .* goes on from the last checkpoint", log, re.M
+        "^error: Another worker has ended .* resumes from the last checkpoint", log, re.M
     )
     assert "Traceback" not in log
     assert (tmp_path / "worker-1.log").read_text() == ""  # the chief speaks for all
@@ -100,7 +100,7 @@ def test_two_workers_train_the_weights_of_one_stopped_killed_and_on_one_again(
     for run in (one, two):
         done = run_here(["train", *options, "--output", str(run)])
         assert done.returncode == 0, done.stderr
-    assert re.search(r"^going on from step 2\d$", done.stdout, re.M)
+    assert re.search(r"^resuming from step 2\d$", done.stdout, re.M)
     expected, found = weights(one, 30), weights(two, 30)
     assert expected.keys() == found.keys()
     for name in expected:

@@ -96,7 +96,7 @@ def test_utf16_is_refused_at_its_first_line(tmp_path):
 def test_damaged_gzip_is_refused(tmp_path, data):
     path = tmp_path / "text.en.gz"
     path.write_bytes(data)
-    with pytest.raises(UserError, match="text.en.gz is no complete gzip file"):
+    with pytest.raises(UserError, match="text.en.gz is not a complete gzip file"):
         list(read_lines(path))
 
 

@@ -224,7 +224,7 @@ def keep_one_pair_less(path):
 def test_damaged_corpus_is_refused(tokenizer, tmp_path, name, damage):
     encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
     damage(tmp_path / "c" / name)
-    with pytest.raises(UserError, match="holds no complete encoded corpus"):
+    with pytest.raises(UserError, match="is not a complete encoded corpus"):
         EncodedCorpus.open(tmp_path / "c")
 
 
@@ -238,5 +238,5 @@ def test_a_corpus_of_an_earlier_version_without_checksums_is_taken(tokenizer, tm
 
 
 def test_missing_corpus_is_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no complete encoded corpus"):
+    with pytest.raises(UserError, match="is not a complete encoded corpus"):
         EncodedCorpus.open(tmp_path / "none")

@@ -87,7 +87,7 @@ def test_a_tag_for_no_corpus_is_refused(tmp_path):
 def test_a_tag_that_the_text_holds_is_refused_by_its_line(tmp_path):
     name = written(tmp_path, "so <2de> it")
     data = DataConfig(train=(name,), source="en", target="de", tag=("de=<2de>",))
-    with pytest.raises(UserError, match=r"hold the tag <2de>. Received: line 2 of .*/t\."):
+    with pytest.raises(UserError, match=r"contain the tag <2de>. Received: line 2 of .*/t\."):
         check_tags(data)
 
 

@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_named(tmp_path, content):
     file = tmp_path / "a.gz"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(UserError, match=r"a\.gz (cannot be read|is no complete gzip file)"):
+    with pytest.raises(UserError, match=r"a\.gz (cannot be read|is not a complete gzip file)"):
         Text.of(file)
 
 

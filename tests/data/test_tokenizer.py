@@ -278,7 +278,7 @@ def test_a_target_model_beside_it_segments_the_target_language(tokenizer, tmp_pa
     alone = Tokenizer(one)
     assert alone.tokenize_target(text).to_list() == alone.tokenize(text).to_list()
     train_tokenizer(["the big dog"] * 20, other, vocab_size=272, kind="bpe")
-    with pytest.raises(UserError, match="target.model must have the .* pieces of tokenizer"):
+    with pytest.raises(UserError, match="target.model must have as many pieces as tokenizer"):
         Tokenizer(one)
     train_tokenizer(["gid bot he go be tig hot"] * 20, one, vocab_size=272, kind="bpe")
     both = Tokenizer(one)

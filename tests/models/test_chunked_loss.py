@@ -122,5 +122,5 @@ def test_a_saved_model_trains_on_in_chunks(tmp_path):
 def test_what_has_no_chunks_is_refused():
     with pytest.raises(ValueError, match="Received: Dense as its last layer"):
         guesser().compile("adam", LOSS, chunked_loss=True)
-    with pytest.raises(ValueError, match="for the loss LabelSmoothedCrossEntropy"):
+    with pytest.raises(ValueError, match="requires the loss LabelSmoothedCrossEntropy"):
         transformer().compile("adam", "mse", chunked_loss=True)

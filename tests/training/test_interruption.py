@@ -83,9 +83,7 @@ def test_a_signal_during_a_step_waits_for_its_end(caplog, number, name, status):
         assert not stopper.after_step()
         os.kill(os.getpid(), number)
         assert stopper.after_step()
-        assert caplog.messages == [
-            f"{name}: stopping after this step; once more to stop at once"
-        ]
+        assert caplog.messages == [f"{name}: stopping after this step; repeat to stop at once"]
         with pytest.raises(Interrupted, match=f"^stopped at step 5 by {name}$") as stop:
             stopper.check(" at step 5")
     assert stop.value.status == status

@@ -95,7 +95,7 @@ def test_half_a_part_is_at_most_half_as_much(size, half):
 def test_several_workers_are_told_what_to_give():
     """One alone cannot go back: the others wait for it in the middle of a step."""
     parts = Parts(workload(PRESETS["base"], replicas=2, workers=2))
-    with pytest.raises(UserError, match="give --max-tokens-per-device 4096: training goes on"):
+    with pytest.raises(UserError, match="give --max-tokens-per-device 4096: training resumes"):
         parts.halve()
 
 

@@ -67,7 +67,7 @@ def test_where_the_best_step_is_not_kept_the_loss_is_named(folder, caplog, damag
     damage(folder.step_path(20))
     BestWeights(folder, "bleu", "one").mend(HISTORY)
     assert (best_step(folder), best_scores(folder.best)) == (30, {"bleu": 0.514})
-    assert "weights of step 20, the best, are not kept any more: lost" in caplog.text
+    assert "weights of step 20, the best, are no longer kept, so they are lost" in caplog.text
     assert "step-00000030.npz, the best of those kept, takes its place" in caplog.text
     BestWeights(folder, "bleu", "one").mend(HISTORY)
     assert len(caplog.messages) == 1  # it is said once

@@ -94,7 +94,7 @@ def test_without_a_state_it_begins_again_in_smaller_parts(tmp_path, caplog):
 
 def test_it_goes_on_from_the_last_state_in_smaller_parts(tmp_path, caplog):
     run = train(tmp_path / "one", CrampedTask(16))  # saved after the second step
-    assert "going on from step 2" not in caplog.text
+    assert "resuming from step 2" not in caplog.text
     train(tmp_path / "two", CrampedTask(PLENTY), stop_after=2)
     expected = train(tmp_path / "two", CrampedTask(PLENTY), max_tokens_per_device=8)
     assert_same_state(run, expected)
@@ -116,10 +116,10 @@ def test_parts_are_kept_unless_memory_or_the_user_says_otherwise(tmp_path, monke
     assert parts_of(run) == 16 and caplog.messages == []
     monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("GPU", 1))
     run = train(tmp_path, CrampedTask(PLENTY), steps=8)
-    assert "parts of another size: from here on not bit for bit" in caplog.text
+    assert "parts of another size: from here on, not bit for bit" in caplog.text
     caplog.clear()
     train(tmp_path, CrampedTask(PLENTY), steps=10, max_tokens_per_device=0)
-    assert "parts of another size: from here on not bit for bit" in caplog.text
+    assert "parts of another size: from here on, not bit for bit" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_parts_are_kept_unless_memory_or_the_user_says_otherwise(tmp_path, monke
     [
         # Half of the share that is estimated, 64, is still more than the batches have.
         (CrampedTask(16, (32, 4)), {}, "^Out of memory in parts of 64.*device 32: "),
-        (CrampedTask(4), {}, "^Out of memory, and a smaller part than one sentence"),
-        (CrampedTask(16), {"max_tokens_per_device": 0}, "Leave --max-tokens-per-device 0 out"),
+        (CrampedTask(4), {}, "^Out of memory, and no part is smaller than one sentence"),
+        (CrampedTask(16), {"max_tokens_per_device": 0}, "Leave out --max-tokens-per-device 0"),
     ],
 )
 def test_what_half_a_part_cannot_mend_ends_in_a_line(tmp_path, task, changes, message):

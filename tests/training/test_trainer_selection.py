@@ -193,5 +193,5 @@ def test_a_state_with_another_progress_is_one_line(tmp_path):
     with np.load(path) as archive:
         content = dict(archive)
     np.savez(path, **content | {"progress/data_step": np.array("two")})
-    with pytest.raises(UserError, match="does not hold the progress of a training: data_step"):
+    with pytest.raises(UserError, match="does not hold the progress of a run: data_step"):
         train_run(tmp_path, rising())

@@ -2,7 +2,8 @@
 
 With batch_tokens=32 and max_length=16 the buckets are 8, 12 and 16, and batches of the first
 have 32 // 8 = 4 rows. Of seven pairs up to 8 tokens long, three are left for the second batch,
-and a row of PAD fills it up. Two replicas get every other row, as shares of one shape:
+and a row of PAD fills it up. Each of two replicas gets every other row; their shares have the
+same shape:
 
     source [4, 8]                             replica 0, [2, 8]   replica 1, [2, 8]
     pair 5:  w  w  w  w  w  w  w  EOS         pair 5              pair 2
@@ -22,7 +23,8 @@ from tf_transformer.errors import UserError
 def bucket_boundaries(max_length: int) -> list[int]:
     """Returns the lengths to pad to: multiples of 4 from 8 to `max_length` rounded up.
 
-    Steps are 4, from 36 on at least an eighth of the length: few shapes, little padding.
+    They are 4 apart, and from 36 on at least an eighth of the length, for few shapes and little
+    padding.
     """
     last = _round_up(max_length)
     boundaries, length = [], 8
@@ -40,7 +42,7 @@ def _round_up(length: float) -> int:
 class Batch:
     """Pairs of a batch of shape [num_rows, length].
 
-    `rows` are indices into the corpus; if they are fewer than `num_rows`, the rest is PAD.
+    `rows` are indices into the corpus; if there are fewer than `num_rows`, the rest is PAD.
     """
 
     rows: np.ndarray
@@ -48,14 +50,14 @@ class Batch:
     length: int
 
     def share(self, replica: int, num_replicas: int) -> "Batch":
-        """Returns every `num_replicas`-th pair from `replica` on; all shares have one shape."""
+        """Returns every `num_replicas`-th pair from `replica` on, in the same shape for all."""
         num_rows = -(-self.num_rows // num_replicas)
         return Batch(self.rows[replica::num_replicas], num_rows, self.length)
 
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Pairs to pad to `length`, `num_rows` of them a batch."""
+    """Pairs to pad to `length`, `num_rows` to a batch."""
 
     pairs: np.ndarray
     num_rows: int
@@ -88,20 +90,20 @@ def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> li
 
 
 class BatchPlan:
-    """Pairs of the batch of each step: a pure function of seed and step.
+    """The pairs in the batch of each step, as a pure function of seed and step.
 
     A pair belongs to the bucket of its longer side. A batch of the bucket of length b has
     shape [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs
-    left over in a bucket open the next longer one, so that in an epoch, which sees each pair
-    once unless there is a mixture, only one batch is not full.
+    left over in a bucket open the next longer one, so that only one batch of an epoch is not
+    full. An epoch sees each pair once, unless there is a mixture.
 
     Args:
-        source_lengths, target_lengths: int [pairs], in tokens with EOS; without the second,
-            there is a source side only.
-        batch_tokens: limit of the positions of either side of a batch.
-        max_length: limit of the lengths.
+        source_lengths, target_lengths: int [pairs], in tokens with EOS; without target
+            lengths, there is only a source side.
+        batch_tokens: limit on the positions of either side of a batch.
+        max_length: limit on the lengths.
         seed: determines the order of pairs and batches, which differs from epoch to epoch.
-        mixture: draws the pairs of each epoch; without one it has all of them.
+        mixture: draws the pairs of each epoch; without one, an epoch has all of them.
 
     Attributes:
         steps_per_epoch: the same in every epoch.
@@ -143,7 +145,7 @@ class BatchPlan:
     def batch(self, step: int) -> Batch:
         """Returns the batch of a step, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
-        # Read and replaced as one: the input thread and others may ask for different epochs.
+        # Read and replaced as one tuple: threads may ask for different epochs at a time.
         current = self._current
         if current[0] != epoch:
             current = self._current = (epoch, self._plan_epoch(epoch))

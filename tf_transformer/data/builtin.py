@@ -1,8 +1,8 @@
-"""The built-in parallel corpus: 21,000 English-German sentence pairs of our own.
+"""The built-in parallel corpus: 21,000 English-German sentence pairs.
 
-`tools/builtin_corpus` makes them from a small grammar. Every English sentence has exactly one
-German translation, and every word, number and construction is frequent, so that a tiny model
-can learn to translate unseen sentences without an error.
+`tools/builtin_corpus` generates them from a small grammar. Every English sentence has exactly
+one German translation, and every word, number and construction is frequent, so that a tiny
+model can learn to translate unseen sentences without an error.
 """
 
 import bz2
@@ -21,7 +21,7 @@ LANGUAGES = ("en", "de")
 SIZES: Mapping[str, int] = MappingProxyType({"train": 20_000, "dev": 500, "test": 500})
 
 _FILE = "builtin.tsv.bz2"
-# A word that occurs less often than this is left to the first split, the training text.
+# Words rarer than this occur only in the first split, the training text.
 _RARE = 6
 
 
@@ -31,7 +31,7 @@ def pairs(number: int | None = None) -> list[tuple[str, str]]:
     No sentence occurs twice, in either language.
 
     Raises:
-        ValueError: if `number` is negative or there are not as many.
+        ValueError: if `number` is negative or exceeds the number of pairs.
     """
     text = bz2.decompress(resources.files(__package__).joinpath(_FILE).read_bytes()).decode()
     lines = text.removesuffix("\n").split("\n")
@@ -67,7 +67,7 @@ def _write_if_new(path: Path, lines: Sequence[str]) -> None:
 
 
 def _rare_words_first(corpus: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Moves the pairs with words that hardly occur to the front; keeps the order otherwise."""
+    """Moves the pairs with rare words to the front; keeps the order otherwise."""
     words = [re.findall(r"\w+", " ".join(pair)) for pair in corpus]
     counts = Counter(itertools.chain.from_iterable(words))
     rarest = [min(counts[word] for word in pair) for pair in words]

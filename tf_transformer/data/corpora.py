@@ -1,4 +1,4 @@
-"""Corpora as --train and --valid name them: files, languages, and the tag of their sources."""
+"""Corpora named by --train and --valid: files, languages, and the tag of their sources."""
 
 import itertools
 import re
@@ -25,11 +25,11 @@ class ParallelText:
     """Sentence pairs of a text: two files of aligned lines, or a table.
 
     Attributes:
-        name: what the configuration calls it.
+        name: name in the configuration.
         source: file of the source sentences.
-        target: file of the target sentences; that of the sources if it is a table, which has a
-            source, a TAB and a target on each line.
-        languages: of source and target.
+        target: file of the target sentences; the same file for a table, which has a source, a
+            TAB and a target on each line.
+        languages: languages of source and target.
         tag: text before each source, such as "<2de>"; empty for none.
     """
 
@@ -41,7 +41,7 @@ class ParallelText:
 
     @property
     def keys(self) -> list[str]:
-        """Keys of its tags: its target language, its name, and the end of that."""
+        """Keys that select its tags: target language, name, and last part of the name."""
         return [self.languages[1], self.name, self.name.rpartition("/")[2]]
 
     @property
@@ -65,7 +65,7 @@ class ParallelText:
         )
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Reads the pairs, the tag before each source that is not blank."""
+        """Reads the pairs, with the tag before each source that is not blank."""
         if not self.tag:
             return self.plain_pairs()
         return (
@@ -74,7 +74,7 @@ class ParallelText:
         )
 
     def check(self) -> None:
-        """Refuses files that `pairs` would, before anything slow is made of them."""
+        """Refuses files whose lines do not pair up, before any slow work."""
         if self.is_table:
             for _ in _read_table(self.source):
                 pass
@@ -113,9 +113,9 @@ def corpora(names: Sequence[str], data: DataConfig) -> list[ParallelText]:
     """Finds the files of corpora.
 
     Args:
-        names: PREFIX or FILE.tsv[.gz], each with ":SOURCE-TARGET" if its languages are not
-            those of `data`.
-        data: has the languages and the tags.
+        names: PREFIX or FILE.tsv[.gz], each followed by ":SOURCE-TARGET" if its languages are
+            not those of `data`.
+        data: configuration with the languages and the tags.
 
     Raises:
         UserError: if a file is missing.
@@ -133,7 +133,7 @@ def _corpus(name: str, data: DataConfig) -> ParallelText:
 
 
 def corpus_tag(name: str, data: DataConfig) -> str:
-    """Returns the tags of a corpus by its keys, with blanks between them; "" if it has none."""
+    """Returns the tags of a corpus, separated by spaces; "" if it has none."""
     path, languages = split_name(name, data)
     tags = split_tags(data.tag)
     keys = ParallelText(name, path, path, languages).keys
@@ -141,10 +141,10 @@ def corpus_tag(name: str, data: DataConfig) -> str:
 
 
 def always_tagged(data: DataConfig) -> bool:
-    """Tells whether every source of the training has a tag."""
+    """Tells whether every source in training has a tag."""
     return bool(data.train) and all(corpus_tag(name, data) for name in data.train)
 
 
 def all_pairs(texts: Sequence[ParallelText]) -> Iterator[tuple[str, str]]:
-    """Reads the pairs of corpora, one after the other."""
+    """Reads the pairs of corpora, one corpus after another."""
     return itertools.chain.from_iterable(text.pairs() for text in texts)

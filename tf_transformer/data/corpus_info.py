@@ -1,4 +1,4 @@
-"""Description of an encoded corpus: checksums of its files, and a name of its origin."""
+"""Metadata of an encoded corpus: checksums of its files, and a fingerprint of its origin."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ INFO_FILE = "corpus.json"
 
 
 def write_info(directory: Path, info: dict[str, Any]) -> None:
-    """Writes INFO_FILE, which tells a whole corpus from one that was begun: the last file."""
+    """Writes INFO_FILE, the last file: its presence marks a complete corpus."""
     files = sorted(directory.iterdir())
     info = info | {"checksums": {file.name: sha256(file) for file in files}}
     info["checksum"] = _checksum(info)
@@ -21,13 +21,13 @@ def write_info(directory: Path, info: dict[str, Any]) -> None:
 
 
 def read_info(directory: Path) -> dict[str, Any]:
-    """Reads INFO_FILE and, once, all files of the corpus for their checksums.
+    """Reads INFO_FILE and verifies the checksums of all files of the corpus.
 
-    A corpus of an earlier version has no checksums and is taken as it is.
+    A corpus written by an earlier version has no checksums and is not verified.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError, AttributeError: if a file is missing or is not
-            as it was written.
+        OSError, ValueError, KeyError, TypeError, AttributeError: if a file is missing or
+            damaged.
     """
     info = parse_json((directory / INFO_FILE).read_text("utf-8"))
     if not ({"checksums", "checksum"} & info.keys()):
@@ -41,20 +41,20 @@ def read_info(directory: Path) -> dict[str, Any]:
 
 
 def _checksum(info: dict[str, Any]) -> str:
-    """Hashes all that INFO_FILE says but this checksum itself."""
+    """Hashes the content of INFO_FILE except this checksum itself."""
     content = {name: value for name, value in info.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(texts: Sequence[Text], models: Iterable[bytes], settings: str) -> str:
-    """Names the content of the text, the tokenizer's models and the filters."""
+    """Returns a hash of the text, the tokenizer's models and the filters."""
     digest = hashlib.sha256(b"".join(models))
     digest.update(f"{identity(texts)} {settings}".encode())
     return digest.hexdigest()
 
 
 def old_fingerprint(files: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
-    """The same as runs without checksums have it, by path, size and time of the text files."""
+    """Returns the fingerprint that earlier versions made from path, size and time of files."""
     digest = hashlib.sha256(b"".join(models))
     for file in files:
         state = file.stat()

@@ -15,24 +15,24 @@ from tf_transformer.data.subword_sampling import SubwordSampler
 
 Key = tuple[int, int]  # step and replica
 
-_BATCHES_AHEAD = 2  # made while the one before is trained on
+_BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
 
 
 def make_dataset(
     corpus: EncodedCorpus, plan: BatchPlan, sampler: SubwordSampler | None = None, **options
 ) -> tf.data.Dataset:
-    """Returns the batches of `plan` as Keras takes them.
+    """Returns the batches of `plan` for Keras's `fit`.
 
     Args:
-        corpus: the plan is for it.
+        corpus: corpus of the plan.
         plan: the batches.
-        sampler: cuts its sentences anew.
-        **options: those of `dataset_of`.
+        sampler: segments the sentences anew at every step; None for the ids of the corpus.
+        **options: options of `dataset_of`.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32 and padded with PAD.
-        Labels are the target sentence with EOS; "target", the decoder's input, is BOS and the
-        labels before their EOS.
+        Labels are the target sentence with EOS; "target", the decoder's input, is BOS followed
+        by the labels without EOS.
     """
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids)
@@ -62,8 +62,8 @@ def dataset_of(
             dataset.
         signature: the element's tensors, as `tf.TensorSpec`.
         start_step: the first step, counted from 0 over all epochs.
-        num_steps: number of steps; None for no end.
-        replicas: whose shares to make; they are elements of their own, in this order.
+        num_steps: number of steps; None for endless batches.
+        replicas: replicas whose shares to make; each share is an element, in this order.
         num_replicas: number of shares of equal shape that a batch is cut into.
     """
 
@@ -82,10 +82,10 @@ def dataset_of(
 
 
 def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset without the tuner that AUTOTUNE leaves buffers and threads to.
+    """Returns the dataset with the autotuner of tf.data disabled.
 
     The tuner sleeps for up to a minute, and at the end of an iterator TensorFlow often waits
-    until it wakes: a period of training could take twice its time.
+    until it wakes: a training period could take twice as long.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -12,14 +12,14 @@ from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.corpus_info import read_info
 from tf_transformer.errors import UserError
 
-COUNTED_IDS = 2**20  # at once; NumPy makes int64 of them
+COUNTED_IDS = 2**20  # at once, since NumPy converts them to int64
 
 
 @dataclass(frozen=True)
 class FilterReport:
     """Numbers of pairs read, kept, and dropped by reason (the first that applies).
 
-    `cut` counts those whose end was cut off, if that is done in place of dropping.
+    `cut` counts pairs that were truncated, by encoders that truncate instead of dropping.
     """
 
     read: int
@@ -45,7 +45,7 @@ class FilterReport:
 
 
 class Side:
-    """Sentences of one language: flat ids, each sentence a slice of them."""
+    """Sentences of one side, as slices of a flat array of ids."""
 
     def __init__(self, directory: Path, name: str, dtype: str):
         self.lengths = np.load(directory / f"{name}_lengths.npy")
@@ -77,9 +77,9 @@ class EncodedCorpus:
 
     Attributes:
         source_lengths, target_lengths: int32 [pairs], in tokens with EOS.
-        report: what the filters kept and dropped.
-        fingerprint: name of what it was made from.
-        sizes: number of pairs of each text it was made from, in their order.
+        report: numbers of pairs that the filters kept and dropped.
+        fingerprint: hash of what the corpus was made from.
+        sizes: number of pairs from each text, in the order of the texts.
         text_sides: the sides that are text.
     """
 
@@ -111,11 +111,11 @@ class EncodedCorpus:
             info = read_info(directory)
             source, target = (Side(directory, name, info["dtype"]) for name in SIDES)
             report = FilterReport(**info["report"])
-            sizes = info.get("sizes", ())  # that of an earlier version does not tell
+            sizes = info.get("sizes", ())  # missing in earlier versions
             return cls(source, target, report, str(info["fingerprint"]), sizes)
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{directory} holds no complete encoded corpus: {error}. Encode the text again."
+                f"{directory} is not a complete encoded corpus: {error}. Encode the text again."
             ) from None
 
     def __len__(self) -> int:
@@ -138,7 +138,7 @@ class EncodedCorpus:
         return self._sides[side].padded(rows, length)
 
     def piece_counts(self, vocab_size: int) -> np.ndarray:
-        """Counts each id on all sides of text together: int64 [V]."""
+        """Counts the occurrences of each id on all text sides together: int64 [V]."""
         counts = np.zeros(vocab_size, np.int64)
         for side in (self._sides[name] for name in self.text_sides):
             for start in range(0, len(side.ids), COUNTED_IDS):

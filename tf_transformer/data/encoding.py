@@ -1,4 +1,4 @@
-"""Writing a tokenised corpus, which `encoded` reads: text, filtered, to ids on disk."""
+"""Encoding of text, filtered, as a tokenised corpus on disk, which `encoded` reads."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ COUNTS = ("read", "kept", "empty", "too_long", "ratio", "cut")
 
 
 def id_dtype(size: int) -> str:
-    """Returns the type on disk of ids below `size`."""
+    """Returns the dtype on disk of ids below `size`."""
     return "<u2" if size <= 2**16 else "<i4"
 
 
@@ -36,7 +36,7 @@ class SideWriter:
         self._lengths: list[np.ndarray] = []
 
     def append(self, ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> None:
-        """Adds the sentences chosen by `keep` [B]; `ids` holds all of them in a row."""
+        """Adds the sentences selected by `keep` [B]; `ids` is the concatenation of all B."""
         with self._ids_path.open("ab") as file:
             file.write(ids[np.repeat(keep, lengths)].astype(self._dtype).tobytes())
         self._lengths.append(lengths[keep])
@@ -62,13 +62,13 @@ def encode_corpus(
         texts: the source and target sentences of each.
         tokenizer: for both sides.
         directory: the folder to write; an older corpus there is replaced.
-        max_length: limit of either side, in tokens with EOS.
-        max_ratio: limit of the longer to the shorter side, in tokens with EOS.
-        fingerprint: kept with the corpus, for the caller to compare.
+        max_length: limit on either side, in tokens with EOS.
+        max_ratio: limit on the ratio of the longer to the shorter side, in tokens with EOS.
+        fingerprint: stored with the corpus, for the caller to compare.
         progress: called with the number of pairs done so far.
 
     Raises:
-        UserError: if no pair is left or the disk is full.
+        UserError: if no pair is left, the disk is full, or `directory` holds something else.
     """
     write_corpus(
         directory,
@@ -94,13 +94,15 @@ def write_corpus(
     max_length: int,
     max_ratio: float,
 ) -> None:
-    """Writes a corpus, whole or not at all, chunk by chunk.
+    """Writes a corpus chunk by chunk; it appears whole or not at all.
 
     `append` writes the sides of a chunk and returns its counts for the `FilterReport`, which
     also records the limits.
     """
     if directory.exists() and not (directory / INFO_FILE).is_file():
-        raise UserError(f"{directory} must be new or an encoded corpus. Received: neither.")
+        raise UserError(
+            f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
+        )
     with replacing_folder(directory) as temporary:
         sides = [SideWriter(temporary, name, dtype) for name in SIDES]
         counts: Counter[str] = Counter()
@@ -132,7 +134,7 @@ def _append(
     max_length: int,
     max_ratio: float,
 ) -> dict[str, int]:
-    """Writes the usable ones of `pairs`; returns the counts of a `FilterReport`."""
+    """Writes the usable pairs; returns the counts of a `FilterReport`."""
     sources, targets = zip(*pairs, strict=True)
     encoded = [
         token_ids(tokenizer.tokenize, sources),
@@ -149,7 +151,7 @@ def _append(
 def token_ids(
     tokenize: Callable[[tf.Tensor], tf.RaggedTensor], texts: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of `texts` in a row, EOS after each, and their lengths [B]."""
+    """Returns the concatenated ids of `texts`, each with EOS, and their lengths [B]."""
     ends = tf.fill([len(texts), 1], EOS_ID)
     ids = tf.concat([tokenize(tf.constant(texts)), ends], axis=1)
     return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)
@@ -158,7 +160,7 @@ def token_ids(
 def _drop(
     source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
 ) -> dict[str, np.ndarray]:
-    """Pairs dropped for each reason, one reason a pair: boolean [B] from lengths [B]."""
+    """Marks the pairs dropped for each reason (one per pair): lengths [B] -> boolean [B]."""
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     empty = shorter == 1  # EOS alone
     too_long = ~empty & (longer > max_length)

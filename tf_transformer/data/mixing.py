@@ -9,20 +9,20 @@ from tf_transformer.errors import UserError
 
 
 class Mixture:
-    """Draws the pairs of an epoch so that corpora have the shares that a mix gives them.
+    """Draws the pairs of an epoch so that each corpus has the share that a mix gives it.
 
-    An epoch has about as many pairs as all corpora together. Those of a corpus come in an
-    endless row of permutations, of which each epoch takes the next part: no pair comes again
-    before all others of its corpus and length have come.
+    An epoch has about as many pairs as all corpora together. The pairs of a corpus form an
+    endless sequence of permutations, from which each epoch takes the next segment: no pair
+    recurs before all others of its corpus and length have been seen.
 
     Args:
-        sizes: number of pairs of each corpus; they stand one after the other.
+        sizes: number of pairs of each corpus, in the order of their indices.
         mix: see `config.data.mix_weights`.
         seed: determines the permutations.
 
     Attributes:
-        shares: of each corpus in all pairs; they sum to 1.
-        times: how often an epoch has each pair, by corpus.
+        shares: share of each corpus in an epoch; they sum to 1.
+        times: for each corpus, how often an epoch has each of its pairs, on average.
 
     Raises:
         UserError: if a corpus is empty, or as `mix_weights` does.
@@ -31,8 +31,8 @@ class Mixture:
     def __init__(self, sizes: Sequence[int], mix: str, seed: int) -> None:
         if 0 in sizes:
             raise UserError(
-                f"Corpora of a mix must have a usable pair each. Received: {list(sizes)}. "
-                "Leave the empty one out, or look at data.max_length and data.max_ratio."
+                f"Every corpus of a mix must have a usable pair. Received: {list(sizes)}. "
+                "Leave the empty one out, or check data.max_length and data.max_ratio."
             )
         self._starts = np.cumsum(sizes)[:-1]
         self._seed = seed
@@ -41,20 +41,20 @@ class Mixture:
         self.times = self.shares * sum(sizes) / np.array(sizes)
 
     def rows(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
-        """Returns the pairs that an epoch takes of those of similar length.
+        """Returns an epoch's selection from pairs of similar length.
 
-        Their number is the same in every epoch, and of each corpus in `pairs` at least 1.
+        Their number is the same in every epoch, and at least 1 for each corpus in `pairs`.
 
         Args:
-            pairs: indices in rising order.
-            length: that of their bucket.
+            pairs: indices in ascending order.
+            length: length of their bucket.
             epoch: counted from 0.
         """
-        parts = np.split(pairs, np.searchsorted(pairs, self._starts))
+        corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
         drawn = [
-            _part_of_row(part, max(1, round(len(part) * times)), epoch, [self._seed, length, i])
-            for i, (part, times) in enumerate(zip(parts, self.times, strict=True))
-            if len(part)
+            _segment(corpus, max(1, round(len(corpus) * times)), epoch, [self._seed, length, i])
+            for i, (corpus, times) in enumerate(zip(corpora, self.times, strict=True))
+            if len(corpus)
         ]
         return np.concatenate(drawn)
 
@@ -67,12 +67,12 @@ class Mixture:
         return f"mix: {'; '.join(parts)}"
 
 
-def _part_of_row(pairs: np.ndarray, count: int, epoch: int, seed: list[int]) -> np.ndarray:
-    """Returns elements epoch * count and on, `count` of them, of the row of permutations."""
+def _segment(pairs: np.ndarray, count: int, epoch: int, seed: list[int]) -> np.ndarray:
+    """Returns `count` elements of the endless permutations, from epoch * count on."""
     first, start = divmod(epoch * count, len(pairs))
     last = (epoch * count + count - 1) // len(pairs)
     permutations = [
-        np.random.default_rng([*seed, number]).permutation(pairs)
-        for number in range(first, last + 1)
+        np.random.default_rng([*seed, index]).permutation(pairs)
+        for index in range(first, last + 1)
     ]
     return np.concatenate(permutations)[start : start + count]

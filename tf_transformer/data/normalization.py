@@ -1,4 +1,4 @@
-"""Normalization: how a SentencePiece model rewrites text before cutting it; no TensorFlow.
+"""Rules by which a SentencePiece model normalizes text before segmenting it; no TensorFlow.
 
 The rule is compiled into the model file, so training, translation, exports and converted
 models all apply the same one.
@@ -16,9 +16,9 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.errors import UserError
 
-SPACE_PIECE = "\u2581"  # what SentencePiece writes for a blank
+SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 
-_OWN_RULES = ("nfkc", "nmt_nfkc")  # those that SentencePiece brings along
+_BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # names that SentencePiece knows
 
 
 @contextmanager
@@ -26,14 +26,14 @@ def rule_arguments(name: str) -> Iterator[dict[str, str]]:
     """Yields the arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`.
 
     Raises:
-        UserError: if there is no room for a temporary file, which the trainer reads.
+        UserError: if the temporary file that the trainer reads cannot be written.
     """
-    if name in _OWN_RULES:
+    if name in _BUILT_IN_RULES:
         yield {"normalization_rule_name": name}
         return
-    # U+2581 in a text comes back as a blank, whatever the rule: as one it is treated like one.
-    # With that entry the rule is not empty either; about an empty one TensorFlow Text prints
-    # a line each time it loads the model.
+    # U+2581 in a text always decodes to a space, so it is treated as one from the start. This
+    # entry also keeps the rule from being empty, about which TensorFlow Text would print a line
+    # each time it loads the model.
     rules = {SPACE_PIECE: " "} | (_nfc_rules() if name == "nfc" else {})
     lines = (f"{_code_points(old)}\t{_code_points(new)}\n" for old, new in rules.items())
     try:
@@ -59,10 +59,10 @@ def with_rule_name(model: bytes, name: str) -> bytes:
 def settings_of(path: Path) -> dict[str, str | float]:
     """Reads the settings of `config.DataConfig` that a SentencePiece model holds.
 
-    There are none in a run that has no tokenizer yet.
+    Empty if `path` does not exist, as in a run that has no tokenizer yet.
 
     Raises:
-        UserError: if `path` is no such model.
+        UserError: if `path` is not a SentencePiece model.
     """
     if not path.exists():
         return {}
@@ -74,21 +74,21 @@ def settings_of(path: Path) -> dict[str, str | float]:
 
 
 def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
-    """A SentencePiece model as its message; UserError if `path` cannot be read or is none."""
+    """Reads the protocol buffer of a SentencePiece model; UserError if `path` is not one."""
     try:
         return sentencepiece_proto.ModelProto.FromString(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except Exception as error:  # protobuf's own, whose module differs from version to version
+    except Exception as error:  # protobuf's DecodeError, whose module depends on the version
         if type(error).__name__ != "DecodeError":
             raise
         raise UserError(f"{path} is not a SentencePiece model.") from None
 
 
 def _nfc_rules() -> dict[str, str]:
-    """The spellings of every character with a canonical decomposition, to their NFC.
+    """Maps the spellings of every character with a canonical decomposition to their NFC.
 
-    Marks that compose with nothing keep the order that they were typed in: reordering them
+    Marks that compose with nothing keep the order in which they were typed: reordering them
     would take a rule for each pair of the 900 marks of Unicode.
     """
     return {
@@ -102,7 +102,7 @@ def _nfc_rules() -> dict[str, str]:
 
 
 def _spellings(character: str) -> Iterator[str]:
-    """Spellings by base and marks in any order, the first marks composed or not."""
+    """Yields the base with its marks in any order, none or some of the first ones composed."""
     base, *marks = list(normalize("NFD", character))
     for order in itertools.permutations(marks):
         for first in range(len(order)):

@@ -1,7 +1,7 @@
-"""Subword regularisation: sentences cut into other pieces at every step of a training.
+"""Subword regularisation: sentences are segmented at random, anew at every training step.
 
-SentencePiece draws them: with a BPE vocabulary by leaving out merges (BPE-dropout, Provilkov et
-al. 2020), with a unigram one from the probabilities of all segmentations (Kudo 2018).
+SentencePiece draws the segmentations: with a BPE vocabulary by skipping merges (BPE-dropout,
+Provilkov et al. 2020), with a unigram vocabulary by their probabilities (Kudo 2018).
 """
 
 import threading
@@ -15,23 +15,23 @@ from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 
-_TRIED_PAIRS = 1_000  # sentences of a corpus by which it is known how much longer they become
-_FITTING = 95  # per cent of them for which there is room
-_seeding = threading.Lock()  # the seed is one for the process
+_TRIED_PAIRS = 1_000  # sampled to measure how much longer sentences become
+_FITTING = 95  # percentage of their sentences for which batches have room
+_seeding = threading.Lock()  # SentencePiece's seed is global
 
 
 class SubwordSampler:
     """Segmentations of an encoded corpus, drawn as a pure function of seed, step and replica.
 
-    The text is that of the encoded ids. A sentence that becomes longer than its batch keeps
-    its usual segmentation, so batches are planned for longer sentences.
+    The encoded ids are decoded and segmented anew. A sentence that becomes too long for its
+    batch keeps its usual segmentation, so batches are planned with `lengths`, which leave room.
 
     Args:
         corpus: sentences of both sides.
-        tokenizer: that of the corpus.
-        rate: of BPE, the probability that a merge is left out; of a unigram vocabulary, the
+        tokenizer: tokenizer of the corpus.
+        rate: for BPE, the probability of skipping a merge; for a unigram vocabulary, the
             exponent of the probabilities.
-        seed: of the draws.
+        seed: seed of the draws.
 
     Attributes:
         stretch: factor on all lengths in the plan.
@@ -58,12 +58,12 @@ class SubwordSampler:
     def padded(
         self, side: SideName, rows: np.ndarray, length: int, key: tuple[int, int]
     ) -> np.ndarray:
-        """Returns sentences, cut anew, as int32 [len(rows), length], padded with PAD.
+        """Returns sentences, segmented anew, as int32 [len(rows), length], padded with PAD.
 
         Args:
-            side: of the corpus.
+            side: side of the corpus.
             rows: indices of pairs.
-            length: at least that of each sentence as it is usually cut.
+            length: at least the length of each sentence in its usual segmentation.
             key: step and replica, which determine the segmentations.
         """
         result = self._corpus.padded(side, rows, length)
@@ -78,20 +78,20 @@ class SubwordSampler:
         """Describes in a line how much longer sentences become."""
         return (
             f"subword sampling: {self._longer:.2f} times as many tokens; batches have room for "
-            f"sentences {self.stretch:.2f} times as long, others keep their usual pieces"
+            f"sentences {self.stretch:.2f} times as long, longer ones keep their usual pieces"
         )
 
     def _drawn(
         self, side: SideName, rows: np.ndarray, key: tuple[int, int]
     ) -> Sequence[Sequence[int]]:
-        """New ids of sentences, without EOS."""
+        """Draws new ids of sentences, without EOS."""
         sentence = self._corpus.source if side == "source" else self._corpus.target
         processor = self._processors[side]
         texts = processor.decode([sentence(row)[:-1].tolist() for row in rows])
         entropy = [self._seed, *key, SIDES.index(side)]
         with _seeding:
-            # A thread draws from the seed that was set when it began, and a call with
-            # `num_threads` begins one.
+            # A thread draws from the seed that was set when it started, and a call with
+            # `num_threads` starts one.
             sentencepiece.set_random_generator_seed(
                 int(np.random.SeedSequence(entropy).generate_state(1)[0])
             )

@@ -1,7 +1,7 @@
 """Tags: text before a source that tells one model what to do, such as "<2de>" for German.
 
-Johnson et al. (2017), "Google's Multilingual Neural Machine Translation System", translate many
-languages by such a token; Raffel et al. (2020), T5, choose a task by a prefix of words.
+Johnson et al. (2017), "Google's Multilingual Neural Machine Translation System", choose the
+target language by such a token; Raffel et al. (2020), T5, choose a task by a prefix of words.
 """
 
 import logging
@@ -14,7 +14,7 @@ from tf_transformer.data.corpora import ParallelText, corpora
 from tf_transformer.data.normalization import SPACE_PIECE, read_proto
 from tf_transformer.errors import UserError, quoted
 
-_USER_DEFINED = 4  # the type of such a piece in a SentencePiece model
+_USER_DEFINED = 4  # type of a user-defined piece in a SentencePiece model
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def symbol_pieces(symbols: Sequence[str]) -> set[str]:
 
 
 def check_tags(data: DataConfig) -> None:
-    """Refuses tags that no corpus has or whose text holds them already; counts symbols.
+    """Refuses tags that no corpus has or that the text already contains; counts symbols.
 
     Raises:
         UserError: for such a tag.
@@ -54,7 +54,7 @@ def check_tags(data: DataConfig) -> None:
 
 
 def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int]) -> None:
-    """Adds the lines that hold each symbol; UserError at the first that holds a tag."""
+    """Counts the lines that contain each symbol; UserError at the first that contains a tag."""
     for number, pair in enumerate(text.plain_pairs(), start=1):
         for side in pair:
             for symbol in counts:
@@ -62,14 +62,14 @@ def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int
             for tag in tags:
                 if tag in side:
                     raise UserError(
-                        f"No text may hold the tag {tag}. Received: line {number:,} of "
-                        f"{text.name}. Choose another tag; or, if the text has its tags "
-                        f"already, give --set data.symbols={tag} in place of --tag."
+                        f"The text must not contain the tag {tag}. Received: line {number:,} "
+                        f"of {text.name}. Choose another tag or, if the text is already "
+                        f"tagged, give --set data.symbols={tag} instead of --tag."
                     )
 
 
 def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
-    """Refuses a tokenizer that cuts a symbol; UserError."""
+    """Refuses a tokenizer that splits a symbol, with a UserError."""
     whole = _own_symbols(tokenizer) if symbols else set()
     if cut := [symbol for symbol in symbols if symbol not in whole]:
         raise UserError(
@@ -79,12 +79,12 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
 
 
 def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
-    """Returns a tag for translation; UserError if a word of it is of no tag in the training.
+    """Returns a tag for translation; UserError if it contains a word of no training tag.
 
     Args:
-        tag: one or more of the run's tags, with blanks between them; None for none.
-        data: of the run; without tags and symbols, those of the tokenizer count.
-        tokenizer: of the run.
+        tag: one or more of the run's tags, separated by spaces; None for none.
+        data: configuration of the run; if it has no tags or symbols, the tokenizer's count.
+        tokenizer: tokenizer of the run.
     """
     if tag is None:
         return ""
@@ -93,7 +93,7 @@ def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
     words = {word for each in known for word in each.split()}
     if unknown := [word for word in tag.split() if word not in words]:
         raise UserError(
-            f"--tag must be made of tags that the run was trained with: "
+            f"--tag must consist of tags that the run was trained with: "
             f"{', '.join(known) or 'it has none'}. Received: {quoted(unknown[0])}."
         )
     return " ".join(tag.split())

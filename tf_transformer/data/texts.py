@@ -1,8 +1,7 @@
-"""Text files of a run with the hashes of their content, which tell when they changed."""
+"""Text files of a run, with hashes of their content that reveal changes."""
 
 import gzip
 import hashlib
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Literal, Self
 
 from tf_transformer.config import DataConfig
 from tf_transformer.data.corpora import corpora
-from tf_transformer.errors import UserError
+from tf_transformer.data.corpus import read_errors
 
 Role = Literal["train", "valid"]
 ROLES: tuple[Role, Role] = ("train", "valid")
@@ -22,10 +21,9 @@ class Text:
 
     Attributes:
         path: absolute.
-        size, mtime_ns, ctime_ns, inode: by which an unchanged file is known without reading it.
-            No program can set the time of change, so a modification time that was put back does
-            not hide other content.
-        sha256: of the content, of a .gz file after unpacking.
+        size, mtime_ns, ctime_ns, inode: identify an unchanged file without reading it. No
+            program can set the ctime, so restoring an old mtime does not hide a change.
+        sha256: hash of the content, unpacked if the file is a .gz.
     """
 
     path: str
@@ -42,7 +40,7 @@ class Text:
         Raises:
             UserError: if it cannot be read.
         """
-        try:
+        with read_errors(path):
             state = path.stat()
             marks = (str(path.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns,
                      state.st_ino)  # fmt: skip
@@ -51,16 +49,12 @@ class Text:
                     return text
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
                 return cls(*marks, hashlib.file_digest(file, "sha256").hexdigest())
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UserError(f"{path} is no complete gzip file: {error}.") from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def text_files(data: DataConfig, role: Role) -> list[Path]:
-    """Lists the files that a configuration names, sources before targets; none if built-in.
+    """Lists the files of a configuration, sources before targets; none for the built-in corpus.
 
-    Data without languages are files themselves, not corpora.
+    Without languages, the names are files, not corpora.
 
     Raises:
         UserError: if a corpus lacks a file.
@@ -74,7 +68,7 @@ def text_files(data: DataConfig, role: Role) -> list[Path]:
 
 
 def identity(texts: Sequence[Text]) -> str:
-    """Names the content of files in their order; "" if there are none."""
+    """Returns a hash of the content of files, in order; "" if there are none."""
     if not texts:
         return ""
     return hashlib.sha256("\n".join(text.sha256 for text in texts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""SentencePiece subwords, inside the TensorFlow graph and beside it (paper 5.1)."""
+"""SentencePiece subwords, inside the TensorFlow graph and outside it (paper 5.1)."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from tf_transformer.data.tokenizer_training import SPECIAL_IDS
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
-# White space, control characters, and what formats the text around it such as U+200B.
+# White space, control characters, and format characters such as U+200B.
 _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
 
 MaybeRagged: TypeAlias = tf.Tensor | tf.RaggedTensor
@@ -24,22 +24,21 @@ MaybeRagged: TypeAlias = tf.Tensor | tf.RaggedTensor
 class Tokenizer(tf.Module):
     """A SentencePiece model as TensorFlow operations: text to ids and back.
 
-    If `target_model_path(path)` exists, a model of as many ids, it is for text of the target
-    language.
+    If the file `target_model_path(path)` exists, text of the target language has that model.
 
     Args:
         path: the model file.
         tag: text before each source that is not blank, such as "<2de>"; empty for none.
 
     Attributes:
-        path, tag: as given.
-        model_bytes: its content.
-        models: content of the model files, by "source" and, if it has one, "target".
+        path, tag: the arguments.
+        model_bytes: content of the model file.
+        models: contents of the model files by side: "source" and, if there is one, "target".
         vocab_size: number of ids V.
 
     Raises:
-        UserError: if `path` is not a SentencePiece model with these special ids, or the model
-            of the target language has another number of ids.
+        UserError: if `path` is not a SentencePiece model with the package's special ids, or
+            the target model differs in its number of ids.
     """
 
     def __init__(self, path: Path, tag: str = ""):
@@ -47,15 +46,15 @@ class Tokenizer(tf.Module):
         self.path, self.tag = Path(path), tag
         self.model_bytes = _read_model(self.path)
         self.models = {"source": self.model_bytes}
-        beside = target_model_path(self.path)
-        if beside.exists():
-            self.models["target"] = _read_model(beside)
+        target = target_model_path(self.path)
+        if target.exists():
+            self.models["target"] = _read_model(target)
         self._loaded = {side: _load(model, side) for side, model in self.models.items()}
         self._processors = {side: _processor(model) for side, model in self.models.items()}
         self.vocab_size, *other = (int(one.vocab_size()) for one in self._loaded.values())
         if other and other != [self.vocab_size]:
             raise UserError(
-                f"{beside} must have the {self.vocab_size} pieces of {self.path.name}. "
+                f"{target} must have as many pieces as {self.path.name}, {self.vocab_size}. "
                 f"Received: {other[0]}."
             )
 
@@ -67,13 +66,13 @@ class Tokenizer(tf.Module):
         return self._tokenize(text, "source", self.tag)
 
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """Maps targets like `tokenize`: without a tag, by their own model if they have one."""
+        """Maps targets like `tokenize`, but without a tag and by the target model, if any."""
         return self._tokenize(text, "target")
 
     def copy(self, path: Path) -> None:
-        """Writes the model to `path`, and that of the target language, if any, beside it."""
+        """Writes the model to `path`, and the target model, if there is one, beside it."""
         paths = {"target": target_model_path(path), "source": path}
-        for side, file in paths.items():  # that of the source last: with it, all is there
+        for side, file in paths.items():  # source last: once it exists, so does the other
             if side in self.models:
                 with replacing(file) as temporary:
                     temporary.write_bytes(self.models[side])
@@ -81,24 +80,24 @@ class Tokenizer(tf.Module):
     def detokenize(self, ids: MaybeRagged, side: SideName = "target") -> tf.Tensor:
         """Maps ids of targets, int32 [B, T], to strings [B].
 
-        They end before the first EOS, and are without PAD and BOS.
+        Strings end before the first EOS; PAD and BOS are dropped.
         """
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
-        # PAD and BOS are control symbols, which SentencePiece spells as nothing.
+        # PAD and BOS are control symbols, which SentencePiece decodes to nothing.
         return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended), side)
 
     def pieces(self, ids: MaybeRagged, side: SideName = "source") -> MaybeRagged:
         """Returns the subword of each id of a side, as strings of the shape of `ids`."""
         return self._call("id_to_string", ids, side)
 
-    # --- Beside the graph: an operation of TensorFlow costs more than a short text itself ---
+    # --- Outside the graph: calling a TensorFlow operation costs more than a short text -----
 
     def ids(self, texts: Sequence[str | bytes], side: SideName = "source") -> list[list[int]]:
-        """Returns the ids that `tokenize` gives, or `tokenize_target`.
+        """Returns the ids that `tokenize` or `tokenize_target` returns.
 
-        Half a surrogate pair, which Python's strings may hold, is invalid UTF-8.
+        A lone surrogate, which Python's strings may hold, counts as invalid UTF-8.
         """
         encode = self.processor(side).encode
         tag = f"{self.tag} ".encode() if self.tag and side == "source" else b""
@@ -112,13 +111,13 @@ class Tokenizer(tf.Module):
         ]
 
     def texts(self, rows: Iterable[np.ndarray]) -> list[str]:
-        """Returns the texts that `detokenize` gives for rows of ids of targets."""
+        """Returns the texts that `detokenize` returns for rows of target ids."""
         decode = self.processor("target").decode
         ids = (row.tolist() for row in rows)
         return [decode(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in ids]
 
     def processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
-        """Returns the library's processor of a side."""
+        """Returns SentencePiece's processor for a side."""
         return self._processors.get(side, self._processors["source"])
 
     def _tokenize(self, text: tf.Tensor, side: SideName, tag: str = "") -> tf.RaggedTensor:
@@ -128,15 +127,15 @@ class Tokenizer(tf.Module):
         return self._call("tokenize", tf.ensure_shape(text, [None]), side)
 
     def of(self, side: SideName) -> "Tokenizer":
-        """Returns the tokenizer of a side alone: this one if both have the same model."""
+        """Returns a tokenizer whose source model is that of `side`."""
         is_other = side == "target" and "target" in self.models
         return Tokenizer(target_model_path(self.path)) if is_other else self
 
     def _call(self, operation: str, argument: MaybeRagged, side: str) -> MaybeRagged:
-        """Applies an operation of SentencePiece, with the model reloaded if it is gone.
+        """Applies an operation of SentencePiece, after reloading the model if it is lost.
 
         `tf.random.set_seed` clears TensorFlow's kernels, and with them the loaded model. Only
-        eager calls notice; a `tf.function` traced before keeps the lost one.
+        eager calls notice; a `tf.function` traced earlier keeps using the lost one.
         """
         side = side if side in self.models else "source"
         try:
@@ -152,7 +151,7 @@ def target_model_path(path: Path) -> Path:
 
 
 def _load(model: bytes, side: str) -> tf_text.SentencepieceTokenizer:
-    # In a SavedModel, models that share a name would both become the first one.
+    # In a SavedModel, two models that share a name would both become the first one.
     return tf_text.SentencepieceTokenizer(model, name=side)
 
 

@@ -17,8 +17,8 @@ from tf_transformer.strings import refuse_string
 
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
-# SentencePiece skips longer lines and does not say so. Training on pairs would drop them too: a
-# piece has at most 16 characters, so they have more tokens than `data.max_length` allows.
+# SentencePiece silently skips longer lines. Training on pairs would drop them too: a piece has
+# at most 16 characters, so they have more tokens than `data.max_length` usually allows.
 LINE_BYTES = 4_192
 
 logger = logging.getLogger(__name__)
@@ -37,20 +37,20 @@ def train_tokenizer(
     """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
 
     Lines of more than `LINE_BYTES` are left out, with a warning that counts them. Characters
-    that `lines` lacks are spelled in bytes, so every text can be encoded. With the "identity"
-    every text also comes back unchanged, except that blanks (U+0020 and U+2581) are lost at the
-    ends and a run of them becomes one.
+    missing from `lines` are spelled in bytes, so every text can be encoded. With the "identity"
+    normalization, every text also decodes to itself, except that spaces (U+0020 and U+2581) are
+    lost at the ends and a run of them becomes one.
 
     Args:
         lines: sentences, of both languages for a shared vocabulary.
         path: the model file to write.
-        vocab_size: number of pieces, with the four special ids and 256 bytes.
+        vocab_size: number of pieces, including the four special ids and 256 bytes.
         kind: "bpe" (paper 5.1) or "unigram".
         normalization: one of `config.NORMALIZATIONS`.
         character_coverage: share of the characters in `lines` that have pieces; the rarest
             are spelled in bytes.
-        symbols: pieces of their own in any text; U+2581 stands for the blank before one that
-            begins a word.
+        symbols: strings that are always pieces of their own; U+2581 at the beginning of one
+            stands for the space before it.
 
     Raises:
         UserError: if `path` cannot be written, or `lines` are empty, too few or too varied for
@@ -108,7 +108,7 @@ def _usable(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _sample(lines: Iterable[str], size: int) -> list[str]:
-    """A uniform sample (Vitter 1985, algorithm R), with a seed, which SentencePiece lacks."""
+    """Draws a uniform sample (Vitter 1985, algorithm R) by a seed, unlike SentencePiece."""
     rng = random.Random(1)
     sample: list[str] = []
     for index, line in enumerate(lines):
@@ -133,11 +133,11 @@ def _explain(message: str, vocab_size: int) -> UserError:
 
 
 class VocabularyTooLarge(UserError):
-    """Error of a text that has fewer pieces than requested: at most `largest`."""
+    """Raised for a text that yields at most `largest` pieces, fewer than requested."""
 
     def __init__(self, largest: int, vocab_size: int) -> None:
         self.largest = largest
         super().__init__(
-            f"`vocab_size` must be at most {largest}, all the pieces that this text has. "
+            f"`vocab_size` must be at most {largest}, the number of pieces that this text has. "
             f"Received: vocab_size={vocab_size}. Use --set model.vocab_size={largest} or less."
         )

@@ -1,5 +1,5 @@
 """Custom gradients, fused operations, and every private name of Keras and TensorFlow.
 
-Each stands beside its plain twin in a test that holds the two equal. `layers/` uses only the
-modules that are pure Keras: dropout, normalization and tensors.
+A test holds each equal to its plain twin. `layers/` uses only the modules that are pure Keras:
+dropout, normalization, recompute and tensors.
 """

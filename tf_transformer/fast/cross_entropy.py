@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy (paper 5.4) with its gradient written out.
+"""Label-smoothed cross-entropy (paper 5.4) with an explicit gradient.
 
 The plain twin, one-hot targets and automatic differentiation, is in
 `tests/fast/test_cross_entropy.py`.
@@ -8,7 +8,7 @@ from keras import ops
 
 
 def softmax_statistics(labels, logits, first_label: int = 0):
-    """Statistics of the logits for loss and metrics, which share them in a graph.
+    """Computes statistics of the logits, which loss and metrics share in a graph.
 
     Args:
         labels: integer [B, T], or [B].
@@ -16,10 +16,10 @@ def softmax_statistics(labels, logits, first_label: int = 0):
         first_label: the label of column 0 of the logits.
 
     Returns:
-        The softmax [B, T, V]; the logarithm of the sum of exp(logits), the maximum and the
-        label's logit, [B, T] each; without T where `labels` have none.
+        The softmax [B, T, V]; then logsumexp(logits), the maximum and the label's logit,
+        [B, T] each; all without the axis T if `labels` lack it.
     """
-    # One operation; exponentials and their sum would be three more over all logits.
+    # One operation over all logits; computing exponentials and their sum would add three.
     probabilities = ops.softmax(logits, axis=-1)
     maximum = ops.max(logits, axis=-1)
     # The largest probability cannot underflow.
@@ -31,7 +31,7 @@ def softmax_statistics(labels, logits, first_label: int = 0):
 
 
 def _label_positions(labels, vocab_size: int, first_label: int):
-    """Positions of the labels' logits in a flat [B * T * V], which can exceed 2^31: int64."""
+    """Returns the labels' indices in flat logits [B * T * V], which can exceed 2^31: int64."""
     flat_labels = ops.reshape(ops.cast(labels, "int64"), (-1,))
     if first_label:
         flat_labels = ops.maximum(flat_labels - first_label, 0)  # padding: any column
@@ -40,7 +40,7 @@ def _label_positions(labels, vocab_size: int, first_label: int):
 
 
 def _label_columns(labels, vocab_size: int, first_label: int):
-    """Marks the label's column: [B, T, V]."""
+    """Returns a boolean mask [B, T, V] of each label's column."""
     columns = ops.maximum(ops.cast(labels, "int32") - first_label, 0)
     return ops.equal(columns[..., None], ops.arange(vocab_size, dtype="int32"))
 
@@ -48,17 +48,17 @@ def _label_columns(labels, vocab_size: int, first_label: int):
 def smoothed_cross_entropy(
     labels, logits, label_smoothing: float, first_label: int = 0, scatter: bool = True
 ):
-    """Cross-entropy with (1 - e) on the label and e spread over all V tokens (paper 5.4).
+    """Computes cross-entropy with 1 - e on the label and e spread over V tokens (paper 5.4).
 
-    Written out, logsumexp(z) - (1 - e) z[label] - e mean(z), with the gradient
-    softmax(z) - e / V - (1 - e) [label]: no one-hot tensor is made in either direction.
+    The loss is logsumexp(z) - (1 - e) z[label] - e mean(z), and its gradient
+    softmax(z) - e / V - (1 - e) onehot(label). Neither pass builds a one-hot tensor.
 
     Args:
         labels: integer [B, T], or [B].
         logits: floating [B, T, V], or [B, V]; computed in float32.
         label_smoothing: e in [0, 1).
         first_label: the label of column 0 of the logits.
-        scatter: False compares every column with the label instead, for the same gradient.
+        scatter: False computes the same gradient by comparing every column with the label.
 
     Returns:
         float32 of the shape of `labels`, in nats.
@@ -84,7 +84,7 @@ def smoothed_cross_entropy(
 
 
 def _gradient(labels, probabilities, upstream, label_smoothing, first_label, scatter):
-    """Returns the gradient of the logits: `upstream` [B, T] -> [B, T, V]."""
+    """Returns the gradient with respect to the logits: `upstream` [B, T] -> [B, T, V]."""
     vocab_size = probabilities.shape[-1]
     grad = (probabilities - label_smoothing / vocab_size) * upstream[..., None]
     positions = _label_positions(labels, vocab_size, first_label)

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 import keras
 from keras import ops
 
-_LEVELS = 2**16  # a random number decides in so many levels
+_LEVELS = 2**16  # number of values of 16 random bits
 
+# Replacements of generators inside `drawn`.
 _drawn: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}
 
 
 class _Drawn(keras.random.SeedGenerator):
-    """A seed that was drawn before."""
+    """A generator that always returns one seed, drawn earlier."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -24,9 +25,8 @@ class _Drawn(keras.random.SeedGenerator):
 
 @contextmanager
 def drawn(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[None]:
-    """Lets dropout take these seeds, of `generators`, instead of drawing new ones."""
-    seeds = map(_Drawn, seeds)
-    _drawn.update(zip(generators, seeds, strict=True))
+    """Makes dropout use these seeds, one for each generator, instead of drawing new ones."""
+    _drawn.update(zip(generators, map(_Drawn, seeds), strict=True))
     try:
         yield
     finally:
@@ -35,22 +35,24 @@ def drawn(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[N
 
 
 def dropped_levels(rate: float) -> int:
-    """Returns the rate in levels; ValueError if it leaves nothing."""
+    """Returns the rate in units of 2^-16; ValueError if it is not in [0, 1) when rounded."""
     levels = round(rate * _LEVELS)
     if not 0 <= levels < _LEVELS:
-        raise ValueError(f"`rate` must leave something: be in [0, 1). Received: {rate}.")
+        raise ValueError(
+            f"The dropout rate must be in [0, 1), rounded to 16 bits. Received: {rate}."
+        )
     return levels
 
 
 def drop(inputs, levels: int, seed):
-    """Sets a share of `levels` of the inputs [..., D] to 0 and scales up the others."""
+    """Sets a share levels / 2^16 of the inputs [..., D] to 0 and scales up the others."""
     kept = _numbers(ops.shape(inputs), _drawn.get(seed, seed)) >= levels - _LEVELS // 2
     scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
     return inputs * (ops.cast(kept, inputs.dtype) * scale)
 
 
 def _numbers(shape, seed):
-    """Draws int16 numbers, from -2^15 on; sizes of the shape may be tensors."""
+    """Draws int16 numbers over the whole range; sizes of the shape may be tensors."""
     *outer, width = shape
     if isinstance(width, int):
         numbers = _pairs((*outer, -(-width // 2)), seed)
@@ -61,14 +63,14 @@ def _numbers(shape, seed):
 
 
 def _pairs(shape, seed):
-    """Draws two numbers for each element of the shape, side by side on its last axis."""
+    """Draws two int16 numbers for each element of the shape, adjacent on the last axis."""
     words = keras.random.randint(shape, -(2**31), 2**31 - 1, seed=seed)
     return ops.view(words, "int16")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Dropout(keras.layers.Dropout):
-    """Keras's Dropout with masks drawn in 16 bits each, two from one random word.
+    """Keras's Dropout with 16 random bits per value, two values from one random word.
 
     Drawing random words is most of dropout's cost. The rate is exact to 2^-17; kept values are
     divided by the share that is kept, up to the rounding of the dtype.
@@ -81,7 +83,7 @@ class Dropout(keras.layers.Dropout):
         training: drops nothing if False.
 
     Raises:
-        ValueError: if `rate` is 1 when rounded, or `noise_shape` is given.
+        ValueError: if `rate` rounds to 1, or `noise_shape` is given.
     """
 
     def __init__(self, rate: float, noise_shape=None, **kwargs):

@@ -10,7 +10,7 @@ class KerasModel(keras.Model):
     """A `keras.Model` whose loss tracker and compiled metrics can be replaced."""
 
     def drop_metrics(self) -> None:
-        """Forgets the metrics of an earlier `compile`; Keras keeps them if given None."""
+        """Drops the metrics of an earlier `compile`, which Keras keeps if given None."""
         self._compile_metrics = None
 
     def last_call(self) -> tuple[keras.layers.Layer, keras.KerasTensor]:
@@ -24,14 +24,14 @@ class KerasModel(keras.Model):
         return self._loss_tracker
 
     def replace_mean_loss(self, mean: keras.metrics.Mean) -> None:
-        """Replaces the tracker of the loss, without tracking the new one as a metric too."""
+        """Replaces the loss tracker without tracking the new one as a metric too."""
         object.__setattr__(self, "_loss_tracker", mean)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Builds without data under a strategy.
 
-        Keras would build on the mean of the replicas' first batches, which fails where these
-        differ in shape and under MultiWorkerMirroredStrategy.
+        Keras would build on the mean of the replicas' first batches, which fails if their
+        shapes differ and under MultiWorkerMirroredStrategy.
         """
         if self._distribute_strategy is None:
             super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)

@@ -1,4 +1,4 @@
-"""Layer normalization (paper 3.1; Ba et al. 2016) with its gradient written out."""
+"""Layer normalization (paper 3.1; Ba et al. 2016) with an explicit gradient."""
 
 import keras
 from keras import ops
@@ -16,7 +16,8 @@ def normalize_in_training(inputs, gamma, beta, epsilon: float):
     """Returns `normalize` * gamma + beta, with a gradient that needs little memory.
 
     Only the normalized x and 1 / sqrt(variance + epsilon) are kept between the passes. The
-    gradient is that of the normalized x, g = dy * gamma, without its components along 1 and x.
+    gradient of the inputs is g = dy * gamma, less its components along 1 and the normalized x,
+    divided by sqrt(variance + epsilon).
 
     Args:
         inputs: float32 or float64 [..., D].
@@ -53,17 +54,17 @@ def normalize_in_training(inputs, gamma, beta, epsilon: float):
 class LayerNormalization(keras.layers.LayerNormalization):
     """Keras's LayerNormalization over the last axis, with scale and offset; faster in training.
 
-    Computes in float32 under a policy of half precision.
+    Computes in float32 under half-precision policies.
 
     Args:
         epsilon: added to the variance.
-        **kwargs: other arguments of Keras's layer, with their default values.
+        **kwargs: other arguments of Keras's layer.
 
     Call arguments:
         inputs: [..., D].
 
     Raises:
-        ValueError: for another axis, RMS scaling, or no scale or offset.
+        ValueError: for another `axis`, `rms_scaling`, or without `center` or `scale`.
     """
 
     def __init__(self, epsilon: float = 1e-3, **kwargs):
@@ -71,7 +72,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         plain = self.center and self.scale and not self.rms_scaling
         if self.axis not in (-1, [-1]) or not plain:
             raise ValueError(
-                "Only the last axis, with scale and offset, is normalised. Received: "
+                "Only the last axis, with scale and offset, can be normalised. Received: "
                 f"axis={self.axis}, center={self.center}, scale={self.scale}, "
                 f"rms_scaling={self.rms_scaling}."
             )

@@ -14,8 +14,8 @@ class Adam(keras.optimizers.Adam):
 
     - `global_clipnorm` clips the gradient of the global batch, summed over the replicas; Keras
       clips each replica's own.
-    - An embedding row that occurs n times in a batch has one gradient, the sum; Keras squares
-      each of the n.
+    - An embedding row used n times in a batch has one gradient, the sum; Keras squares each of
+      the n terms.
     - An update is one fused operation per weight.
     - A moving average (`use_ema`) never replaces the weights at the end of `fit`: see
       `averaged_weights`.
@@ -27,7 +27,7 @@ class Adam(keras.optimizers.Adam):
     def _all_reduce_sum_gradients(self, grads_and_vars):
         reduced = super()._all_reduce_sum_gradients(grads_and_vars)
         gradients, variables = zip(*reduced, strict=True)
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # no slices
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # sums slices
         return list(zip(super()._clip_gradients(gradients), variables, strict=True))
 
     def update_step(self, gradient, variable, learning_rate):
@@ -51,7 +51,7 @@ class Adam(keras.optimizers.Adam):
 
 
 def _handle(variable):
-    """Returns the resource of a variable, or of its copy on this device."""
+    """Returns the resource handle of a variable, or of its copy on this device."""
     return (variable._get() if hasattr(variable, "_get") else variable).handle
 
 
@@ -68,7 +68,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
 
 def step_of(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns the number of updates made, without those that loss scaling skipped."""
+    """Returns the number of updates made, not counting those skipped by loss scaling."""
     return int(optimizer.iterations.numpy())
 
 
@@ -78,14 +78,14 @@ def learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
 
 
 def follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Tells if the learning rate is a schedule."""
+    """Tells whether the learning rate is a schedule."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return isinstance(inner.get_config()["learning_rate"], dict)
 
 
 @contextmanager
 def averaged_weights(model: keras.Model) -> Iterator[None]:
-    """Replaces the weights by their moving average in this context, if there is one."""
+    """Replaces the weights with their moving average, if there is one, in this context."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not optimizer.use_ema:
         yield

@@ -1,4 +1,4 @@
-"""Layers that are computed again in the backward pass instead of kept (Chen et al. 2016).
+"""Layers that are recomputed in the backward pass instead of stored (Chen et al. 2016).
 
 The plain twin is the layer itself: `tests/fast/test_recompute.py` compares the gradients.
 """
@@ -11,10 +11,10 @@ from tf_transformer.fast.dropout import drawn
 
 
 def recomputed(layer: keras.layers.Layer) -> Callable:
-    """Returns the call of a layer in training that keeps its inputs only.
+    """Returns a function that calls a layer in training and stores only its inputs.
 
-    The random states of its dropouts advance once. Each of them may be used once in a call.
-    Only inputs by position have gradients; masks are passed by keyword.
+    The layer's dropout seeds advance once; each generator may be used only once in a call.
+    Only positional inputs receive gradients: pass masks by keyword.
     """
     generators = [
         each.seed_generator

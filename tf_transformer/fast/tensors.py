@@ -1,7 +1,7 @@
-"""Products, transposes and head projections in few operations, as small decoding steps need.
+"""Matrix products, transposes and head projections in few operations, for fast decoding steps.
 
 The plain twins are in `tests/fast/test_tensors.py`: NumPy's transpose, x @ kernel + bias, and
-one product for each of queries, keys and values.
+separate products for queries, keys and values.
 """
 
 import keras
@@ -18,10 +18,10 @@ def mask_of(x):
 
 
 def outer_shape(x, inner=1):
-    """Leading dimensions for `reshape`, without the last `inner`.
+    """Returns the leading dimensions of a tensor, without the last `inner`, for `reshape`.
 
-    -1 if only the batch size is unknown, so that the shape stays static; any other unknown
-    size is computed at every step.
+    The batch size is -1 if it alone is unknown, which keeps the shape static; otherwise
+    unknown sizes are computed at every step.
     """
     outer = x.shape[:-inner]
     if outer[0] is None and None not in outer[1:]:
@@ -30,18 +30,18 @@ def outer_shape(x, inner=1):
 
 
 def project(x, kernel, bias=None, over=1, sizes=None):
-    """Returns x kernel + bias in the dtype of x: [B, ..., D] -> [B, ..., N].
+    """Returns x @ kernel + bias in the dtype of x: [B, ..., D] -> [B, ..., N].
 
-    One large product: a batched one is slower, and so is its gradient. The bias is added after
-    reshaping: added to the flat product it would be fused with it, and in bfloat16 an exported
-    model would round differently from Python.
+    Computed as one large product, since a batched one and its gradient are slower. The bias is
+    added after reshaping: added to the flat product, it would be fused with it, and in bfloat16
+    an exported model would round differently from Python.
 
     Args:
         x: [B, ..., D].
         kernel: [D, N].
         bias: [N], or None.
         over: number of trailing axes of x that make up D.
-        sizes: of the axes that N is split into.
+        sizes: sizes of the axes that N is split into; [N] if None.
     """
     kernel = ops.cast(kernel, x.dtype)
     flat = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
@@ -54,10 +54,10 @@ def project(x, kernel, bias=None, over=1, sizes=None):
 
 
 def transpose(x, axes):
-    """`ops.transpose` of floats, moved as integers of the same width if shapes are known.
+    """Transposes floats as integers of the same width, if all sizes but the batch's are known.
 
-    On a CPU, floats are transposed by a library whose start takes longer than moving a small
-    tensor. A large one takes as long either way. The batch size may be unknown.
+    On a CPU, the library that transposes floats takes longer to start than to move a small
+    tensor. Large tensors take equally long either way.
     """
     if None in x.shape[1:]:
         return ops.transpose(x, axes)
@@ -66,25 +66,28 @@ def transpose(x, axes):
     @ops.custom_gradient
     def move(x):
         moved = ops.view(ops.transpose(ops.view(x, integer), axes), x.dtype)
-        # Not this function again: a SavedModel keeps no gradients of gradients, and says so.
+        # A nested custom gradient would make saving warn: a SavedModel keeps no second ones.
         return moved, lambda upstream: ops.transpose(upstream, np.argsort(axes).tolist())
 
     return move(x)
 
 
 def project_to_heads(x, kernel, bias, num_heads):
-    """[B, T, D] -> [B, H, T, K], with kernel [D, H * K]."""
+    """Projects [B, T, D] to heads [B, H, T, K], with kernel [D, H * K]."""
     sizes = num_heads, kernel.shape[1] // num_heads
     return transpose(project(x, kernel, bias, sizes=sizes), (0, 2, 1, 3))
 
 
 def project_from_heads(heads, kernel, bias):
-    """[B, H, T, K] -> [B, T, D], with kernel [H * K, D]."""
+    """Projects heads [B, H, T, K] to [B, T, D], with kernel [H * K, D]."""
     return project(transpose(heads, (0, 2, 1, 3)), kernel, bias, over=2)
 
 
 def side_by_side(kernels, biases, dtype):
-    """Joins the kernels of queries, keys and values for one product; biases may be None."""
+    """Concatenates the kernels of queries, keys and values for one product; biases likewise.
+
+    The joint bias is None if one of the biases is.
+    """
     kernel = ops.concatenate([ops.cast(kernel, dtype) for kernel in kernels], axis=1)
     if any(bias is None for bias in biases):
         return kernel, None
@@ -99,7 +102,7 @@ def project_to_three_heads(x, kernel, bias, num_heads, key_dim):
         kernel: from `side_by_side`.
         bias: from `side_by_side`.
         num_heads: H.
-        key_dim: K of queries and keys; the rest is the values'.
+        key_dim: K of queries and keys; the values take the remaining columns.
     """
     keys = num_heads * key_dim
     if kernel.shape[1] == 3 * keys:

@@ -17,19 +17,19 @@ from tf_transformer.fast.tensors import (
 from tf_transformer.layers.kernels import KernelLayer
 from tf_transformer.layers.masking import causal_mask, combine_masks, join_masks
 
-# Added in float32, whatever `floatx` is: finite, so that a fully masked row is not NaN.
+# Added in float32 whatever `floatx` is. Finite, so that a fully masked row does not become NaN.
 MASKED_SCORE = np.float32(-1e9)
 
 
 def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
-    """softmax(Q K^T / sqrt(d_k)) V (paper 3.2.1, equation 1), the softmax in float32.
+    """Computes softmax(Q K^T / sqrt(d_k)) V (paper 3.2.1, equation 1), softmax in float32.
 
     Args:
         query: [B, H, T, K].
         key: [B, H, S, K].
         value: [B, H, S, value_dim].
-        mask: boolean, broadcastable to [B, H, T, S], True where attention may look.
-        dropout: function of the weights, applied before the values are weighted.
+        mask: boolean, broadcastable to [B, H, T, S], True where attention is allowed.
+        dropout: function applied to the weights before they multiply the values.
 
     Returns:
         The weighted values [B, H, T, value_dim] and the weights [B, H, T, S] before dropout.
@@ -46,37 +46,37 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MultiHeadAttention(KernelLayer):
-    """Multi-head attention (paper 3.2.2), called as `keras.layers.MultiHeadAttention` is.
+    """Multi-head attention (paper 3.2.2), called like `keras.layers.MultiHeadAttention`.
 
     Args:
         num_heads: number of heads H.
         key_dim: size per head of queries and keys; D / H if None.
         value_dim: size per head of values; D / H if None.
-        kernel_initializer: of the four projections.
-        use_bias: adds a bias to all four; the paper has none.
-        query_key_gain: factor of the initial kernels of queries and keys.
-        value_gain: factor of the initial kernel of values.
-        dropout: rate on the attention weights; the paper has none there.
+        kernel_initializer: initializer of the four projection kernels.
+        use_bias: adds a bias to each projection; the paper has none.
+        query_key_gain: factor on the initial kernels of queries and keys.
+        value_gain: factor on the initial kernel of values.
+        dropout: dropout rate of the attention weights; the paper has none there.
 
     Call arguments:
         query: [B, T, D].
         value: [B, S, D]; the query itself (self-attention) if None.
         key: [B, S, D]; the value if None.
-        query_mask: boolean [B, T], True at real positions; read in self-attention only. Keras
-            fills in the masks that tensors carry.
+        query_mask: boolean [B, T], True at real positions; used in self-attention only. Keras
+            fills in the masks attached to the tensors.
         value_mask: boolean [B, S], True at real positions.
-        key_mask: likewise.
-        attention_mask: boolean [B or 1, T, S], True where a query may look.
-        return_attention_scores: returns the weights too.
+        key_mask: boolean [B, S], likewise.
+        attention_mask: boolean [B or 1, T, S], True where attention is allowed.
+        return_attention_scores: also returns the attention weights.
         use_causal_mask: hides later positions.
 
     Returns:
-        [B, T, D]; with `return_attention_scores` a pair of this and the weights [B, H, T, S]
-        before dropout.
+        [B, T, D]; with `return_attention_scores`, a pair of that output and the weights
+        [B, H, T, S] before dropout.
 
     Raises:
-        ValueError: if `num_heads` does not divide D and a size per head is None, or `key` comes
-            without `value`.
+        ValueError: if `num_heads` does not divide D while `key_dim` or `value_dim` is None, or
+            if `key` is given without `value`.
 
     Example:
         >>> MultiHeadAttention(num_heads=8)(keras.random.normal((2, 5, 64))).shape
@@ -130,7 +130,7 @@ class MultiHeadAttention(KernelLayer):
         self.output_bias = self._add_bias("output_bias", d_model)
 
     def _add(self, name, shape, gain=1.0):
-        # A shared initialiser instance would fill equal shapes with equal numbers.
+        # A shared initialiser instance would give kernels of equal shape equal values.
         initializer = self.kernel_initializer.clone()
 
         def scaled(shape, dtype):
@@ -139,7 +139,7 @@ class MultiHeadAttention(KernelLayer):
         self.add_kernel(name, shape, scaled)
 
     def _add_bias(self, name, size):
-        """Makes a bias of zeros [size]; None without `use_bias`."""
+        """Creates a bias [size], initially zero; None without `use_bias`."""
         if not self.use_bias:
             return None
         return self.add_weight(name=name, shape=(size,), initializer="zeros")
@@ -157,7 +157,7 @@ class MultiHeadAttention(KernelLayer):
         if value is None:
             if key is not None:
                 raise ValueError("`key` needs a `value`. Received: value=None.")
-            # Keras fills in `query_mask` only beside a second tensor.
+            # Keras fills in `query_mask` only if the call has a second tensor.
             keys = mask_of(query) if query_mask is None else query_mask
             heads = self.project_self(query)
         else:
@@ -171,32 +171,32 @@ class MultiHeadAttention(KernelLayer):
         return (outputs, weights) if return_attention_scores else outputs
 
     def project_query(self, query):
-        """[B, T, D] -> queries [B, H, T, K]."""
+        """Projects [B, T, D] to queries [B, H, T, K]."""
         return project_to_heads(query, self.query_kernel, self.query_bias, self.num_heads)
 
     def project_memory(self, value, key=None):
-        """[B, S, D] -> keys [B, H, S, K] and values [B, H, S, value_dim]."""
+        """Projects [B, S, D] to keys [B, H, S, K] and values [B, H, S, value_dim]."""
         key = value if key is None else key
         keys = project_to_heads(key, self.key_kernel, self.key_bias, self.num_heads)
         return keys, project_to_heads(value, self.value_kernel, self.value_bias, self.num_heads)
 
     def project_self(self, query, fused=None):
-        """[B, T, D] -> queries, keys and values of self-attention, in one product.
+        """Projects [B, T, D] to queries, keys and values of self-attention in one product.
 
-        `fused` is `fused_projection()`, computed once for many steps of decoding.
+        `fused` is the result of `fused_projection()`, which decoding computes once.
         """
         kernel, bias = fused or self.fused_projection()
         key_dim = self.query_kernel.shape[1] // self.num_heads
         return project_to_three_heads(query, kernel, bias, self.num_heads, key_dim)
 
     def fused_projection(self):
-        """Joins the kernels, and the biases or None, of queries, keys and values."""
+        """Concatenates the kernels of queries, keys and values, and their biases if any."""
         kernels = self.query_kernel, self.key_kernel, self.value_kernel
         biases = self.query_bias, self.key_bias, self.value_bias
         return side_by_side(kernels, biases, self.compute_dtype)
 
     def attend(self, query, key, value, mask=None, training=None):
-        """Attention of projected heads, then the output projection.
+        """Applies attention to projected heads, then the output projection.
 
         Args: query [B, H, T, K], key [B, H, S, K], value [B, H, S, value_dim], mask
             broadcastable to [B, H, T, S]. Returns: [B, T, D], and the weights [B, H, T, S].

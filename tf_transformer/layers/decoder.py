@@ -1,8 +1,8 @@
-"""The decoder (paper 3.1, right half of Figure 1), for training and step by step.
+"""The decoder (paper 3.1, right half of Figure 1), for training and step-by-step decoding.
 
-Training and cached decoding run the same code, `DecoderLayer._forward`: a step is a forward
-pass whose "target positions" are the W beams of a sentence, with a mask that restricts each
-beam to its history among the cached keys.
+Both run the same code, `DecoderLayer._forward`: a decoding step is a forward pass whose "target
+positions" are the W beams of a sentence, with a mask that restricts each beam to its history
+among the cached keys.
 """
 
 from collections.abc import Callable
@@ -17,26 +17,25 @@ from tf_transformer.layers.stack import LayerOptions, Stack, TransformerLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DecoderLayer(TransformerLayer):
-    """Causal self-attention, attention to the encoder and feed-forward, each in Add & Norm.
+    """Causal self-attention, cross-attention and feed-forward, each wrapped in Add & Norm.
 
     Args:
         {arguments}
-        cross_attention: attends to an encoder; False leaves that sublayer out, as a language
-            model needs it.
+        cross_attention: attends to an encoder; False omits that sublayer, for a language model.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
         target: [B, T, D].
         encoder_output: [B, S, D], or None without `cross_attention`.
-        target_mask: boolean [B, T], True at real positions; that of `target` if None.
+        target_mask: boolean [B, T], True at real positions; the mask of `target` if None.
         encoder_output_mask: boolean [B, S], likewise.
-        attention_mask: boolean [B or 1, T, T], True where self-attention may look.
+        attention_mask: boolean [B or 1, T, T], True where self-attention is allowed.
         use_causal_mask: hides later positions of the target.
-        return_attention_scores: returns the weights too.
+        return_attention_scores: also returns the attention weights.
 
     Returns:
-        [B, T, D]; with `return_attention_scores` a pair of this and the tuple of the weights of
-        self-attention [B, H, T, T] and, if there is one, of cross-attention [B, H, T, S].
+        [B, T, D]; with `return_attention_scores`, a pair of that output and a tuple of weights:
+        self-attention [B, H, T, T] and, if present, cross-attention [B, H, T, S].
 
     Raises:
         ValueError: if `encoder_output` is missing, or given without `cross_attention`.
@@ -88,7 +87,7 @@ class DecoderLayer(TransformerLayer):
         return_attention_scores=False,
     ):  # fmt: skip
         self._require_memory(encoder_output)
-        # Keras fills in `target_mask` only beside a second tensor.
+        # Keras fills in `target_mask` only if the call has a second tensor.
         masks = [mask_of(target) if target_mask is None else target_mask, attention_mask]
         if use_causal_mask:
             masks.append(causal_mask(ops.shape(target)[1]))
@@ -102,7 +101,7 @@ class DecoderLayer(TransformerLayer):
         return (outputs, weights) if return_attention_scores else outputs
 
     def project_memory(self, encoder_output):
-        """Returns keys and values of the encoder's output; None without cross-attention."""
+        """Returns keys and values of the encoder output; None without cross-attention."""
         return self.cross_attention and self.cross_attention.project_memory(encoder_output)
 
     def step(self, beams, past, memory, self_mask, memory_mask, fused=None):
@@ -110,12 +109,12 @@ class DecoderLayer(TransformerLayer):
 
         Args:
             beams: [B, W, D], the inputs of this position.
-            past: keys and values of earlier positions, [B, H, t * W, K] each; None if there are
-                none.
+            past: keys and values of earlier positions, [B, H, t * W, K] each; None if there
+                are none.
             memory: `project_memory(encoder_output)`.
             self_mask: boolean [B, 1, W, (t + 1) * W], True at a beam's own history.
-            memory_mask: boolean [B, 1, 1, S]; not read without cross-attention.
-            fused: `self_attention.fused_projection()`, if computed before.
+            memory_mask: boolean [B, 1, 1, S]; ignored without cross-attention.
+            fused: `self_attention.fused_projection()`, if already computed.
 
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
@@ -167,15 +166,15 @@ class DecoderLayer(TransformerLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Decoder(Stack):
-    """N decoder layers; with `norm_first` a layer norm follows.
+    """N decoder layers, followed by a layer norm if `norm_first`.
 
     Args:
         num_layers: number of layers N.
         {arguments}
-        cross_attention: attends to an encoder; False for a decoder alone.
+        cross_attention: attends to an encoder; False for a decoder-only model.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
-    Call arguments are those of `DecoderLayer`; the scores are a list with those of each layer.
+    Call arguments are those of `DecoderLayer`; the scores are a list with one entry per layer.
     """
 
     def __init__(
@@ -214,11 +213,14 @@ class Decoder(Stack):
         )
 
     def fused_projections(self):
-        """Returns every layer's `MultiHeadAttention.fused_projection`, for many steps."""
+        """Returns `MultiHeadAttention.fused_projection()` of every layer, for all steps."""
         return [layer.self_attention.fused_projection() for layer in self.layers]
 
     def step(self, beams, past, memory, self_mask, memory_mask, fused):
-        """`DecoderLayer.step` through all layers; `past`, `memory`, `fused`: one entry each."""
+        """Runs `DecoderLayer.step` in every layer.
+
+        `past`, `memory` and `fused` hold one entry per layer.
+        """
         extended = []
         for layer, *state in zip(self.layers, past, memory, fused, strict=True):
             layer_past, layer_memory, layer_fused = state

@@ -17,7 +17,7 @@ def project_to_logits(hidden, kernel, bias=None):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PositionalEmbedding(PositionalEncoding):
-    """Token embeddings times sqrt(d_model), plus positions; reversed, the output projection.
+    """Token embeddings times sqrt(d_model) plus positions; in reverse, the output projection.
 
     Args:
         vocab_size: V.
@@ -28,16 +28,16 @@ class PositionalEmbedding(PositionalEncoding):
 
     Call arguments:
         inputs: integer ids [B, T], 0 for padding; hidden states [B, T, D] if `reverse`.
-        reverse: project on the embeddings (paper 3.4): a second call of the layer,
+        reverse: projects onto the embeddings (paper 3.4): a second call of the layer,
             `embedding(hidden, reverse=True)`, ties the output projection to them.
-        offset: position of the first column, for decoding step by step.
+        offset: position of the first column, for step-by-step decoding.
 
     Returns:
         [B, T, D], masked at padding; float32 logits [B, T, V] if `reverse`.
 
     Raises:
-        ValueError: if `d_model` is odd, `positions` unknown or learned without `max_length`,
-            or `inputs` longer than the learned positions; or of no integer type.
+        ValueError: if `d_model` is odd, `positions` is unknown, or learned without
+            `max_length`, or `inputs` are not integers or exceed the learned positions.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class PositionalEmbedding(PositionalEncoding):
         self.output_bias = None
 
     def build(self, inputs_shape):
-        # Keras's default would drown the words in the positions: variance 1 after the scaling.
+        # Variance 1 after scaling. With Keras's default, positions would drown out the tokens.
         normal = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
             initializer=normal,
-            autocast=False,  # rows are looked up, then cast: their gradient stays sparse
+            autocast=False,  # rows are looked up before casting: the gradient stays sparse
         )
         self.build_positions(self.d_model)
         if self.use_bias:
@@ -78,15 +78,15 @@ class PositionalEmbedding(PositionalEncoding):
         return embedded * self.d_model**0.5 + self.encoded(inputs, self.d_model, offset)
 
     def output_kernel(self, candidates=None):
-        """Returns the embeddings as a kernel [D, V], or [D, C] for candidates, int [C]."""
+        """Returns the embeddings as a kernel [D, V], or [D, C] for candidate ids [C]."""
         rows = self.embeddings
         if candidates is not None:
             rows = ops.take(rows, candidates, axis=0)
         return ops.transpose(ops.cast(rows, self.compute_dtype))
 
     def compute_mask(self, inputs, mask=None):
-        # Keras does not pass `reverse`: ids have rank 2. Logits carry no mask, which would
-        # enter any loss.
+        # Keras does not pass `reverse`, but only ids have rank 2. Logits carry no mask: Keras
+        # would apply it in any loss.
         return padding_mask(inputs) if len(inputs.shape) == 2 else None
 
     def compute_output_spec(self, inputs, reverse=False, offset=0):
@@ -131,7 +131,7 @@ class OutputProjection(keras.layers.Layer):
             self.output_bias = _add_output_bias(self)
 
     def output_kernel(self, candidates=None):
-        """Returns the kernel [D, V], or [D, C] for candidates, int [C]."""
+        """Returns the kernel [D, V], or [D, C] for candidate ids [C]."""
         columns = self.kernel
         if candidates is not None:
             columns = ops.take(columns, candidates, axis=1)

@@ -12,7 +12,7 @@ from tf_transformer.layers.stack import LayerOptions, Stack, TransformerLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class EncoderLayer(TransformerLayer):
-    """Self-attention and feed-forward, each inside Add & Norm: [B, S, D] -> [B, S, D].
+    """Self-attention and feed-forward, each wrapped in Add & Norm: [B, S, D] -> [B, S, D].
 
     Args:
         {arguments}
@@ -20,13 +20,14 @@ class EncoderLayer(TransformerLayer):
 
     Call arguments:
         inputs: [B, S, D].
-        mask: boolean [B, S], True at real positions; that of `inputs` if None.
-        attention_mask: boolean [B or 1, S, S], True where a position may look.
+        mask: boolean [B, S], True at real positions; the mask of `inputs` if None.
+        attention_mask: boolean [B or 1, S, S], True where attention is allowed.
         use_causal_mask: hides later positions.
-        return_attention_scores: returns the weights too.
+        return_attention_scores: also returns the attention weights.
 
     Returns:
-        [B, S, D]; with `return_attention_scores` a pair of this and the weights [B, H, S, S].
+        [B, S, D]; with `return_attention_scores`, a pair of that output and the weights
+        [B, H, S, S].
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class EncoderLayer(TransformerLayer):
         self, inputs, mask=None, attention_mask=None, training=None, use_causal_mask=False,
         return_attention_scores=False,
     ):  # fmt: skip
-        # Keras fills in `mask` only if there is no second tensor.
+        # Keras fills in `mask` only if the call has no second tensor.
         masks = [mask_of(inputs) if mask is None else mask, attention_mask]
         if use_causal_mask:
             masks.append(causal_mask(ops.shape(inputs)[1]))
@@ -78,14 +79,14 @@ class EncoderLayer(TransformerLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(Stack):
-    """N encoder layers: [B, S, D] -> [B, S, D]; with `norm_first` a layer norm follows.
+    """N encoder layers, followed by a layer norm if `norm_first`: [B, S, D] -> [B, S, D].
 
     Args:
         num_layers: number of layers N.
         {arguments}
         **kwargs: name, dtype and other arguments of any Keras layer.
 
-    Call arguments are those of `EncoderLayer`; the scores are a list with those of each layer.
+    Call arguments are those of `EncoderLayer`; the scores are a list with one entry per layer.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from tf_transformer.layers.kernels import refuse_quantization
 
 
 class Dense(keras.layers.Dense):
-    """Keras's Dense, with fewer operations around its product: [..., D] -> [..., units]."""
+    """Keras's Dense with fewer operations around its matrix product."""
 
     def call(self, inputs, training=None):
         return self.activation(project(inputs, self.kernel, self.bias))
@@ -21,7 +21,7 @@ class Dense(keras.layers.Dense):
 
 
 def activation_config(activation: str | dict | Callable) -> str | dict:
-    """Returns an activation as a configuration holds it; names stay as they were given."""
+    """Returns the serialised form of an activation; names and configs are returned as given."""
     if isinstance(activation, (str, dict)):
         return activation
     return keras.activations.serialize(activation)
@@ -33,8 +33,8 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         d_ff: inner width F.
-        activation: one of Keras's by name, or a function; the paper's is "relu".
-        dropout: rate on the inner values, after the activation; the paper has none there.
+        activation: name of a Keras activation, or a function; "relu" in the paper.
+        dropout: dropout rate after the activation; the paper has none there.
 
     Raises:
         ValueError: if `activation` is unknown.
@@ -87,9 +87,9 @@ class AddAndNorm(keras.layers.Layer):
     `x = add_and_norm(x, sublayer(add_and_norm.before(x)))`.
 
     Args:
-        dropout: rate on the sublayer's output.
-        norm_first: normalise the sublayer's input instead of the sum.
-        norm_epsilon: added to the variance under the root.
+        dropout: dropout rate of the sublayer's output.
+        norm_first: normalises the sublayer's input instead of the sum.
+        norm_epsilon: added to the variance.
 
     Call arguments:
         inputs: x, [B, T, D].
@@ -116,7 +116,7 @@ class AddAndNorm(keras.layers.Layer):
         self.norm.build(inputs_shape)
 
     def before(self, inputs):
-        """The sublayer's input: x, or LayerNorm(x) with `norm_first`."""
+        """Returns the sublayer's input: x, or LayerNorm(x) with `norm_first`."""
         return self.norm(inputs) if self.norm_first else inputs
 
     def call(self, inputs, sublayer_output, training=None):

@@ -1,11 +1,11 @@
-"""Kernels that LoRA can adapt (Hu et al. 2022), by the conventions of Keras's Dense."""
+"""Kernels that LoRA can adapt (Hu et al. 2022), following the conventions of Keras's Dense."""
 
 import keras
 from keras import ops
 
 
 def refuse_quantization(layer: keras.layers.Layer, mode: str | None) -> None:
-    """Raises a ValueError; Keras would skip the layer with a warning, and call it done."""
+    """Raises a ValueError, where Keras would only warn and skip the layer."""
     raise ValueError(
         f"{type(layer).__name__} cannot be quantized: it computes in floating point only, "
         f"bfloat16 included. Received: mode={mode!r}."
@@ -15,7 +15,7 @@ def refuse_quantization(layer: keras.layers.Layer, mode: str | None) -> None:
 class KernelLayer(keras.layers.Layer):
     """A layer with several kernels, which `enable_lora` adapts together.
 
-    It is saved with merged kernels, and loaded without LoRA.
+    Saving merges the adapters into the kernels; the layer is loaded without LoRA.
 
     Attributes:
         lora_rank: rank of the adapters; None before `enable_lora`.
@@ -47,23 +47,23 @@ class KernelLayer(keras.layers.Layer):
         a_initializer="he_uniform",
         b_initializer="zeros",
     ) -> None:
-        """Freezes every kernel W and trains A B in W + lora_alpha / rank * A B.
+        """Freezes every kernel W and trains A and B in W + lora_alpha / rank * A B.
 
         Biases stay trainable, as in Keras. Compile the model afterwards.
 
         Args:
-            rank: columns of A, rows of B.
+            rank: number of columns of A and of rows of B.
             lora_alpha: numerator of the scale; `rank` if None.
-            a_initializer: of A.
-            b_initializer: of B; zeros leave the layer as it is.
+            a_initializer: initializer of A.
+            b_initializer: initializer of B; zeros leave the layer's outputs unchanged at first.
 
         Raises:
-            ValueError: if the layer is not built, or adapted already.
+            ValueError: if the layer is not built, or already adapted.
         """
         if not self.built or self.lora_rank is not None:
-            state = "adapted already" if self.built else "not built"
+            state = "already adapted" if self.built else "not built"
             raise ValueError(
-                "`enable_lora` needs a built layer, and only once. "
+                "`enable_lora` needs a built layer and can be called only once. "
                 f"Received: {self.name}, which is {state}."
             )
         self._tracker.unlock()
@@ -86,7 +86,7 @@ class KernelLayer(keras.layers.Layer):
         self._lora_scale = (rank if lora_alpha is None else lora_alpha) / rank
 
     def _own_weights(self) -> list[keras.Variable]:
-        """Returns the weights without the adapters, in the order of their creation."""
+        """Returns the weights without the adapters, in order of creation."""
         return self.weights[: len(self.weights) - 2 * len(self._adapters)]
 
     def save_own_variables(self, store):

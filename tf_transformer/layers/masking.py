@@ -6,25 +6,25 @@ from keras import ops
 
 
 def padding_mask(ids, pad_id: int = 0):
-    """True at real tokens: [B, S] ids -> [B, S]."""
+    """Returns a mask that is True at real tokens: ids [B, S] -> [B, S]."""
     return ops.not_equal(ids, pad_id)
 
 
 def causal_mask(length, key_length=None):
-    """True if the key is not later than the query: [1, T, S]; S is T if None."""
+    """Returns [1, T, S], True where the key is not later than the query; S is T by default."""
     queries = ops.arange(length, dtype="int32")
     keys = queries if key_length is None else ops.arange(key_length, dtype="int32")
     return queries[None, :, None] >= keys[None, None, :]
 
 
 def join_masks(*masks):
-    """Returns the conjunction of masks that broadcast; None if all of them are."""
+    """Returns the logical AND of broadcastable masks, ignoring None; None if all are None."""
     present = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     return reduce(ops.logical_and, present) if present else None
 
 
 def combine_masks(key_mask=None, *attention_masks):
-    """Joins masks into one for scores [B, H, T, S], or None.
+    """Joins masks into one that broadcasts to scores [B, H, T, S]; None if all are None.
 
     Args:
         key_mask: [B, S].

@@ -1,4 +1,4 @@
-"""Pooling of the positions of a sentence into one vector."""
+"""Pooling of a sentence's positions into one vector."""
 
 import keras
 from keras import ops
@@ -6,10 +6,10 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MeanPooling(keras.layers.Layer):
-    """The mean over unmasked positions: [B, S, D] -> float32 [B, D]; zeros if there are none.
+    """Mean over unmasked positions: [B, S, D] -> float32 [B, D]; zeros if there are none.
 
-    Computed in float32 whatever the policy: a sum over many positions in bfloat16 loses the
-    small ones.
+    Computed in float32 whatever the policy: a bfloat16 sum over many positions loses small
+    terms.
     """
 
     def __init__(self, **kwargs):

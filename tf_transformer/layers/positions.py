@@ -1,4 +1,4 @@
-"""Positions, of sine and cosine or learned (paper 3.5)."""
+"""Sinusoidal and learned positions (paper 3.5)."""
 
 import keras
 import numpy as np
@@ -6,14 +6,14 @@ from keras import ops
 
 
 def sinusoidal_positions(positions, d_model: int):
-    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(...) (paper 3.5).
+    """Computes PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(...) (paper 3.5).
 
-    Sine and cosine are interleaved as the paper prints them. Computed in float32 whatever the
-    policy: in bfloat16 the angles would be wrong from position 256 on.
+    Sine and cosine are interleaved, as in the paper. Computed in float32 whatever the policy:
+    in bfloat16 the angles would be wrong from position 256 on.
 
     Args:
         positions: integer tensor [T].
-        d_model: even width D.
+        d_model: D, even.
 
     Returns:
         float32 [T, D].
@@ -26,7 +26,7 @@ def sinusoidal_positions(positions, d_model: int):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PositionalEncoding(keras.layers.Layer):
-    """Adds positions to vectors, such as measurements or image patches: [B, T, D] -> same.
+    """Adds positions to vectors, such as measurements or image patches.
 
     Args:
         positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E).
@@ -34,11 +34,14 @@ class PositionalEncoding(keras.layers.Layer):
 
     Call arguments:
         inputs: floating [B, T, D], D even.
-        offset: position of the first column, for decoding step by step.
+        offset: position of the first column, for step-by-step decoding.
+
+    Returns:
+        [B, T, D].
 
     Raises:
-        ValueError: if D is odd, `positions` unknown or learned without `max_length`, or
-            `inputs` longer than the learned positions.
+        ValueError: if D is odd, `positions` is unknown, or learned without `max_length`, or
+            `inputs` exceed the learned positions.
     """
 
     def __init__(self, positions: str = "sinusoidal", max_length: int | None = None, **kwargs):
@@ -58,7 +61,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.build_positions(inputs_shape[-1])
 
     def build_positions(self, d_model: int):
-        """Creates the learned positions [max_length, D], if they are learned."""
+        """Creates the position embeddings [max_length, D] if positions are learned."""
         if d_model % 2:
             raise ValueError(f"`d_model` must be even. Received: d_model={d_model}.")
         if self.positions == "learned":
@@ -72,12 +75,12 @@ class PositionalEncoding(keras.layers.Layer):
         return inputs + self.encoded(inputs, inputs.shape[-1], offset)
 
     def encoded(self, inputs, d_model: int, offset):
-        """Returns the positions [T, D] of inputs [B, T, ...]."""
+        """Returns the encodings [T, D] of the positions of inputs [B, T, ...]."""
         length = inputs.shape[1]
         # A GPU would return zeros for positions beyond the table.
         if self.positions == "learned" and length is not None and length > self.max_length:
             raise ValueError(
-                "`inputs` must have at most `max_length` positions where these are learned. "
+                "`inputs` must have at most `max_length` positions if positions are learned. "
                 f"Received: {length} positions, max_length={self.max_length}."
             )
         positions = offset + ops.arange(ops.shape(inputs)[1], dtype="int32")

@@ -1,4 +1,4 @@
-"""The base of encoder and decoder layers, with their sublayers' arguments; N layers."""
+"""Base classes of encoder and decoder layers, and of stacks of N such layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activati
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """Arguments of an encoder or decoder layer; the layers have the defaults.
+    """Arguments of an encoder or decoder layer, whose constructors hold the defaults.
 
     num_heads: number of heads H.
     d_ff: inner width F of the feed-forward network.
     key_dim: size per head of queries and keys; D / H if None.
     value_dim: size per head of values; D / H if None.
-    dropout: rate on the output of each sublayer.
-    attention_dropout: rate on the attention weights; the paper has none there.
-    activation_dropout: rate inside the feed-forward network; the paper has none there.
-    activation: of the feed-forward network: one of Keras's by name, or a function.
+    dropout: dropout rate of the output of each sublayer.
+    attention_dropout: dropout rate of the attention weights; the paper has none there.
+    activation_dropout: dropout rate inside the feed-forward network; the paper has none there.
+    activation: of the feed-forward network: name of a Keras activation, or a function.
     norm_first: pre-LN; False is post-LN, as in the paper.
-    norm_epsilon: added to the variance under the root of each layer norm.
-    attention_bias: adds biases to the projections of attention; the paper has none.
-    query_key_gain: factor of the initial kernels of queries and keys.
-    value_gain: factor of the initial kernels of values.
+    norm_epsilon: added to the variance in each layer norm.
+    attention_bias: adds biases to the attention projections; the paper has none.
+    query_key_gain: factor on the initial kernels of queries and keys.
+    value_gain: factor on the initial kernels of values.
     """
 
     num_heads: int
@@ -48,15 +48,15 @@ class LayerOptions:
 
     @classmethod
     def lines(cls, indent: str) -> str:
-        """Returns the lines of the arguments, for the docstring of a layer."""
+        """Returns the lines above that describe the arguments, for a layer's docstring."""
         *_, text = (cls.__doc__ or "").strip().split("\n\n")
         return "\n".join(indent + line.strip() for line in text.splitlines())
 
 
 class TransformerLayer(keras.layers.Layer):
-    """An encoder or decoder layer, or several of them.
+    """An encoder or decoder layer, or a stack of them.
 
-    In the docstring of a subclass {arguments} stands for those of `LayerOptions`.
+    In a subclass's docstring, {arguments} is replaced by those of `LayerOptions`.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -91,7 +91,7 @@ class TransformerLayer(keras.layers.Layer):
         return FeedForward(options.d_ff, options.activation, dropout, name=name, dtype=policy)
 
     def make_norm(self, name: str) -> AddAndNorm:
-        """Creates the Add & Norm around a sublayer."""
+        """Creates the Add & Norm of a sublayer."""
         options, policy = self.options, self.dtype_policy
         order = options.norm_first, options.norm_epsilon
         return AddAndNorm(options.dropout, *order, name=name, dtype=policy)
@@ -101,7 +101,7 @@ class TransformerLayer(keras.layers.Layer):
 
         Arguments are those of `MultiHeadAttention.enable_lora`.
         """
-        for layer in self._parts():
+        for layer in self._sublayers():
             if hasattr(layer, "enable_lora"):
                 layer.enable_lora(rank, **options)
             else:
@@ -110,8 +110,8 @@ class TransformerLayer(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, *others):
         return inputs_shape
 
-    def _parts(self) -> list[keras.layers.Layer]:
-        return [part for part in vars(self).values() if isinstance(part, keras.layers.Layer)]
+    def _sublayers(self) -> list[keras.layers.Layer]:
+        return [value for value in vars(self).values() if isinstance(value, keras.layers.Layer)]
 
     def get_config(self):
         config = vars(self.options)
@@ -122,17 +122,17 @@ class TransformerLayer(keras.layers.Layer):
 class Stack(TransformerLayer):
     """Dropout on the embedded input (paper 5.4), then N layers.
 
-    With `norm_first` a last LayerNorm follows, since the residual path has none.
+    With `norm_first`, a final LayerNorm follows, since the residual path has none.
 
     Args:
         num_layers: N.
-        layer_class: of the layers.
-        options: arguments of each.
-        more: arguments that `LayerOptions` lacks.
+        layer_class: class of the layers.
+        options: arguments of each layer.
+        more: further arguments of each layer, which `LayerOptions` lacks.
 
     Attributes:
-        recompute: computes the layers again in the backward pass of training: a layer keeps
-            its inputs only. False unless set.
+        recompute: recomputes each layer in the backward pass, so that training stores only the
+            layers' inputs. False by default.
     """
 
     recompute = False
@@ -158,19 +158,23 @@ class Stack(TransformerLayer):
             self.norm = LayerNormalization(epsilon=epsilon, name="norm", dtype=policy)
 
     def build_layers(self, *shapes):
-        """Builds every layer for these input shapes, and the norm for the first of them."""
+        """Builds every layer for these input shapes, and the final norm for the first one."""
         for layer in self.layers:
             layer.build(*shapes)
         if self.norm:
             self.norm.build(shapes[0])
 
     def call_layers(self, x, *inputs, training, return_attention_scores, **options):
-        """Returns the outputs for x and other inputs of the layers, and the scores if asked."""
+        """Applies the layers to x, each with the same other inputs.
+
+        Returns:
+            The output; with `return_attention_scores`, a pair of it and each layer's scores.
+        """
         x, scores = self.dropout(x, training=training), []
         options |= {"training": training, "return_attention_scores": return_attention_scores}
-        again = self.recompute and training and not return_attention_scores
+        recompute = self.recompute and training and not return_attention_scores
         for layer in self.layers:
-            x = (recomputed(layer) if again else layer)(x, *inputs, **options)
+            x = (recomputed(layer) if recompute else layer)(x, *inputs, **options)
             if return_attention_scores:
                 x, weights = x
                 scores.append(weights)
@@ -183,11 +187,11 @@ class Stack(TransformerLayer):
             return specs[-1]
         return specs[-1][0], [scores for _, scores in specs]
 
-    def _parts(self):
-        return [*super()._parts(), *self.layers]
+    def _sublayers(self):
+        return [*super()._sublayers(), *self.layers]
 
     def last_norm(self, x):
-        """Normalizes the output of the last layer with `norm_first`."""
+        """Applies the final layer norm, if there is one."""
         return self.norm(x) if self.norm else x
 
     def get_config(self):

@@ -1,4 +1,4 @@
-"""Sums over the parts of a batch, one computed after the other."""
+"""Sums over the parts of a batch, computed one after another."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ import tensorflow as tf
 
 
 def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
-    """Adds up the results of `compute` for parts of `tensors` [B, ...].
+    """Cuts `tensors` [B, ...] into parts and adds up the results of `compute` for each part.
 
     Args:
-        compute: takes the tensors and returns tensors of the structure of `zeros`.
-        tensors: of a batch.
+        compute: takes the tensors of a part and returns a structure of tensors like `zeros`.
+        tensors: structure of the tensors of a batch.
         zeros: the initial sums.
-        max_tokens: positions of a part at most, unless it is one row; None: a single part.
+        max_tokens: most positions in a part, unless it is a single row; None for one part.
     """
     if max_tokens is None:
         return compute(*tensors)
@@ -40,7 +40,7 @@ def in_parts(tensors, most):
 
     Returns:
         The number of parts P, and every tensor as [P, rows, ...], filled up with rows of
-        zeros, which are padding.
+        zeros, which count as padding.
     """
     rows = tf.shape(tf.nest.flatten(tensors)[0])[0]
     parts = tf.maximum(-(-rows // most), 1)

@@ -1,7 +1,7 @@
-"""Loss and gradients of a training step, with the logits of some rows at a time.
+"""Loss and gradients of a training step, computing the logits of a chunk of rows at a time.
 
 The logits and their gradient are by far the largest tensors of a step. The plain twin computes
-all of them at once: `TokenModel` without `chunked_loss`.
+them all at once: `TokenModel` without `chunked_loss`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.layers.embedding import OutputProjection, PositionalEmbedding
 from tf_transformer.models.accumulation import in_parts, sum_over_parts
 
-# Returns the sum of the loss from labels [R], logits [R, V] and weights [R].
+# Maps labels [R], logits [R, V] and weights [R] to the sum of the loss.
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class ChunkedLoss:
-    """The output projection of a model and the loss after it, apart from the other layers.
+    """The output projection and loss of a model, separated from its other layers.
 
     Args:
         model: a functional model that ends in the projection of hidden states to logits.
 
     Raises:
-        ValueError: if it ends in another layer.
+        ValueError: if the model ends in another layer.
     """
 
     def __init__(self, model: KerasModel) -> None:
@@ -43,35 +43,35 @@ class ChunkedLoss:
     def gradients(
         self, inputs, labels, weights, scale, variables: Sequence[keras.Variable], loss: Loss
     ):
-        """Computes the loss, and the gradients of it times `scale`.
+        """Computes the loss, and the gradients of `scale` times the loss.
 
         Args:
-            inputs: of the model.
+            inputs: inputs of the model.
             labels: [B, T].
-            weights: of the labels, [B, T].
+            weights: weights of the labels, [B, T].
             scale: float32 scalar.
-            variables: to differentiate by.
-            loss: of a chunk of rows.
+            variables: variables to differentiate with respect to.
+            loss: loss of a chunk of rows.
 
         Returns:
             The sum of the loss, and a gradient for each variable.
         """
         with tf.GradientTape() as tape:
             hidden = self.body(inputs, training=True)
-        own = [self.kernel] if self.bias is None else [self.kernel, self.bias]
-        places = {id(variable): index for index, variable in enumerate(variables)}
-        own = [each for each in own if id(each) in places]  # others are frozen
+        projection = [self.kernel] if self.bias is None else [self.kernel, self.bias]
+        indices = {id(variable): index for index, variable in enumerate(variables)}
+        projection = [each for each in projection if id(each) in indices]  # others are frozen
         rows = _rows(hidden, labels, weights)
-        total, of_hidden, of_own = self._in_chunks(rows, scale, own, loss)
-        of_hidden = tf.reshape(of_hidden, tf.shape(hidden))
-        gradients = tape.gradient(hidden, variables, output_gradients=of_hidden)
-        for variable, gradient in zip(own, of_own, strict=True):
-            index = places[id(variable)]
+        total, upstream, of_projection = self._in_chunks(rows, scale, projection, loss)
+        upstream = tf.reshape(upstream, tf.shape(hidden))
+        gradients = tape.gradient(hidden, variables, output_gradients=upstream)
+        for variable, gradient in zip(projection, of_projection, strict=True):
+            index = indices[id(variable)]
             gradients[index] = _add(gradient, gradients[index])
         return total, gradients
 
     def total(self, inputs, labels, weights, loss: Loss):
-        """Returns the sum of the loss without dropout; arguments are those of `gradients`."""
+        """Returns the sum of the loss without dropout; takes the arguments of `gradients`."""
         rows = _rows(self.body(inputs, training=False), labels, weights)
         kernel, bias = self._projection(rows[0].dtype)
 
@@ -82,7 +82,7 @@ class ChunkedLoss:
         return sum_over_parts(chunk, rows, tf.constant(0.0), most)
 
     def _projection(self, dtype):
-        """Returns the kernel in a dtype, and the bias or None."""
+        """Returns the kernel, cast to `dtype`, and the bias or None."""
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
         return tf.cast(self.kernel, dtype), bias
 
@@ -90,14 +90,17 @@ class ChunkedLoss:
         logits = tf.cast(tf.matmul(hidden, kernel, transpose_b=self.reverse), "float32")
         return logits if bias is None else logits + bias
 
-    def _in_chunks(self, rows, scale, own: Sequence[keras.Variable], loss: Loss):
-        """Returns loss, gradient of the hidden states, and those of `own` weights."""
-        number, cut = in_parts(rows, LOGIT_ROWS)
+    def _in_chunks(self, rows, scale, variables: Sequence[keras.Variable], loss: Loss):
+        """Returns the loss, the gradient of the hidden states, and those of `variables`.
+
+        `variables` are kernel and bias, or one of them.
+        """
+        num_chunks, chunks = in_parts(rows, LOGIT_ROWS)
         kernel, bias = self._projection(rows[0].dtype)
-        sources = [kernel if each is self.kernel else bias for each in own]
+        sources = [kernel if each is self.kernel else bias for each in variables]
 
         def add_chunk(index, total, sums, written):
-            hidden, labels, weights = (each[index] for each in cut)
+            hidden, labels, weights = (each[index] for each in chunks)
             with tf.GradientTape() as tape:
                 tape.watch([hidden, *sources])
                 value = loss(labels, self._logits(hidden, kernel, bias), weights)
@@ -107,10 +110,10 @@ class ChunkedLoss:
             return index + 1, total + value, sums, written.write(index, of_hidden)
 
         shape = [None, rows[0].shape[-1]]
-        written = tf.TensorArray(rows[0].dtype, number, element_shape=shape)
-        zeros = [tf.zeros(each.shape, each.dtype) for each in own]
+        written = tf.TensorArray(rows[0].dtype, num_chunks, element_shape=shape)
+        zeros = [tf.zeros(each.shape, each.dtype) for each in variables]
         _, total, sums, written = tf.while_loop(
-            lambda index, *_: index < number,
+            lambda index, *_: index < num_chunks,
             add_chunk,
             (tf.constant(0), tf.constant(0.0), zeros, written),
             parallel_iterations=1,
@@ -126,7 +129,7 @@ def _rows(hidden, *others):
 
 
 def _add(gradient, other):
-    """Adds a gradient that may be rows of an embedding, or missing."""
+    """Adds two gradients, of which `other` may be sparse (rows of an embedding) or None."""
     if isinstance(other, tf.IndexedSlices):
         return tf.tensor_scatter_nd_add(gradient, other.indices[:, None], other.values)
     return gradient if other is None else gradient + other

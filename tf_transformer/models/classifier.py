@@ -1,4 +1,4 @@
-"""A classifier of sentences: the Transformer's encoder (paper 3.1) and a projection."""
+"""A sentence classifier: the Transformer's encoder (paper 3.1), pooling and a projection."""
 
 import keras
 
@@ -14,20 +14,21 @@ from tf_transformer.models.configured import (
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Classifier(ConfiguredModel):
-    """Input {"source": [B, S]}, integer ids with 0 for padding; output float32 logits [B, C].
+    """Sentence classifier that maps source ids to logits of C classes.
 
-    Embedding and encoder are those of `Transformer`, and of the same names in a tied model.
-    Above them come the mean over the real positions (no position of a translation model's
-    encoder stands for the sentence), dropout, and a dense layer.
+    The input is {"source": [B, S]}, integer ids with 0 for padding; the output is float32
+    logits [B, C]. Embedding and encoder are those of `Transformer`, with the names they have in
+    a tied model. On top come the mean over the real positions (no position of a translation
+    model's encoder represents the sentence), dropout, and a dense layer.
 
-    Labels are classes from 1 on; 0 is for rows of padding, which have no column. For losses
-    and metrics of Keras, which number classes from 0, give them `labels - 1`.
+    Labels number the classes from 1; 0 marks rows of padding and has no column. Keras's losses
+    and metrics number classes from 0: give them `labels - 1`.
 
     Args:
         config: a `ModelConfig`, or its fields as arguments:
         {settings}
         num_classes: C, at least 2.
-        dtype, name, trainable: those of any Keras model; `dtype` is the layers' policy.
+        dtype, name, trainable: as in any Keras model; `dtype` is the layers' policy.
 
     Raises:
         UserError: if a setting is out of range.

@@ -1,4 +1,4 @@
-"""The constructor and the serialisation of models made from a `ModelConfig`."""
+"""Construction and serialisation of models from a `ModelConfig`."""
 
 import dataclasses
 import re
@@ -21,18 +21,18 @@ _GENERAL = {"dtype": None, "name": None, "trainable": True}  # arguments of any 
 
 
 class ConfiguredModel(TokenModel):
-    """A functional model made from a `ModelConfig`, also given as keyword arguments.
+    """A functional model made from a `ModelConfig`, or from its fields as keyword arguments.
 
     A subclass connects the layers in `graph`; parameters of `graph` after config and policy
-    are arguments of the model too. `keras.models.clone_model` copies the layers and calls the
-    class with their graph, so (inputs, outputs) are accepted as well.
+    also become arguments of the model. `keras.models.clone_model` copies the layers and calls
+    the class with their graph, so (inputs, outputs) are accepted as well.
 
     Attributes:
         graph: static method `graph(config, policy, ...)`, which creates and connects the
             layers and returns inputs and outputs.
         config: the `ModelConfig`.
         extra: the arguments of `graph` after config and policy.
-        unused: settings that have no layer in this model.
+        unused: settings that this model ignores.
     """
 
     graph: ClassVar[Callable[..., Any]]
@@ -62,7 +62,7 @@ class ConfiguredModel(TokenModel):
 
     @classmethod
     def _split(cls, *args, **kwargs):
-        """Splits the arguments into config, those of `graph`, and those of Keras."""
+        """Splits the arguments into a `ModelConfig`, those of `graph`, and Keras's."""
         if args and isinstance(args[0], ModelConfig):
             kwargs = cls._used(args[0]) | kwargs
             args = args[1:]
@@ -73,19 +73,19 @@ class ConfiguredModel(TokenModel):
 
     @classmethod
     def _used(cls, config: ModelConfig) -> dict[str, Any]:
-        """Returns the settings that this model has layers for."""
+        """Returns the settings that this model does not ignore."""
         return {name: getattr(config, name) for name in _NAMES if name not in cls.unused}
 
     def enable_lora(self, rank: int, **options) -> None:
-        """Adapts the kernels of encoder and decoder and freezes embeddings and norms.
+        """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
 
-        A classifier's output layer stays trainable. Compile afterwards. The model is saved
-        with merged kernels, and loaded without LoRA.
+        A classifier's output layer stays trainable. Compile the model afterwards. Saving merges
+        the adapters into the kernels; the model is loaded without LoRA.
 
         Args:
-            rank: of the adapters.
-            **options: as of `MultiHeadAttention.enable_lora`: lora_alpha, a_initializer and
-                b_initializer.
+            rank: rank of the adapters.
+            **options: lora_alpha, a_initializer and b_initializer, as in
+                `MultiHeadAttention.enable_lora`.
         """
         for layer in self.layers:
             if isinstance(layer, Stack):
@@ -100,14 +100,14 @@ class ConfiguredModel(TokenModel):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
-        # Earlier versions wrote None where positions are sinusoidal.
+        # Earlier versions wrote None for sinusoidal positions.
         if config.get("max_length") is None:
             config = {name: config[name] for name in config if name != "max_length"}
         return cls(**EARLIER_GAINS | config)
 
 
 def _signature(cls: type[ConfiguredModel]) -> Signature:
-    """Returns the keyword front: `vocab_size`, `graph`'s, the other settings, Keras's."""
+    """Returns the constructor's signature: vocab_size, `graph`'s extras, settings, Keras's."""
     kind = Parameter.POSITIONAL_OR_KEYWORD
     _, _, *extra = signature(cls.graph).parameters.values()
     others = [
@@ -126,7 +126,7 @@ def _signature(cls: type[ConfiguredModel]) -> Signature:
 
 
 def _documented(cls: type[ConfiguredModel]) -> str:
-    """Returns the docstring with the help of the settings in place of {settings}."""
+    """Returns the docstring, with {settings} replaced by the help texts of the settings."""
     lines = []
     for name, setting in settings_of(ModelConfig).items():
         if name not in cls.unused:
@@ -140,21 +140,21 @@ def _documented(cls: type[ConfiguredModel]) -> str:
 
 
 def make_embedding(config: ModelConfig, policy, name: str, **changes) -> PositionalEmbedding:
-    """Creates the embedding of a model; `changes` replace settings."""
+    """Creates an embedding from the settings; `changes` override them."""
     names = ("vocab_size", "d_model", "positions", "max_length", "output_bias")
     arguments = {name: getattr(config, name) for name in names} | changes
     return PositionalEmbedding(**arguments, name=name, dtype=policy)
 
 
 def make_stack(cls: type[Stack], config: ModelConfig, policy, name: str) -> Stack:
-    """Creates the encoder or the decoder of a model."""
+    """Creates an encoder or a decoder from the settings."""
     names = [field.name for field in dataclasses.fields(LayerOptions)]
     arguments = {name: getattr(config, name) for name in names}
     return cls(config.num_layers, **arguments, name=name, dtype=policy)
 
 
 def config_of(embedding: PositionalEmbedding, stack: Stack, **settings) -> ModelConfig:
-    """Returns the settings from which these layers were made, and `settings`."""
+    """Recovers the `ModelConfig` of these layers; `settings` override or complete it."""
     arguments = embedding.get_config() | stack.get_config() | settings
     fields = dataclasses.fields(ModelConfig)
     return ModelConfig(**{f.name: arguments[f.name] for f in fields if f.name in arguments})

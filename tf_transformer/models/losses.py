@@ -8,7 +8,7 @@ from tf_transformer.layers.masking import padding_mask
 
 
 def token_weights(labels, sample_weight=None):
-    """Returns each label's weight: 0 for padding, else 1 or its sample weight.
+    """Computes each label's weight: 0 for padding, else 1 or its sample weight.
 
     Returns:
         float32 of the shape of `labels`, [B, T] or [B].
@@ -24,10 +24,10 @@ def token_weights(labels, sample_weight=None):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
-    """The mean of the smoothed cross-entropy over real tokens.
+    """Mean label-smoothed cross-entropy over real tokens.
 
-    A label of 0 is padding. A sample weight, [B] or [B, T], multiplies a token's loss
-    and its count.
+    A label of 0 is padding. A sample weight, [B] or [B, T], multiplies a token's loss and its
+    contribution to the count.
 
     Args:
         label_smoothing: 0.1 in the paper.
@@ -45,7 +45,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         scatter: bool = True,
         **kwargs,
     ):
-        # "sum" is the one reduction that Keras leaves unscaled under a distribution strategy.
+        # "sum" is the only reduction that Keras does not scale under a distribution strategy.
         super().__init__(name=name, **(kwargs | {"reduction": "sum"}))
         self.label_smoothing = label_smoothing
         self.first_label = first_label

@@ -10,16 +10,16 @@ from tf_transformer.models.losses import token_weights
 def full_precision(dtype=None) -> str:
     """Returns `dtype` (`floatx` if None), or float32 if that is more precise.
 
-    float16 ends at 65,504 tokens, and bfloat16 cannot count beyond 256.
+    float16 overflows beyond 65,504 tokens, and bfloat16 cannot count beyond 256.
     """
     return keras.backend.result_type(dtype or keras.config.floatx(), "float32")
 
 
 class TokenMean(keras.metrics.Metric):
-    """The mean of a value per token over all real tokens seen since the last reset.
+    """Mean of a per-token value over all real tokens seen since the last reset.
 
     Args:
-        first_label: the label of column 0 of the logits, see `LabelSmoothedCrossEntropy`.
+        first_label: the label of column 0 of the logits; see `LabelSmoothedCrossEntropy`.
     """
 
     default_name: str
@@ -49,7 +49,7 @@ class TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Perplexity(TokenMean):
-    """exp of the mean negative log-likelihood per token, never smoothed (Table 3)."""
+    """Exponential of the mean negative log-likelihood per token, never smoothed (Table 3)."""
 
     default_name = "perplexity"
 
@@ -63,19 +63,19 @@ class Perplexity(TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenAccuracy(TokenMean):
-    """The share of real tokens whose label has the highest logit."""
+    """Share of real tokens whose label has the highest logit."""
 
     default_name = "accuracy"
 
     def token_values(self, labels, logits):
-        # The loss has the maximum and the label's logit already; an argmax would be new work.
+        # The loss computes the maximum and the label's logit anyway; an argmax would be extra.
         _, _, maximum, label_logits = softmax_statistics(labels, logits, self.first_label)
         return ops.cast(label_logits >= maximum, "float32")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenCount(TokenMean):
-    """The number of real target tokens."""
+    """Number of real target tokens since the last reset."""
 
     default_name = "tokens"
 

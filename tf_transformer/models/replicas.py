@@ -1,14 +1,14 @@
-"""Sums over replicas, and dropout masks of each replica's own."""
+"""Sums over replicas, and dropout seeds that differ between replicas."""
 
 import keras
 import tensorflow as tf
 
-# Between the dropout seeds of two replicas: no seed that Keras draws is that large.
+# Between the dropout seeds of neighbouring replicas; larger than any seed that Keras draws.
 _SEED_DISTANCE = 2**33
 
 
 def sum_over_replicas(value):
-    """Adds up a value of every replica."""
+    """Returns the sum of a value over all replicas."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return value
@@ -16,28 +16,28 @@ def sum_over_replicas(value):
 
 
 class ReplicaSeeds:
-    """The dropout seeds of a model: replica r's are those of replica 0 plus r distances."""
+    """The dropout seeds of a model: on replica r, those of replica 0 plus r * 2^33."""
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
         self._assign = tf.function(self._assign_everywhere, autograph=False)
 
     def spread(self) -> None:
-        """Gives every replica its seeds."""
+        """Gives every replica its seeds, derived from this worker's first copy."""
         strategy = self._model.distribute_strategy
         if strategy.num_replicas_in_sync > 1:
             local = strategy.experimental_local_results
             first = [local(seed.value)[0].numpy() for seed in self._states()]
-            # This worker's first copy may belong to another replica than 0.
-            first = [[number % _SEED_DISTANCE, count] for number, count in first]
+            # This worker's first copy may belong to a replica other than 0.
+            first = [[seed % _SEED_DISTANCE, count] for seed, count in first]
             self._assign(tf.constant(first, "int64"))
 
     def _states(self) -> list[keras.Variable]:
-        """Returns the states of the random generators, in the order of the layers."""
+        """Returns the states of the random generators, in layer order."""
         return [v for v in self._model.non_trainable_variables if "seed_generator" in v.path]
 
     def _assign_everywhere(self, first: tf.Tensor) -> None:
-        """Assigns the seeds from those of replica 0, [number of seeds, 2]."""
+        """Assigns every replica's seeds, given those of replica 0, [number of seeds, 2]."""
         self._model.distribute_strategy.run(self._assign_here, args=(first,))
 
     def _assign_here(self, first: tf.Tensor) -> None:

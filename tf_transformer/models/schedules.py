@@ -6,15 +6,16 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), steps counted from 1.
+    """Learning rate scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
 
-    Keras counts steps from 0, where the formula would give 0 and waste the first update.
+    Steps count from 1. Keras counts from 0, where the formula would give 0 and waste the first
+    update.
 
     Args:
         d_model: D.
         warmup_steps: steps of linear growth; 4,000 in the paper.
         scale: 1 in the paper.
-        start: steps to skip.
+        start: steps of the schedule to skip.
     """
 
     def __init__(

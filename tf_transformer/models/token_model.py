@@ -19,21 +19,21 @@ logger = logging.getLogger(__name__)
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenModel(KerasModel):
-    """A model with logits [B, T, V] that is trained on the mean loss of all real tokens.
+    """A model with logits [B, T, V] that is trained on the mean loss over all real tokens.
 
-    Compiled with `LabelSmoothedCrossEntropy`, loss and gradient are the sum over the tokens of
-    the whole global batch divided by their number: the same whether one device computes them,
-    several (`tf.distribute`), or one after the other in parts. Keras's own step divides by the
-    tokens of each replica. With another loss, training is Keras's own.
+    If compiled with `LabelSmoothedCrossEntropy`, loss and gradient are sums over the tokens of
+    the global batch divided by their number: the same on one device, on several
+    (`tf.distribute`), or in parts computed one after another. Keras's own step divides by the
+    tokens of each replica; it is used with any other loss.
 
     Every replica draws its own dropout masks. A gradient that is not finite makes the loss of
     the epoch NaN, so that a callback can stop; under loss scaling the update is skipped.
 
-    A model with one label for each row has logits [B, V] and labels [B], 0 for rows of padding.
+    A model with one label per row has logits [B, V] and labels [B], 0 for rows of padding.
 
     Attributes:
         first_label: the label of column 0 of the logits.
-        unit: the noun for what is labelled, for the console.
+        unit: plural noun for the labelled items, shown on the console.
     """
 
     max_tokens_per_device: int | None = None
@@ -58,30 +58,31 @@ class TokenModel(KerasModel):
         """Compiles as Keras does; metrics of an earlier `compile` are dropped.
 
         Metrics of this package count real tokens, whichever list they are in. Others count
-        padding too, unless they are weighted: `weighted_metrics` are given the sample weights
-        of the real tokens, and 0 for padding.
+        padding too, unless they are in `weighted_metrics`, which receive the sample weights of
+        real tokens and 0 for padding.
 
         Args:
             optimizer: as in Keras.
             loss: as in Keras.
             metrics: as in Keras.
             weighted_metrics: as in Keras.
-            max_tokens_per_device: a larger share of a batch (rows x length) is computed in
-                parts, whose gradients are added before the one update.
-            chunked_loss: trains with the logits of 512 target positions at a time, for the
-                same result up to rounding: less memory, and a little faster. Metrics that
-                count padding see some more of it.
+            max_tokens_per_device: most positions (rows x length) computed at once; a larger
+                share of a batch is computed in parts, whose gradients are summed for one
+                update.
+            chunked_loss: computes the logits of 512 target positions at a time in training,
+                with the same result up to rounding: less memory, and a little faster. Metrics
+                that count padding then count more of it.
             **kwargs: other arguments of Keras's `compile`.
 
         Raises:
-            RuntimeError: on another backend of Keras than TensorFlow.
+            RuntimeError: if Keras's backend is not TensorFlow.
             ValueError: for `chunked_loss`, if the model does not end in the projection to
-                logits or the loss is another one.
+                logits or the loss is not `LabelSmoothedCrossEntropy`.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 "Exact training needs the TensorFlow backend: set KERAS_BACKEND=tensorflow, or "
-                "compile keras.Model(model.inputs, model.outputs), whose step is Keras's own. "
+                "compile keras.Model(model.inputs, model.outputs), which has Keras's own step. "
                 f"Received: backend {keras.backend.backend()!r}."
             )
         optimizer = keras.optimizers.get(optimizer)
@@ -96,10 +97,10 @@ class TokenModel(KerasModel):
         self.max_tokens_per_device = max_tokens_per_device
         if chunked_loss and not isinstance(loss, LabelSmoothedCrossEntropy):
             raise ValueError(
-                "`chunked_loss` is for the loss LabelSmoothedCrossEntropy. Received: "
+                "`chunked_loss` requires the loss LabelSmoothedCrossEntropy. Received: "
                 f"loss={loss!r}."
             )
-        # Past Keras's `__setattr__`, which would list layers and metrics a second time.
+        # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", ChunkedLoss(self) if chunked_loss else None)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
@@ -109,25 +110,25 @@ class TokenModel(KerasModel):
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        own = {
+        extra = {
             "max_tokens_per_device": self.max_tokens_per_device,
             "chunked_loss": self._chunked_loss is not None,
         }
-        return config and config | own
+        return config and config | extra
 
     def compile_from_config(self, config):
-        # Keras compiles a loaded model itself only if its class leaves `compile` alone.
+        # Keras compiles a loaded model itself only if its class does not override `compile`.
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
     @property
     def running_means(self) -> list[keras.metrics.Metric]:
-        """The loss and the metrics that were passed as objects, since their last reset."""
+        """The running means of the loss and of the metrics that were passed as objects."""
         return [self.mean_loss, *self._metric_objects]
 
     def reset_metrics(self):
-        """Resets all: Keras leaves out those that have seen no batch, though assigned to."""
+        """Resets all metrics; Keras skips restored ones that have seen no batch since."""
         super().reset_metrics()
         for mean in self.running_means if self.compiled else ():
             mean.reset_state()
@@ -145,15 +146,16 @@ class TokenModel(KerasModel):
         if not isinstance(self.loss, LabelSmoothedCrossEntropy):
             return super().train_step(data)
         inputs, labels, weights, count = _unpack(data)
-        everywhere = tf.maximum(sum_over_replicas(count), 1e-9)
+        global_count = tf.maximum(sum_over_replicas(count), 1e-9)
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
         total, gradients = sum_over_parts(
-            lambda *part: self._gradients(*part, everywhere),
+            lambda *part: self._gradients(*part, global_count),
             (inputs, labels, weights),
             (tf.constant(0.0), zeros),
             self.max_tokens_per_device,
         )
-        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):  # which skips
+        # Loss scaling skips such an update instead.
+        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             total = _nan_unless_finite(total, gradients)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         return self._logs(total, count)
@@ -171,7 +173,7 @@ class TokenModel(KerasModel):
         return self._logs(total, count)
 
     def _gradients(self, inputs, labels, weights, count):
-        """Returns the loss's sum, and the gradients of the (scaled) sum divided by `count`."""
+        """Returns the sum of the loss, and the gradients of that (scaled) sum over `count`."""
         if self._chunked_loss:
             return self._chunked_loss.gradients(
                 inputs,
@@ -201,10 +203,10 @@ class TokenModel(KerasModel):
 
     def _logs(self, total, count):
         self.mean_loss.update_state(total / tf.maximum(count, 1e-9), sample_weight=count)
-        # These are of this replica. At the end of an epoch Keras computes the exact results.
+        # This replica's results. At the end of an epoch Keras computes the exact ones.
         results = self.get_metrics_result()
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            # There, Keras takes the mean over axis 0.
+            # Here Keras takes the mean over axis 0.
             return {name: tf.reshape(value, [1]) for name, value in results.items()}
         return results
 
@@ -215,13 +217,13 @@ def _refuse_plateau(callbacks) -> None:
     if any(isinstance(each, plateau) for each in keras.tree.flatten(callbacks or [])):
         raise ValueError(
             "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
-            "(TransformerSchedule decays by itself; EarlyStopping ends at a plateau), or "
+            "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
             "compile with a number as the learning rate."
         )
 
 
 def _unpack(data):
-    """Returns inputs, labels [B, T] or [B], the labels' weights, and the sum of these."""
+    """Returns inputs, labels [B, T] or [B], the labels' weights, and the sum of the weights."""
     inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     weights = token_weights(labels, sample_weight)
     return inputs, labels, weights, tf.reduce_sum(weights)
@@ -230,7 +232,7 @@ def _unpack(data):
 def _nan_unless_finite(total, gradients):
     """Returns the total, or NaN if a gradient of any replica is not finite."""
     values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-    # No finite sum has a term that is not: one number a weight, and no array of booleans.
+    # A finite sum has only finite terms, and takes one number per weight, not many booleans.
     sums = tf.stack([tf.reduce_sum(tf.cast(value, "float32")) for value in values])
     wrong = tf.cast(~tf.reduce_all(tf.math.is_finite(sums)), "float32")
     return tf.where(sum_over_replicas(wrong) > 0, float("nan"), total)
@@ -238,11 +240,11 @@ def _nan_unless_finite(total, gradients):
 
 def _warn_of_padding(metrics) -> None:
     """Warns of metrics that would count the padding that fills up the last part or chunk."""
-    plain = [one for one in keras.tree.flatten(metrics) if not isinstance(one, TokenMean)]
+    plain = [each for each in keras.tree.flatten(metrics) if not isinstance(each, TokenMean)]
     if metrics and plain:
-        names = ", ".join(getattr(one, "name", str(one)) for one in plain)
+        names = ", ".join(getattr(metric, "name", str(metric)) for metric in plain)
         logger.warning(
-            "metrics that count padding, which depends on `max_tokens_per_device` and "
-            "`chunked_loss`: %s; give them as `weighted_metrics`",
+            "these metrics count padding, of which there is more with `max_tokens_per_device` "
+            "or `chunked_loss`: %s; give them as `weighted_metrics`",
             names,
         )

@@ -30,12 +30,12 @@ class Transformer(ConfiguredModel):
     Args:
         config: a `ModelConfig`, or its fields as arguments:
         {settings}
-        dtype, name, trainable: those of any Keras model; `dtype` is the layers' policy.
+        dtype, name, trainable: as in any Keras model; `dtype` is the layers' policy.
 
     Attributes:
         config: the `ModelConfig`.
-        position_limits: the most tokens of source and target in training, for decoding with
-            learned positions; None allows all `max_length`.
+        position_limits: longest source and target in training, in tokens, which limit decoding
+            with learned positions; None allows `max_length`.
 
     Raises:
         UserError: if a setting is out of range.
@@ -51,7 +51,7 @@ class Transformer(ConfiguredModel):
 
     @staticmethod
     def graph(config: ModelConfig, policy):
-        """Connects the layers as Figure 1 does."""
+        """Connects the layers as in Figure 1."""
         encoder = make_stack(Encoder, config, policy, "encoder")
         decoder = make_stack(Decoder, config, policy, "decoder")
         source_embedding, target_embedding, projection = _embeddings(config, policy)
@@ -92,31 +92,31 @@ class Transformer(ConfiguredModel):
 
     @property
     def longest_source(self) -> int | None:
-        """The most tokens of a source, or None for no limit."""
+        """Greatest length of a source in tokens; None for no limit."""
         return self._longest(0)
 
     @property
     def longest_target(self) -> int | None:
-        """The most tokens of a target, or None for no limit."""
+        """Greatest length of a target in tokens; None for no limit."""
         return self._longest(1)
 
     def _longest(self, side: int) -> int | None:
         if self.config.positions != "learned":
             return None
-        rows = self.config.max_length
-        return min(rows, self.position_limits[side]) if self.position_limits else rows
+        most = self.config.max_length
+        return min(most, self.position_limits[side]) if self.position_limits else most
 
-    # --- Looking inside ------------------------------------------------------------------
+    # --- Attention weights ---------------------------------------------------------------
 
     def attention_weights(self, source, target):
         """Returns the attention weights of a forward pass without dropout.
 
         Args:
-            source: ids [B, S], as the model itself takes them.
+            source: ids [B, S].
             target: ids [B, T], shifted right.
 
         Returns:
-            A dict of weights, a row of which sums to 1 over the keys: "encoder"
+            A dict of weights that sum to 1 over the keys, the last axis: "encoder"
             [N, B, H, S, S], "decoder" [N, B, H, T, T] and "cross" [N, B, H, T, S].
         """
         embedded = self.source_embedding(source)
@@ -126,20 +126,20 @@ class Transformer(ConfiguredModel):
         decoder = list(self._decoder_weights(source, target))
         return {
             "encoder": ops.stack(encoder),
-            "decoder": ops.stack([own for own, _ in decoder]),
+            "decoder": ops.stack([self_attention for self_attention, _ in decoder]),
             "cross": ops.stack([cross for _, cross in decoder]),
         }
 
     def cross_attention_weights(self, source, target, layer):
-        """Returns `attention_weights(source, target)["cross"][layer]`, [B, H, T, S], alone.
+        """Returns only `attention_weights(source, target)["cross"][layer]`, [B, H, T, S].
 
-        `layer` counts from 0. Computing the other layers' too would cost seconds at the first
-        run of a graph: TensorFlow's optimizer removes unread weights one operation at a time.
+        `layer` counts from 0. Computing the weights of all layers would cost seconds at the
+        first run of a graph: TensorFlow removes unused ones one operation at a time.
         """
         return next(islice(self._decoder_weights(source, target), layer, None))[1]
 
     def _decoder_weights(self, source, target):
-        """Yields the scores of each decoder layer in turn, so that a caller may stop early."""
+        """Yields each decoder layer's attention weights in turn; a caller may stop early."""
         masks = {
             "target_mask": padding_mask(target), "encoder_output_mask": padding_mask(source)
         }  # fmt: skip
@@ -153,7 +153,7 @@ class Transformer(ConfiguredModel):
     # --- Cached decoding -----------------------------------------------------------------
 
     def encode(self, source):
-        """Returns the encoder's output: ids [B, S] -> [B, S, D]."""
+        """Returns the encoder output: ids [B, S] -> [B, S, D]."""
         embedded = self.source_embedding(source)
         return self.encoder(embedded, mask=padding_mask(source), training=False)
 
@@ -164,9 +164,9 @@ class Transformer(ConfiguredModel):
             source: ids [B, S].
 
         Returns:
-            A dict of `memory`, keys and values of the encoder's output for each layer,
-            `memory_mask` [B, 1, 1, S], and `past`, the (empty) keys and values
-            [B, H, 0, K] of the positions decoded so far.
+            A dict of `memory`, each layer's keys and values of the encoder output;
+            `memory_mask` [B, 1, 1, S]; and `past`, each layer's keys and values of the
+            positions decoded so far, still empty, [B, H, 0, K].
         """
         encoder_output = self.encode(source)
         memory = [
@@ -184,12 +184,12 @@ class Transformer(ConfiguredModel):
         }
 
     def step_function(self, candidates=None):
-        """Returns the step that `decoding.beam_search` calls, one position of every beam.
+        """Returns the step of `decoding.beam_search`, which decodes one position of every beam.
 
-        Call this once, outside the search's loop: the step holds kernels in the form it needs.
+        Call this once, outside the search loop: it prepares kernels that all steps share.
 
         Args:
-            candidates: int32 [C], the only tokens to compute logits of, which are then
+            candidates: int32 [C], ids of the only tokens to compute logits for, which are then
                 [B, W, C]; all V if None.
 
         Returns:
@@ -223,7 +223,7 @@ class Transformer(ConfiguredModel):
 
 
 def _embeddings(config, policy):
-    """Creates source embedding, target embedding and output projection: one layer or three."""
+    """Creates source embedding, target embedding and output projection; one layer if tied."""
     if config.tie_embeddings:
         return (make_embedding(config, policy, "embedding"),) * 3
     projection = OutputProjection(

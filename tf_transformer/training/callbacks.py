@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 # Consecutive skipped updates before giving up; each halves the loss scale, so 200 means that
 # no scale works.
 MOST_SKIPPED = 200
-# The remaining time is announced after so many steps, or seconds without the first step.
+# The remaining time is announced after this many steps, or seconds without the first step.
 STEPS_BEFORE_ESTIMATE, SECONDS_BEFORE_ESTIMATE = 50, 120
 
-# With its counts and the time left, before the figures: `250/250 |####| 12:34 left, `.
+# Width of the bar with its counts and the remaining time: `250/250 |####| 12:34 left, `.
 COLUMNS_OF_BAR = 27
 
 
@@ -33,7 +33,7 @@ class ProgressBar(keras.callbacks.Callback):
     Keras's own bar is wider than most terminals and would fill the screen.
 
     Args:
-        done: steps of this period in earlier sessions.
+        done: steps of this period done in earlier sessions.
         verbose: 1 for a moving bar, 0 for none (output that is not a terminal).
     """
 
@@ -54,7 +54,7 @@ class ProgressBar(keras.callbacks.Callback):
         )
 
     def on_train_batch_end(self, batch, logs=None):
-        """Shows the running means and the rate, as many as the terminal has room for."""
+        """Shows as many of the running means and the rate as fit the terminal."""
         if not self.verbose:
             return
         figures = [f"loss {logs['loss']:.3f}", f"perplexity {logs['perplexity']:.2f}"]
@@ -66,7 +66,7 @@ class ProgressBar(keras.callbacks.Callback):
         self.bar.update()
 
     def _rate(self, logs) -> list[str]:
-        """Tokens (or labels) per second since the end of the first step, which compiles."""
+        """Returns tokens (or labels) per second since the first step, which compiles."""
         # Keras logs the mean over replicas.
         tokens = logs["tokens"] * self.model.distribute_strategy.num_replicas_in_sync
         now = time.perf_counter()
@@ -82,14 +82,14 @@ class ProgressBar(keras.callbacks.Callback):
 
 
 class StepWatch(keras.callbacks.Callback):
-    """Updates the progress, saves now and then, and ends `fit` for a reason.
+    """Updates the progress, saves a state from time to time, and ends `fit`.
 
-    Reasons are the last step, the stopper, a loss or gradient that is not finite, and loss
-    scaling that skips every update.
+    `fit` ends at the last step, when the stopper has a reason, and with a UserError if the loss
+    or a gradient is not finite or loss scaling skips every update.
 
     Args:
-        progress: the run's; updated after every step.
-        training: settings, of which `steps` and `save_minutes` matter.
+        progress: progress of the run; updated after every step.
+        training: settings; `steps` and `save_minutes` are used.
         stopper: counts the steps and holds a reason to stop.
         vote: combines this worker's votes into one decision (stop, save) for all workers.
         save: writes a state.
@@ -145,7 +145,7 @@ class StepWatch(keras.callbacks.Callback):
         if not math.isfinite(loss):
             raise UserError(
                 f"The loss or its gradient is not finite {where}: {loss}. The last state is "
-                "intact: go on from it with a smaller training.learning_rate_scale, a longer "
+                "intact: resume from it with a smaller training.learning_rate_scale, a longer "
                 "training.warmup_steps or training.clip_norm=1."
             )
         if self.skipped >= MOST_SKIPPED:
@@ -155,7 +155,7 @@ class StepWatch(keras.callbacks.Callback):
             )
 
     def _estimate(self, step: int, seconds: float) -> None:
-        """Announces once a session how long the rest will take, by all steps but the first."""
+        """Announces, once per session, the remaining time, based on all steps but the first."""
         self.steps_now += 1
         if self.steps_now > 1:
             self.seconds_now += seconds
@@ -172,7 +172,7 @@ class StepWatch(keras.callbacks.Callback):
 
 
 def duration(seconds: float) -> str:
-    """Formats a time as "120 days", "3 h 20 min", "12 min" or "40 s"."""
+    """Formats seconds as "120 days", "3 h 20 min", "12 min" or "40 s"."""
     minutes = round(seconds / 60)
     if minutes >= 100 * 60:
         return f"{round(minutes / (24 * 60)):,} days"

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tf_transformer.errors import UserError, quoted
 
-# Makes the batches of the given replicas: replica 0, 1 ... of each step in turn.
+# Makes a dataset of the shares of some replicas, in turn for each step; takes the indices of
+# these replicas and the number of all replicas.
 ShareOfData = Callable[[Sequence[int], int], tf.data.Dataset]
 
 
@@ -17,7 +18,7 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
 
     `MultiWorkerMirroredStrategy` if TF_CONFIG names several workers, else `MirroredStrategy`
     over all visible GPUs, or `devices` of them. Without a GPU, `devices` above 1 splits the
-    CPU, which is no faster but lets one try things out.
+    CPU, which is no faster but allows experiments.
 
     Raises:
         UserError: if there are fewer GPUs than `devices`, or TF_CONFIG cannot be read.
@@ -27,30 +28,30 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus and devices and devices > len(gpus):
         raise UserError(
-            f"--devices must be at most {len(gpus)}, the GPUs. Received: {devices}."
+            f"--devices must be at most {len(gpus)}, the number of GPUs. Received: {devices}."
         )
     if gpus and devices:
         tf.config.set_visible_devices(gpus[:devices], "GPU")
     if not gpus and devices and devices > 1:
         _split_cpu(devices)
-    number = devices or max(len(gpus), 1)
+    count = devices or max(len(gpus), 1)
     if num_workers() > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
-    if number == 1:
+    if count == 1:
         return tf.distribute.get_strategy()
     if gpus:
-        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(number)])
+        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(count)])
     return tf.distribute.MirroredStrategy(
-        [f"CPU:{index}" for index in range(number)],
+        [f"CPU:{index}" for index in range(count)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
 
 
-def _split_cpu(number: int) -> None:
+def _split_cpu(count: int) -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
-    if len(tf.config.get_logical_device_configuration(cpu) or []) < number:
-        parts = [tf.config.LogicalDeviceConfiguration()] * number
-        tf.config.set_logical_device_configuration(cpu, parts)
+    if len(tf.config.get_logical_device_configuration(cpu) or []) < count:
+        logical = [tf.config.LogicalDeviceConfiguration()] * count
+        tf.config.set_logical_device_configuration(cpu, logical)
 
 
 def num_workers() -> int:
@@ -97,13 +98,13 @@ def distribute(strategy: tf.distribute.Strategy, make: ShareOfData):
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """Returns a line such as "2 GPUs (NVIDIA H200)"."""
-    number = strategy.num_replicas_in_sync
+    """Describes the devices in a line such as "2 GPUs (NVIDIA H200)"."""
+    count = strategy.num_replicas_in_sync
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         name = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
-        text = name if number == 1 else f"{number} GPUs ({name})"
+        text = name if count == 1 else f"{count} GPUs ({name})"
     else:
-        parts = number // num_workers()
+        parts = count // num_workers()
         text = f"CPU ({os.cpu_count()} cores{f', split in {parts}' if parts > 1 else ''})"
     return text if num_workers() == 1 else f"{text} on {num_workers()} workers"

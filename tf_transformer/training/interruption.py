@@ -1,4 +1,4 @@
-"""Early ends of a training that lose nothing: by a signal, or a budget of time or steps."""
+"""Stopping a training early without loss: by a signal, or a budget of time or steps."""
 
 import logging
 import re
@@ -21,10 +21,10 @@ MAX_SECONDS, _MAX_STEPS = 10_000 * 86_400, 1_000_000_000
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training ended early; everything up to there is on the disk.
+    """Training stopped early; everything up to that point is on disk.
 
     Attributes:
-        status: exit status for the process.
+        status: exit status of the process.
     """
 
     def __init__(self, reason: str, status: int) -> None:
@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Budget:
-    """Time and steps that a session may use up; 0 is no limit."""
+    """Limits on the time and steps of a session; 0 for no limit."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -55,13 +55,13 @@ class Budget:
 
 
 class Stopper:
-    """Handler of signals in a block `with Stopper(budget) as stopper:`, and of its budget.
+    """Handles signals in a block `with Stopper(budget) as stopper:`, and keeps a budget.
 
-    Signals are Ctrl-C, SIGTERM and, when a terminal closes, SIGHUP, except under `nohup`.
+    The signals are Ctrl-C, SIGTERM and, when a terminal closes, SIGHUP, except under `nohup`.
 
-    While `waiting` for a step to end, a signal only sets `reason`, for the trainer to see and
-    save; otherwise there is nothing to save and it raises `Interrupted` at once. A second
-    signal has the system's effect and ends the process on the spot. Files are never half
+    While `waiting` for a step to end, a signal only sets `reason`, and the trainer saves and
+    stops; otherwise there is nothing to save, and the signal raises `Interrupted` at once. A
+    second signal has its default effect and ends the process immediately. Files are never half
     written.
     """
 
@@ -82,14 +82,14 @@ class Stopper:
         return self
 
     def listen(self) -> None:
-        """Installs the handlers (again: TensorFlow's multi-worker strategy takes SIGTERM)."""
+        """Installs the handlers, also after TensorFlow's multi-worker strategy took SIGTERM."""
         for number in self._before:
             signal.signal(number, self._on_signal)
 
     def __exit__(self, _, error: BaseException | None, __) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        # While it traces, TensorFlow may have turned it into another exception.
+        # While tracing, TensorFlow may have turned `Interrupted` into another exception.
         if self._raised and not isinstance(error, Interrupted | None):
             raise self._raised from None
 
@@ -104,13 +104,13 @@ class Stopper:
         return bool(self.reason)
 
     def join(self, by_signal: bool) -> None:
-        """Stops because another worker does; the status tells whether a signal caused it."""
+        """Stops because another worker does; `by_signal` determines the exit status."""
         if not self.reason:
-            self.reason = "the stop of another worker"
+            self.reason = "another worker"
             self.status = 128 + signal.SIGTERM if by_signal else 0
 
     def check(self, where: str = "") -> None:
-        """Raises `Interrupted` if there was a reason to stop."""
+        """Raises `Interrupted` if there is a reason to stop."""
         if self.reason:
             raise Interrupted(f"stopped{where} by {self.reason}", self.status)
 
@@ -121,4 +121,4 @@ class Stopper:
         if not self.waiting:
             self._raised = Interrupted(f"stopped by {self.reason}", self.status)
             raise self._raised
-        logger.info("%s: stopping after this step; once more to stop at once", self.reason)
+        logger.info("%s: stopping after this step; repeat to stop at once", self.reason)

@@ -1,4 +1,4 @@
-"""Memory of a training step, estimated before it runs, and of the device."""
+"""Memory that a training step needs, estimated before it runs, and that the device has."""
 
 import os
 import re
@@ -10,8 +10,8 @@ from tf_transformer.config import ModelConfig
 from tf_transformer.config.training import LOGIT_ROWS
 
 BYTES = 4  # per float32
-PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the first number
-# Limits of a container, by version 2 and version 1 of the kernel's control groups.
+PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the first tensor
+# Memory limit of a container, in versions 2 and 1 of Linux control groups.
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -22,12 +22,14 @@ _CGROUP_LIMITS = (
 class _Coefficients:
     """Float32 numbers held at the peak of a step, fitted by least squares.
 
+    A layer is an encoder layer and a decoder layer together.
+
     Attributes:
         parameter: per parameter: weight, gradient, Adam's two moments, and a half for casts
-            and for the gradient of the tied embedding, which comes in two parts.
-        width: per position, layer of encoder and decoder together, and unit of D.
-        inner: likewise, per unit of F.
-        score: per position, layer, head and position attended to: three attentions.
+            and for the gradient of the tied embedding, which is a sum of two.
+        width: per position, layer and unit of D.
+        inner: per position, layer and unit of F.
+        score: per position, layer, head and attended position, for all three attentions.
         logit: per target position and piece.
     """
 
@@ -38,8 +40,8 @@ class _Coefficients:
     logit: float
 
 
-# Mixed precision saves less than half: where the loss, the norms and the softmaxes compute in
-# float32, both kinds of numbers are held.
+# Mixed precision saves less than half: the loss, the norms and the softmaxes compute in
+# float32, and both copies are held.
 _FLOAT32 = _Coefficients(parameter=4.5, width=36, inner=3.0, score=3.3, logit=2.3)
 _MIXED = _Coefficients(parameter=4.5, width=31, inner=2.0, score=4.7, logit=2.7)
 
@@ -47,24 +49,24 @@ _MIXED = _Coefficients(parameter=4.5, width=31, inner=2.0, score=4.7, logit=2.7)
 _SWISH = 2.5
 
 # Added to `inner` and to `score` by dropout there, which keeps a mask and its product in both
-# feed-forward networks and all three attentions. 3.6 and 4.0, 4.2 and 6.4 were measured.
+# feed-forward networks and all three attentions. Measured: 3.6 and 4.0, 4.2 and 6.4.
 _ACTIVATION_DROPOUT, _ATTENTION_DROPOUT = 4.0, 6.0
 
-# The share of an encoder alone in encoder and decoder together: it has one attention of three.
-# For three configurations (D 256 and 512, 4 layers, 64 x 32 and 32 x 128 positions, one of
-# them in mixed_bfloat16) the estimate was 1.03, 1.07 and 1.10 of the process's peak.
+# Share of an encoder layer in encoder and decoder layer together; it has one of the three
+# attentions. For three configurations (D 256 and 512, 4 layers, 64 x 32 and 32 x 128 positions,
+# one of them in mixed_bfloat16) the estimate was 1.03, 1.07 and 1.10 times the process's peak.
 _ENCODER_SHARE = 0.3
 
 # Numbers held per weight of the output projection: the sum of its gradients over the chunks of
-# logits, and a chunk's.
+# logits, and the gradient of one chunk.
 _PROJECTION = 2.0
 
-# Per position, layer of encoder and decoder together, and unit of D where layers are computed
-# again: the inputs of both, which are all that is kept. One layer is held whole.
+# With recomputation, per position, layer and unit of D: the inputs of encoder and decoder
+# layer, which are all that is kept. One layer is held whole.
 _INPUTS = 2.0
 
-# Added to `parameter` where gradients are summed over parts: the sums before and after a part,
-# and what the loop copies. In five measurements of small, base and big it was 3.4 to 6.
+# Added to `parameter` if gradients are summed over parts: the sums before and after a part, and
+# copies made by the loop. Five measurements of small, base and big gave 3.4 to 6.
 _PARTS = 4.0
 
 
@@ -74,8 +76,8 @@ class MemoryEstimate:
 
     Attributes:
         parameters: weights, gradients and Adam's moments.
-        layers: what encoder and decoder keep for the backward pass.
-        logits: output, loss and gradient of it, by far the largest tensors.
+        layers: tensors that encoder and decoder keep for the backward pass.
+        logits: logits, loss and their gradient, by far the largest tensors.
         rows, length: shape of the batch, per device and part.
     """
 
@@ -110,24 +112,24 @@ def estimate_memory(
     encoder_outputs: int = 0,
     recompute: bool = False,
 ) -> MemoryEstimate:
-    """Estimates the peak of a training step with Adam, without the process (`PROCESS_BYTES`).
+    """Estimates the peak memory of a training step with Adam, without `PROCESS_BYTES`.
 
     The coefficients were fitted to the peak resident memory of 39 configurations (V 1,000 to
     37,000, D 128 to 768, 1 to 6 layers, batches of 512 to 4,096 positions, float32 and
-    mixed_bfloat16) on a CPU with TensorFlow 2.21 and Keras's Adam. `tools/memory_peaks` holds
-    the estimate and `PROCESS_BYTES` against the peaks of the presets. No GPU was measured.
+    mixed_bfloat16) on a CPU with TensorFlow 2.21 and Keras's Adam. `tools/memory_peaks`
+    compares the estimate and `PROCESS_BYTES` with peaks of the presets. No GPU was measured.
 
     Args:
         model: the architecture.
-        rows: of the batch of a step, which is [rows, length] on both sides.
-        length: of its rows.
-        precision: a Keras dtype policy; all mixed ones count alike.
-        moving_average: whether the optimizer keeps one of the weights.
+        rows: rows of a step's batch, which is [rows, length] on both sides.
+        length: length of its rows.
+        precision: a Keras dtype policy; all mixed ones count the same.
+        moving_average: whether the optimizer keeps a moving average of the weights.
         replicas: devices that share the rows.
-        positions: `max_tokens_per_device`: a device computes more than that in equal parts
-            and adds up the gradients; None if it never does.
-        encoder_outputs: outputs of an encoder alone, see `training.task.Task`.
-        recompute: whether layers are computed again in the backward pass.
+        positions: `max_tokens_per_device`: a device computes a larger share in equal parts and
+            adds up the gradients; None for whole batches.
+        encoder_outputs: see `training.task.Task`.
+        recompute: whether layers are recomputed in the backward pass.
 
     Raises:
         ValueError: if a number is below 1.
@@ -159,7 +161,7 @@ def estimate_memory(
 def _logit_numbers(
     model: ModelConfig, rows: int, length: int, copies: float, encoder_outputs: int
 ) -> float:
-    """Numbers for the logits that are held at once, and the gradient of their kernel."""
+    """Counts the numbers held for the logits at once and for the gradient of their kernel."""
     if encoder_outputs:
         return copies * rows * encoder_outputs
     positions = min(rows * length, LOGIT_ROWS)
@@ -167,8 +169,8 @@ def _logit_numbers(
 
 
 def _layer_numbers(model: ModelConfig, length: int, per: _Coefficients) -> float:
-    """Numbers per position and layer of encoder and decoder together."""
-    # D, or the width of all heads together where that is more.
+    """Counts the numbers held per position, for an encoder and a decoder layer together."""
+    # D, or the width of all heads together if that is larger.
     width = max(model.d_model, model.num_heads * max(_head_sizes(model)))
     inner = per.inner + _SWISH * (model.activation == "swish")
     inner += _ACTIVATION_DROPOUT * bool(model.activation_dropout)
@@ -179,7 +181,7 @@ def _layer_numbers(model: ModelConfig, length: int, per: _Coefficients) -> float
 def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     """Counts the parameters of a model (paper 3.2.2, 3.3 and 3.4) without building it.
 
-    It is a `Transformer`, or with `encoder_outputs` an encoder with so many outputs.
+    The model is a `Transformer`, or with `encoder_outputs` an encoder with that many outputs.
     """
     d_model, heads = model.d_model, model.num_heads
     key_dim, value_dim = _head_sizes(model)
@@ -200,7 +202,7 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
 
 
 def _head_sizes(model: ModelConfig) -> tuple[int, int]:
-    """Sizes of a head's keys and values."""
+    """Returns the sizes per head of keys and values."""
     default = model.d_model // model.num_heads
     return model.key_dim or default, model.value_dim or default
 
@@ -216,8 +218,8 @@ def gigabytes(count: int) -> str:
 def device_memory() -> tuple[str, int]:
     """Returns the device that trains and its memory in bytes: the smallest GPU, else the RAM.
 
-    RAM counts up to the container's limit. nvidia-smi tells the memory of GPUs: TensorFlow
-    knows the total only after it has allocated it.
+    RAM counts up to the container's limit. The memory of GPUs comes from nvidia-smi: TensorFlow
+    knows the total only after allocating it.
     """
     import tensorflow as tf
 
@@ -227,7 +229,7 @@ def device_memory() -> tuple[str, int]:
 
 
 def _gpu_memory() -> list[int]:
-    """Bytes of each GPU; empty where nvidia-smi does not tell."""
+    """Returns the bytes of each GPU; empty if nvidia-smi does not report them."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
@@ -238,10 +240,10 @@ def _gpu_memory() -> list[int]:
 
 def _ram() -> int:
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([ram, *(limit for file in _CGROUP_LIMITS if (limit := _number(file)))])
+    return min([ram, *(limit for file in _CGROUP_LIMITS if (limit := _read_int(file)))])
 
 
-def _number(file: Path) -> int | None:
+def _read_int(file: Path) -> int | None:
     try:
         return int(file.read_text())
     except (OSError, ValueError):  # no container, or one without a limit
@@ -249,7 +251,7 @@ def _number(file: Path) -> int | None:
 
 
 def free_memory() -> int | None:
-    """Returns the RAM in bytes that programs could take now; None except on Linux."""
+    """Returns the RAM available to programs now, in bytes; None except on Linux."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:

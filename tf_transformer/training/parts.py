@@ -18,7 +18,7 @@ from tf_transformer.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-# Share of a device's memory that an estimate may take: the rest is for the system, other
+# Share of a device's memory that an estimate may take up: the rest is for the system, other
 # programs and the error of the estimate.
 SHARE = 0.8
 
@@ -27,14 +27,14 @@ SHARE = 0.8
 class Workload:
     """Batches of a run, and the devices that share each of them.
 
-    The size of parts is a number of positions, as in `training.max_tokens_per_device`; at 0 a
-    device computes its whole share of a batch at once.
+    The size of a part is a number of positions, as in `training.max_tokens_per_device`; 0 means
+    that a device computes its whole share of a batch at once.
 
     Attributes:
-        config: of the run.
+        config: configuration of the run.
         shapes: (rows, length) of all batches.
         replicas: devices that share a batch.
-        workers: processes with these devices, each on a machine of its own.
+        workers: processes that have these devices, each on its own machine.
         encoder_outputs: see `training.task.Task`.
     """
 
@@ -63,47 +63,46 @@ class Workload:
         return max(estimates, key=lambda estimate: estimate.total)
 
     def needed(self, size: int, device: str) -> int:
-        """Returns the bytes for one device; a CPU split into replicas has its RAM only once."""
+        """Returns the bytes needed by a GPU, or in RAM by all replicas on a machine's CPU."""
         total = self.estimate(size).total
         if device != "RAM":
             return total
         return total * self.replicas // self.workers + PROCESS_BYTES
 
     def sizes(self) -> list[int]:
-        """Returns the choices: the whole share, then powers of 2 down to the longest row."""
+        """Returns the choices: 0 (whole share), then powers of 2 down to the longest row."""
         longest = max(length for _, length in self.shapes)
         sizes = [2**k for k in range(self._share().bit_length())]
         return [0, *(size for size in reversed(sizes) if longest <= size < self._share())]
 
     def has_parts(self, size: int) -> bool:
-        """Tells whether some batch is larger than `size` on each device."""
+        """Tells whether a device's share of some batch is larger than `size`."""
         return 0 < size < self._share()
 
     def half(self, size: int) -> int | None:
-        """Returns the largest size up to half as much; None if that is below a row."""
+        """Returns the largest choice up to half of `size`; None if a row would not fit."""
         most = (size if self.has_parts(size) else self._share()) // 2
         return next((smaller for smaller in self.sizes()[1:] if smaller <= most), None)
 
     def _share(self) -> int:
-        """Positions of the largest batch on one device."""
+        """Returns the positions of the largest batch on one device."""
         return max(-(-rows // self.replicas) * length for rows, length in self.shapes)
 
 
 def choose_size(work: Workload, memory: tuple[str, int], recorded: int | None = None) -> int:
     """Chooses the size of parts to train with; 0 for whole batches if they fit.
 
-    It depends on the memory that the machine has, not on how much of it is free now: the same
-    machine always gives the same size, and so the same bits.
+    The choice depends on the machine's total memory, not on how much of it is free now: the
+    same machine always chooses the same size, and so computes the same bits.
 
     Args:
         work: the workload.
         memory: name of the device and its bytes, from `memory.device_memory`.
-        recorded: the run's size so far. It stays for as long as it fits, unless the
-            configuration asks for another.
+        recorded: the run's size so far, which is kept as long as it fits.
 
     Returns:
         The configured size, the recorded one, or the largest that fits; if none fits, the
-        smallest there is.
+        smallest possible.
     """
     device, total = memory
     asked = work.config.training.max_tokens_per_device
@@ -117,13 +116,13 @@ def choose_size(work: Workload, memory: tuple[str, int], recorded: int | None = 
 
 
 class Parts:
-    """The size of parts in a session, and a smaller one after a failure.
+    """The size of parts in a session, halved once if memory runs out.
 
     Args:
         work: the workload.
 
     Attributes:
-        size: the present one; 0 for whole batches.
+        size: current size in positions; 0 for whole batches.
     """
 
     def __init__(self, work: Workload) -> None:
@@ -149,32 +148,32 @@ class Parts:
         """Halves the size, once, after a failed allocation.
 
         Raises:
-            UserError: after a second failure, if the configuration asks for whole batches, or
-                if there is no smaller part.
+            UserError: after a second failure, with several workers, if the configuration asks
+                for whole batches, or if there is no smaller part.
         """
         if self.work.config.training.max_tokens_per_device == 0:
             raise UserError(
-                "Out of memory: a whole batch does not fit. Leave --max-tokens-per-device 0 "
-                "out, and it is computed in parts, with the same result."
+                "Out of memory: a whole batch does not fit. Leave out --max-tokens-per-device "
+                "0 to compute it in parts, with the same result."
             )
         size = self.work.half(self.size)
         if size is None:
             raise UserError(
-                "Out of memory, and a smaller part than one sentence there is not: take a "
-                "smaller model, data.max_length or --batch-tokens."
+                "Out of memory, and no part is smaller than one sentence: choose a smaller "
+                "model, data.max_length or --batch-tokens."
             )
         if self._is_halved or self.work.workers > 1:
             raise UserError(
-                f"Out of memory{self._words()}. What else takes memory here? If it has to be, "
-                f"give --max-tokens-per-device {size}: training goes on from its last state."
+                f"Out of memory{self._in_parts()}. End other programs that take memory, or "
+                f"give --max-tokens-per-device {size}: training resumes from its last state."
             )
         logger.warning(
-            "out of memory%s: back to the last state, and on in parts of %s, with the same "
-            "result up to rounding", self._words(), f"{size:,}",
+            "out of memory%s: back to the last state, from there in parts of %s, with the same "
+            "result up to rounding", self._in_parts(), f"{size:,}",
         )  # fmt: skip
         self.size, self._is_halved = size, True
 
-    def _words(self) -> str:
+    def _in_parts(self) -> str:
         return f" in parts of {self.size:,}" if self.work.has_parts(self.size) else ""
 
     def _description(self, device: str, total: int) -> str:
@@ -184,14 +183,14 @@ class Parts:
         needed = gigabytes(self.work.needed(self.size, device))
         return (
             f"computing {tokens} in parts of {self.size:,}, with the same result: about "
-            f"{needed} of {gigabytes(total)} {device} (--max-tokens-per-device 0: whole)"
+            f"{needed} of {gigabytes(total)} {device} (--max-tokens-per-device 0: all at once)"
         )
 
     def _warn_if_memory_is_taken(self, device: str, total: int) -> None:
         free, needed = free_memory(), self.work.needed(self.size, device) - PROCESS_BYTES
         if device == "RAM" and free is not None and free < needed:
             logger.warning(
-                "warning  memory: other programs have left %s of %s, and training needs about "
-                "%s more: end some, or give a smaller --max-tokens-per-device",
+                "warning  memory: other programs leave %s of %s free, and training still needs "
+                "about %s: end some of them, or give a smaller --max-tokens-per-device",
                 gigabytes(free), gigabytes(total), gigabytes(needed),
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Progress of a run: what a state holds beside weights, optimizer and dropout seeds."""
+"""Progress of a run, which a state holds beside weights, optimizer and dropout seeds."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from tf_transformer.run.checkpoints import restore_state
 
 @dataclass
 class Progress:
-    """Position in the data and running means; every state holds all of it.
+    """Position in the data and running means, saved in every state.
 
     Attributes:
-        data_step: number of the next batch; not the step, since float16 may skip updates.
+        data_step: index of the next batch; not the step, since float16 may skip updates.
         period_steps: batches since the last evaluation.
-        period_seconds: training time since then.
-        steps_per_epoch: batches of an epoch; another number means other batches.
-        replicas: number of devices so far.
-        max_tokens_per_device: size of the parts that batches were computed in; 0 if whole.
+        period_seconds: training time since the last evaluation.
+        steps_per_epoch: batches per epoch; a different number means different batches.
+        replicas: number of devices.
+        max_tokens_per_device: size of the parts that batches are computed in; 0 if whole.
         means: state of the model's running means, to resume within a period.
     """
 
@@ -48,8 +48,8 @@ class Progress:
             progress.resume_means(model)
         except ValueError as error:
             raise UserError(
-                f"The state {path} does not hold the progress of a training: {error}. Delete "
-                "it to go on from the one before."
+                f"The state {path} does not hold the progress of a run: {error}. Delete it to "
+                "resume from the one before."
             ) from None
         return progress
 
@@ -60,15 +60,15 @@ class Progress:
         self.period_seconds += seconds
 
     def start_period(self) -> None:
-        """Begins to count anew, after an evaluation."""
+        """Resets the counts and means of the period, after an evaluation."""
         self.period_steps, self.period_seconds, self.means = 0, 0.0, []
 
     def keep_means(self, model: TokenModel) -> None:
-        """Copies the model's running means, which `fit` resets when it begins."""
+        """Copies the model's running means, which the next `fit` resets."""
         self.means = [variable.numpy() for variable in _totals(model)]
 
     def resume_means(self, model: TokenModel) -> None:
-        """Assigns the stored means, if any, to the model; ValueError if they do not fit it."""
+        """Assigns the stored means, if any, to the model; ValueError if they do not fit."""
         if not self.means:
             return
         shapes = [tuple(variable.shape) for variable in _totals(model)]
@@ -80,7 +80,7 @@ class Progress:
             variable.assign(value)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Returns all of it as arrays, for a state."""
+        """Returns the progress as arrays, for a state."""
         numbers = {name: np.asarray(getattr(self, name)) for name in _NUMBERS}
         return numbers | {f"mean/{i:04d}": mean for i, mean in enumerate(self.means)}
 
@@ -97,10 +97,10 @@ class Progress:
         return cls(**numbers, means=means)
 
     def moved_to(self, now: Self) -> list[str]:
-        """Adopts the batches and devices of `now`, and the same position in other batches.
+        """Adopts the batches and devices of `now`, and converts the position in the data.
 
         Returns:
-            The changes, for a message.
+            Descriptions of the changes, for a message.
         """
         changes = []
         if self.replicas != now.replicas:

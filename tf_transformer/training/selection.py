@@ -12,12 +12,12 @@ logger = logging.getLogger(__name__)
 
 
 class BestWeights:
-    """The file best.npz and the scores that decide what it holds.
+    """The file best.npz, and the scores that decide its content.
 
     Args:
         folder: the checkpoints of the run.
         best_by: name of the deciding score; higher is better.
-        dev_set: name of the present dev set; scores on another do not count.
+        dev_set: name of the current dev set; scores on others do not count.
     """
 
     def __init__(self, folder: CheckpointFolder, best_by: str, dev_set: str) -> None:
@@ -26,12 +26,12 @@ class BestWeights:
         self.dev_set = dev_set
 
     def offer(self, path: Path, record: Record, history: Sequence[Record]) -> bool:
-        """Keeps weights if they are better than the best so far, and returns whether they are.
+        """Keeps weights if they are better than the best so far; returns whether they are.
 
         Args:
             path: file of the weights.
-            record: their evaluation.
-            history: records of the evaluations before.
+            record: record of their evaluation.
+            history: records of earlier evaluations.
         """
         self.mend(history)
         best, score = self._score(history), score_of(record, self.best_by)
@@ -41,7 +41,7 @@ class BestWeights:
         return True
 
     def mend(self, history: Sequence[Record]) -> None:
-        """Restores best.npz from the best kept step if it is damaged or worse than that."""
+        """Restores best.npz from the best kept step if it is damaged or worse than that one."""
         records = comparable(history, self.dev_set)
         if not records:
             return
@@ -57,14 +57,15 @@ class BestWeights:
             logger.warning("%s %s: restored from %s", self.folder.best, problem, path.name)
         elif path or best is None:
             logger.warning(
-                "%s %s, and the weights of step %s, the best, are not kept any more: lost. %s",
+                "%s %s, and the weights of step %s, the best, are no longer kept, so they are "
+                "lost. %s",
                 self.folder.best, problem, f"{records[0]['step']:,}",
                 f"{path.name}, the best of those kept, takes its place" if path else
                 "The next evaluation replaces it",
             )  # fmt: skip
 
     def patience_used_up(self, history: Sequence[Record], patience: int) -> bool:
-        """Tells whether the last `patience` evaluations brought no better score; never at 0."""
+        """Tells whether the last `patience` evaluations brought no better score; False if 0."""
         scores = [self._score_of(record) for record in comparable(history, self.dev_set)]
         return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
 
@@ -75,9 +76,9 @@ class BestWeights:
         return score_of(record, self.best_by)
 
     def _score(self, history: Sequence[Record]) -> float | None:
-        """The score of best.npz on the present dev set; None if it lacks one."""
+        """Returns the score of best.npz on the current dev set; None if there is none."""
         measured_on = best_dev_set(self.folder.best)
-        if measured_on is None:  # of an earlier version
+        if measured_on is None:  # written by an earlier version
             one_dev_set = len(comparable(history, self.dev_set)) == len(history)
             measured_on = self.dev_set if one_dev_set else None
         if measured_on != self.dev_set:

@@ -24,7 +24,7 @@ class Result(Protocol):
         """Input to try the trained model with; "" if there is none."""
 
     def lines(self) -> list[str]:
-        """Returns samples and scores, for the end of a training."""
+        """Returns samples and scores, for the end of training."""
 
 
 class Task(Protocol):
@@ -34,8 +34,8 @@ class Task(Protocol):
         steps_per_epoch: batches of one pass over the training data.
         validation_steps: batches of the dev set.
         shapes: (rows, length) of all batches of the training data.
-        encoder_outputs: outputs of a model that is an encoder alone, one row of them for a
-            sentence; 0 with a decoder.
+        encoder_outputs: number of outputs per sentence of a model without a decoder; 0 with a
+            decoder.
     """
 
     steps_per_epoch: int
@@ -45,22 +45,22 @@ class Task(Protocol):
 
     @property
     def dev_set(self) -> str:
-        """Name of the dev set's content; scores on another do not compare."""
+        """Name of the dev set's content; scores on different ones are not comparable."""
 
     def build_model(self) -> TokenModel:
-        """Builds a model with float logits [B, T, V] or [B, V] and fixed names of layers."""
+        """Builds a model with float logits [B, T, V] or [B, V] and fixed layer names."""
 
     def training_data(
         self, start_step: int, replicas: Sequence[int], num_replicas: int
     ) -> tf.data.Dataset:
-        """Returns endless batches (inputs, labels [B, T] or [B]) from a step on.
+        """Returns endless batches (inputs, labels [B, T] or [B]) from `start_step` on.
 
         They are a pure function of the step. Each global batch is cut into `num_replicas`
-        shares, of which those of `replicas` come one after the other.
+        shares; the dataset yields those of `replicas` one after another.
         """
 
     def validation_data(self, replicas: Sequence[int], num_replicas: int) -> tf.data.Dataset:
-        """Returns the dev set once, in such batches."""
+        """Returns one pass over the dev set, in such batches."""
 
     def evaluator(self, model: TokenModel) -> Callable[[], Result]:
-        """Returns a function that scores the model's present weights."""
+        """Returns a function that scores the model's current weights."""

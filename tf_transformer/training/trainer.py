@@ -1,4 +1,4 @@
-"""Trains a task's model by Keras's `fit` (paper 5), from period to period of evaluations."""
+"""Trains a task's model with Keras's `fit` (paper 5), from one evaluation to the next."""
 
 import gc
 import logging
@@ -24,7 +24,7 @@ from tf_transformer.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-# TensorFlow's error is that of a GPU, and of anything in a step that raises MemoryError.
+# TensorFlow raises its own error on a GPU, and in place of a MemoryError inside a step.
 _OUT_OF_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
 
 
@@ -37,7 +37,7 @@ class Trainer:
     Args:
         run: the run directory.
         task: data, model and dev score.
-        workers: this process among those that train; by default it trains alone.
+        workers: the workers that train together; by default this process alone.
         stopper: ends training early.
         verbose: 1 shows a progress bar.
     """
@@ -60,16 +60,16 @@ class Trainer:
         self.verbose = verbose
         replicas = self.strategy.num_replicas_in_sync
         if self.training.jit_compile and replicas > 1:
-            raise UserError("training.jit_compile needs one device: use --devices 1.")
+            raise UserError(f"training.jit_compile needs --devices 1. Received: {replicas}.")
         self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
         number, outputs = self.workers.number, task.encoder_outputs
         self.parts = Parts(Workload(run.config, task.shapes, replicas, number, outputs))
-        self._random = random.getstate()  # Keras draws from it the seed of every weight
+        self._random = random.getstate()  # Keras draws the seeds of the initial weights from it
         self._build()
         logger.info("model: %s", describe_parameters(self.model))
 
     def _build(self) -> None:
-        """Builds the model with its initial weights, at the beginning of the data."""
+        """Builds the model with its initial weights; progress begins at the first batch."""
         with self.strategy.scope():
             self.model = self.task.build_model()
             compile_model(self.model, self.run.config)
@@ -84,14 +84,14 @@ class Trainer:
         """Trains to the end.
 
         Returns:
-            The task's result with the chosen weights, `checkpoints.best`; None unless chief.
+            The task's result with the chosen weights, `checkpoints.best`; None if not chief.
 
         Raises:
             Interrupted: if `stopper` ended the training; everything is saved.
             UserError: if training cannot continue.
         """
         self._restore()
-        self.stopper.waiting = self.workers.number > 1  # no worker leaves by itself
+        self.stopper.waiting = self.workers.number > 1  # workers stop together
         while True:
             if self._period_is_over():
                 self._finish_period()
@@ -118,18 +118,18 @@ class Trainer:
     def _is_finished(self) -> bool:
         at_end = self._step() >= self.training.steps
         over = self.best.patience_used_up(self._history(), self.training.patience)
-        over = self.workers.from_chief(over) > 0  # the others may see its files late
+        over = self.workers.from_chief(over) > 0  # other workers may see its files late
         if over and not at_end:
             logger.info("no better score in training.patience evaluations: stopping early")
         return over or at_end
 
     def _history(self) -> list[Record]:
-        """The records of evaluations up to the present step."""
+        """Returns the records of evaluations up to the current step."""
         return [record for record in self.run.history() if record["step"] <= self._step()]
 
     def _restore(self) -> None:
         path = self.folder.latest_state()
-        self.workers.barrier()  # all have read the same states
+        self.workers.barrier()  # until all have seen the same states
         if self.workers.is_chief:
             self.folder.clear(path)
         before = None if path is None else Progress.restore(path, self.model)
@@ -144,14 +144,14 @@ class Trainer:
 
     def _resume(self, before: Progress) -> None:
         now, self.progress = self.progress, before
-        line = "going on from step %s"
+        line = "resuming from step %s"
         if self._step() >= self.training.steps:
             line = "finished at step %s; to train further, add a larger --set training.steps=N"
         logger.info(line, f"{self._step():,}")
         if self.workers.is_chief:
             self.best.mend(self._history())
         if changes := " and ".join(self.progress.moved_to(now)):
-            logger.warning("%s: from here on not bit for bit as without the change", changes)
+            logger.warning("%s: from here on, not bit for bit as in an unchanged run", changes)
 
     def _fit(self) -> bool:
         """Trains until the period ends or the workers stop; returns False if memory ran out."""
@@ -169,16 +169,16 @@ class Trainer:
         except _OUT_OF_MEMORY:
             return False
         finally:
-            # `fit` leaves its iterators in reference cycles. Collected later, in a thread that
-            # makes batches, one of them could wait for that very thread.
+            # `fit` leaves its iterators in reference cycles. If one were collected later, in a
+            # thread that makes batches, it could wait for that very thread.
             gc.collect()
         return True
 
     def _start_again_in_smaller_parts(self) -> None:
-        """Begins anew from the last state, as a new process would: no step counts half."""
+        """Starts again from the last state, as a new process would: no step is half applied."""
         self.parts.halve()
         del self.model, self.evaluate, self.watch
-        gc.collect()  # the memory of the old model, before there is a new one
+        gc.collect()  # frees the old model before the new one is built
         random.setstate(self._random)
         self._build()
         self._restore()
@@ -192,7 +192,7 @@ class Trainer:
             self.folder.rotate(self.training.keep_last)
 
     def _finish_period(self) -> None:
-        """Evaluates, unless a session that was killed right afterwards has done so."""
+        """Evaluates, unless an earlier session did so and was killed right afterwards."""
         step = self._step()
         means = {mean.name: float(mean.result()) for mean in self.model.running_means}
         if not any(record["step"] == step for record in self._history()):
@@ -212,8 +212,8 @@ class Trainer:
         )
         if not math.isfinite(logs["loss"]):
             raise UserError(
-                f"The dev loss is {logs['loss']} at step {self._step()}. The last weights that "
-                "were evaluated are intact; try a smaller training.learning_rate_scale."
+                f"The dev loss is {logs['loss']} at step {self._step()}. The last evaluated "
+                "weights are intact; try a smaller training.learning_rate_scale."
             )
         result = self.evaluate() if self.workers.is_chief else None
         metrics = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
@@ -221,7 +221,7 @@ class Trainer:
         return {f"valid_{name}": value for name, value in metrics.items()}, result
 
     def _trained(self, means: dict[str, float]) -> Record:
-        """The training half of a record, from the running means of the period."""
+        """Returns the training half of a record, from the running means of the period."""
         seconds = self.progress.period_seconds
         tokens = means.pop("tokens")
         return {
@@ -234,7 +234,7 @@ class Trainer:
         }
 
     def _record(self, record: Record, result: Result) -> None:
-        """Keeps the weights, then the record of them: what it names is then there."""
+        """Saves the weights, then their record, so that no record names missing weights."""
         path = self.folder.step_path(self._step())
         checkpoints.save_weights(path, self.model)
         is_best = self.best.offer(path, record, self._history())

@@ -1,4 +1,4 @@
-"""Workers that train together: they vote, wait for each other and share sums."""
+"""Workers that train together: they vote, wait for one another and share sums."""
 
 import functools
 import time
@@ -11,9 +11,9 @@ from tf_transformer.errors import UserError
 from tf_transformer.training import devices
 from tf_transformer.training.interruption import Stopper
 
-_SECONDS_TO_FETCH = 5
+_SECONDS_TO_FETCH = 5  # time for all workers to read the last all-reduce
 
-# What TensorFlow raises in the workers that are left when one is gone.
+# Errors that TensorFlow raises in the remaining workers when one is gone.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -26,13 +26,13 @@ _LOST = (
 
 
 class Workers:
-    """This process among the workers of a strategy, each on a machine of its own.
+    """This process as one of the workers of a strategy, each on its own machine.
 
     Every method that waits must be called by all workers; with a single one it returns at once.
 
     Args:
         strategy: made by `devices.make_strategy`; by default that of a single device.
-        number: of workers; by default as TF_CONFIG has it.
+        number: number of workers; by default that of TF_CONFIG.
 
     Attributes:
         is_chief: whether this worker writes the files.
@@ -65,7 +65,7 @@ class Workers:
         return self.all_reduce(value if self.is_chief else 0)[0]
 
     def barrier(self) -> None:
-        """Waits until all workers are here."""
+        """Waits until all workers have reached this point."""
         self.all_reduce(0.0)
 
     def final_barrier(self) -> None:
@@ -76,7 +76,7 @@ class Workers:
 
     @contextmanager
     def chief_first(self) -> Iterator[None]:
-        """A block that the chief runs before the other workers do."""
+        """Makes the other workers wait until the chief has run the block."""
         if not self.is_chief:
             self.barrier()
         yield
@@ -94,7 +94,7 @@ class Workers:
 
 @functools.cache
 def _sum_function(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The all-reduce of a vector, traced once: it runs at every step."""
+    """Returns the all-reduce of a vector, traced only once since it runs at every step."""
 
     def in_replica(values: tf.Tensor) -> tf.Tensor:
         context = tf.distribute.get_replica_context()
@@ -109,13 +109,13 @@ def _sum_function(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.
 
 @contextmanager
 def lost_workers_explained() -> Iterator[None]:
-    """Turns what TensorFlow raises when another worker is gone into a UserError."""
+    """Turns TensorFlow's errors about a lost worker into a UserError."""
     try:
         yield
     except _LOST as error:
         if devices.num_workers() == 1:
             raise
         raise UserError(
-            f"Another worker has ended or cannot be reached ({type(error).__name__}). Start "
-            "all again with the same command: training goes on from the last checkpoint."
+            f"Another worker has ended or cannot be reached ({type(error).__name__}). Restart "
+            "all workers with the same command: training resumes from the last checkpoint."
         ) from error
