@@ -46,7 +46,7 @@ def copy_notebooks(app, config):
 
 
 def hide_packages(app):
-    """Hides TensorFlow and Keras, if installed, so that AutoAPI does not parse their sources."""
+    """Hides installed packages, so that AutoAPI does not parse TensorFlow and Keras."""
     sys.path[:] = [folder for folder in sys.path if "site-packages" not in folder]
 
 
