@@ -6,7 +6,7 @@
 Without --run the weights are those of an untrained model, and every output is forced to the
 same length; with it, outputs of natural length are measured too. A round decodes eight
 sentences one by one, or a batch. Before anything is measured, the translations of peers with
-the same weights are compared with the package's. The floor is only the search's matrix products.
+the same weights are compared with ours. The floor is only the matrix products of the search.
 """
 
 import argparse

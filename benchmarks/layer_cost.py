@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     work = {name: getattr(options, name) for name in ("d_model", "num_heads", "batch")}
     specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
-    options.lengths.sort()  # else memory left behind by long sequences would count for short ones
+    options.lengths.sort()  # memory left behind by long sequences would count for short ones
     cases = {f"n = {n}": {"length": n} for n in options.lengths}
     found = dict(measure(specs, cases, rounds=options.rounds, threads=options.threads))
     report = Report("layer_cost", vars(options), options.output)

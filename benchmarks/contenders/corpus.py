@@ -52,9 +52,7 @@ def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict
         if not bound:
             raise
         train_tokenizer(lines, model, vocab_size=int(bound[1]), kind="bpe")
-        return {
-            "note": f"the corpus has {bound[1]} pieces: its text does not allow {vocab_size}"
-        }
+        return {"note": f"the corpus gets {bound[1]} pieces: its text allows no {vocab_size}"}
     return {}
 
 
