@@ -4,10 +4,9 @@
     python benchmarks/decoding.py --run RUN --corpus PREFIX --source en --target de
 
 Without --run the weights are those of an untrained model, and every output is forced to the
-same length; with it, a trained model also ends its sentences by itself. A round decodes eight
-sentences one by one, or a batch. Before anything is measured, the translations of the peers
-with the same weights are compared with the package's. The floor is the matrix products of the
-search and nothing else.
+same length; with it, outputs of natural length are measured too. A round decodes eight
+sentences one by one, or a batch. Before anything is measured, the translations of peers with
+the same weights are compared with ours. The floor is only the matrix products of the search.
 """
 
 import argparse
@@ -58,14 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
-    """Returns the contenders; for natural lengths those with the package's weights."""
-    found = []
+    """Returns the contenders; for natural lengths, only those with the package's weights."""
+    chosen = []
     for precision in options.precisions:
         name, given = f"{OURS} {precision}".removesuffix(" float32"), _options(work, precision)
-        found.append(Spec(name, "decoding_ours", options=given))
+        chosen.append(Spec(name, "decoding_ours", options=given))
         if options.shortlist:
             given = given | {"shortlist": True}
-            found.append(Spec(f"{name}, shortlist", "decoding_ours", options=given))
+            chosen.append(Spec(f"{name}, shortlist", "decoding_ours", options=given))
     peers = {
         "ctranslate2": ("CTranslate2", "ctranslate2", "ctranslate2", "float32"),
         "ctranslate2-int8": ("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
@@ -76,14 +75,14 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
         if peer in options.peers and not (natural and peer == "keras-hub"):
             name, script, environment, precision = peers[peer]
             given = _options(work, precision)
-            found.append(Spec(name, f"decoding_{script}", environment, given))
+            chosen.append(Spec(name, f"decoding_{script}", environment, given))
     if not natural:
-        found.append(Spec(FLOOR, "decoding_floor", options=_options(work, "float32")))
-    return found
+        chosen.append(Spec(FLOOR, "decoding_floor", options=_options(work, "float32")))
+    return chosen
 
 
 def _with_threads(specs: Sequence[Spec], numbers: Sequence[int]) -> list[Spec]:
-    """Returns each contender with each number of threads, for `fastest`."""
+    """Returns a copy of each contender for each number of threads, for `fastest`."""
     several = [
         replace(spec, name=f"{spec.name}{THREADS}{number}", threads=number)
         for spec in specs
@@ -108,7 +107,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_corpus(parser)
     parser.add_argument("--model", default="base", help="a preset, without --run")
     parser.add_argument("--vocab-size", type=positive, default=32_000, help="without --run")
-    parser.add_argument("--run", help="a trained run: natural lengths as well")
+    parser.add_argument("--run", help="a trained run; also measures natural lengths")
     parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--beams", type=positive, nargs="+", default=[4, 1])
     parser.add_argument("--length", type=positive, default=32, help="tokens of forced outputs")
@@ -119,7 +118,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--shortlist",
         action="store_true",
-        help="measure tf_transformer with a shortlist of the vocabulary as well",
+        help="also measure tf_transformer with a shortlist of the vocabulary",
     )
     parser.add_argument(
         "--best-of-threads",
@@ -127,12 +126,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="N",
-        help="give every contender the fastest of these numbers of threads, and say which",
+        help="use the fastest of these numbers of threads for each contender, and print it",
     )
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
     if "float32" not in options.precisions:
-        raise UserError("--precisions must have float32, to which all others are compared.")
+        raise UserError(
+            "--precisions must include float32, with which the others are compared. "
+            f"Received: {' '.join(options.precisions)}."
+        )
     return options
 
 
@@ -167,7 +169,7 @@ def _cases(options: argparse.Namespace, natural: bool) -> dict[str, dict]:
 
 
 def _check(contenders: Sequence[Spec], options: argparse.Namespace) -> dict[str, float]:
-    """Returns the share of sentences that each contender translates as the package does."""
+    """Returns the share of sentences for which each contender finds our translation."""
     work = {"batch": 16, "beam": max(options.beams), "forced": 0 if options.run else 12}
     hypotheses = {}
     for spec in contenders:

@@ -4,8 +4,8 @@
 #     sh benchmarks/gpu.sh CORPUS PEAK_TFLOPS
 #
 # CORPUS is a prefix of parallel text (en, de), PEAK_TFLOPS the device's dense rate in bfloat16:
-# 312 for an A100, 989 for an H100 or H200 (SXM). The tables, and what failed or took too long,
-# go to benchmarks/results/gpu.md; a part that exceeds its minutes is ended and the next begun.
+# 312 for an A100, 989 for an H100 or H200 (SXM). Tables and failures are written to
+# benchmarks/results/gpu.md; a part that exceeds its minutes is ended, and the next begins.
 set -u
 if [ $# -ne 2 ]; then
     echo "error: expected CORPUS and PEAK_TFLOPS. Received: $# arguments. See benchmarks/gpu.sh." >&2

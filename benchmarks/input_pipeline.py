@@ -1,9 +1,9 @@
-"""Input: the rate of the data pipeline, alone and in front of a model that trains.
+"""Input: the speed of the data pipeline, alone and feeding a model in training.
 
     python benchmarks/input_pipeline.py --corpus PREFIX --source en --target de
 
-Text is tokenised once, into a corpus of ids on disk; every epoch is batched from that. Training
-from there is compared with training on the same batches held in memory as constants.
+Text is tokenised once into a corpus of ids on disk, from which every epoch is batched. Training
+from that corpus is compared with training on the same batches held in memory as constants.
 """
 
 import argparse
@@ -87,9 +87,9 @@ def _say(found: Mapping[str, Measured]) -> None:
         ]
         for name, each in found.items()
     ]
-    print(table(("", "tokens/s", "times what trains", "CPU time a token"), rows))
+    print(table(("", "tokens/s", "times the speed of training", "CPU time per token"), rows))
     ratio = times_as_fast(found[ON_DISK], found[IN_MEMORY])
-    print(f"\n{ON_DISK}, against {IN_MEMORY}: {shown(ratio, 3)} times as fast")
+    print(f"\n{ON_DISK} is {shown(ratio, 3)} times as fast as {IN_MEMORY}")
     print(say_versions(found))
 
 

@@ -2,11 +2,11 @@
 
     python benchmarks/layer_cost.py
 
-Each layer of the same width d computes its output and all gradients. The figures stand beside
-the growth in Table 1: n^2 d for self-attention, n d^2 for a recurrent layer, k n d^2 for a
-convolution, r n d for restricted self-attention. The projections of attention, n d^2, are not
-in Table 1 but are measured, so a line approaches its theory only where n is large compared
-with d.
+Each layer of the same width d computes its output and all gradients. The measured growth is
+printed beside that of Table 1: n^2 d for self-attention, n d^2 for a recurrent layer, k n d^2
+for a convolution, r n d for restricted self-attention. The projections of attention, n d^2, are
+measured although they are not in Table 1, so a line approaches its theory only where n is large
+compared with d.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     work = {name: getattr(options, name) for name in ("d_model", "num_heads", "batch")}
     specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
-    options.lengths.sort()  # shorter lengths first: they keep no memory that a longer one needs
+    options.lengths.sort()  # memory left behind by long sequences would count for short ones
     cases = {f"n = {n}": {"length": n} for n in options.lengths}
     found = dict(measure(specs, cases, rounds=options.rounds, threads=options.threads))
     report = Report("layer_cost", vars(options), options.output)
@@ -73,7 +73,7 @@ def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
 
 
 def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
-    """Returns the peak memory above that before the computation, in MB, where at least 1."""
+    """Returns the growth of peak memory over the computation, in MB, where at least 1."""
     points = []
     for n, each in sorted(measured.items()):
         before = each.answers[0].result["resident_bytes"]
@@ -96,7 +96,7 @@ def _draw(by_layer: Mapping[str, Mapping[int, Measured]], stem):
 
 
 def _theory(by_layer: Mapping[str, Mapping[int, Measured]]) -> list[Series]:
-    """Returns Table 1's powers, each through the last point of its first layer."""
+    """Returns lines of Table 1's powers, each through the last point of its first layer."""
     lines = {}
     for kind, measured in by_layer.items():
         power, points = LAYERS[kind], _times(measured)

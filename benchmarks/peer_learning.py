@@ -1,10 +1,10 @@
-"""Learning: the loss of tf_transformer and of an independent Transformer in PyTorch, by step.
+"""Learning: loss curves of tf_transformer and of an independent Transformer in PyTorch.
 
     python benchmarks/peer_learning.py --corpus PREFIX --source en --target de --steps 1000
 
 All train on the same batches in the same order, with dropout, Adam and the package's schedule.
-The peer is fairseq's Transformer, written anew; it trains from its own initial weights and from
-ours. An interrupted command goes on where it stopped; finished curves are not trained again.
+The peer is a reimplementation of fairseq's Transformer; it trains from its own initial weights
+and from ours. An interrupted command resumes; finished curves are not trained again.
 """
 
 import argparse
@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class Curve:
-    """The training of one series with one seed, kept in files after every few steps.
+    """The training of one series with one seed, saved to files after every few steps.
 
     Args:
         name: a key of `SCRIPTS`.
-        setup: options of the contender but its batches.
-        text: what these are made of; more of them do not change the first.
+        setup: options of the contender except its batches.
+        text: options that determine the batches, whose number may grow.
         folder: for the files.
         every: steps between two points.
     """
@@ -75,7 +75,7 @@ class Curve:
         self.stem = folder / f"{name.replace(' ', '-')}-{setup['seed']}"
 
     def train(self, batches: str, steps: int, threads: int) -> list[float]:
-        """Trains on a file of batches; returns nats per token, a mean of `every` steps each."""
+        """Trains on a file of batches; returns nats per token, averaged over `every` steps."""
         curve, setup = self._read(), self.setup | {"batches": batches}
         script, environment = SCRIPTS[self.name]
         if len(curve) * self.every < steps:
@@ -113,7 +113,7 @@ class Curve:
         return record["nats"] if record["origin"] == self.origin else []
 
     def _write(self, curve: list[float]) -> None:
-        """Keeps the curve and its last state, and drops the state before."""
+        """Writes the curve, and deletes the state before the last."""
         record = {"origin": self.origin, "nats": curve}
         write_text(Path(f"{self.stem}.json"), json.dumps(record) + "\n")
         self._state((len(curve) - 1) * self.every).unlink(missing_ok=True)
@@ -123,7 +123,7 @@ class Curve:
 
 
 def _table(curves: dict[tuple[str, int], list[float]]) -> str:
-    """Formats the last loss of each curve, and their mean by series."""
+    """Formats the last loss of each curve, and the mean of each series."""
     rows = []
     for name in dict.fromkeys(name for name, _ in curves):
         last = [curve[-1] for (other, _), curve in curves.items() if other == name]
@@ -141,7 +141,7 @@ def _draw(curves: dict[tuple[str, int], list[float]], every: int, path: Path) ->
         first = seed == min(other for other_name, other in curves if other_name == name)
         steps = range(every, every * len(curve) + 1, every)
         axes.plot(steps, curve, label=name if first else None, alpha=0.8, **style)
-    axes.set(xlabel="step", ylabel="nats a token, not smoothed", title="Loss of the batches")
+    axes.set(xlabel="step", ylabel="nats a token, not smoothed", title="Training loss")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     save(figure, path)

@@ -1,4 +1,4 @@
-"""Public paths: sentences a second beside the search alone, which has its ids ready.
+"""Public paths: sentences a second, compared with the search alone, which starts from ids.
 
     python benchmarks/public_paths.py --run RUN --corpus PREFIX --source en --target de
 
@@ -29,7 +29,7 @@ from tf_transformer.errors import UserError
 SEARCH, COMMAND = "search alone", "command"
 PATHS = {SEARCH: "search", "Python": "python", "SavedModel": "savedmodel"}
 SINGLES = 64  # sentences in a round of small requests
-FEWEST = 100  # at once: with fewer, start-up hides the time of the command
+FEWEST = 100  # with fewer sentences, start-up dominates the time of the command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,10 +1,10 @@
-"""Scaling: the cost of a translation against each size that it depends on.
+"""Scaling: the cost of a translation as a function of each size that it depends on.
 
     python benchmarks/scaling.py
 
-One size grows, the others stay. The power with which the time grows is fitted to the upper half
-of the points. Attention may cost the square of a length, a kernel the square of its width, and
-everything else at most a linear amount: faster growth is marked.
+One size grows while the others stay fixed. The exponent of the time is fitted to the upper half
+of the points. Attention may grow with the square of a length, a kernel with the square of its
+width, and everything else at most linearly: faster growth is marked.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def _row(axis: str, measured: Mapping[int, Measured], most: int) -> list[str]:
     first, *_, last = measured
     seconds = [measured[value].seconds().median for value in (first, last)]
     power = slope(_times(measured))
-    mark = " faster than it must" if power > most + TOLERANCE else ""
+    mark = " above the limit" if power > most + TOLERANCE else ""
     peaks = [f"{measured[value].peak_bytes() / 1e9:.2f}" for value in (first, last)]
     return [
         f"{LABELS[axis]} {first:,} to {last:,}",

@@ -1,4 +1,4 @@
-"""Start-up: seconds from the shell to the first thing that a user sees.
+"""Start-up: seconds from the shell to the first output.
 
     python benchmarks/start_up.py --run RUN
 
@@ -24,7 +24,7 @@ from tf_transformer.errors import UserError
 COMMAND = [sys.executable, "-m", "tf_transformer.cli.main"]
 LIGHT = "import sys, tf_transformer; sys.exit('tensorflow' in sys.modules)"
 IMPORT, HELP, TRANSLATE = "import tf_transformer", "--help", "first translation"
-# Seconds; there is no promise for the import.
+# Seconds; there is no limit for the import.
 LIMITS = {HELP: 0.3, TRANSLATE: 6.0}
 SENTENCE = "The old man sees a red house.\n"
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number in range(options.rounds + 1):
         for name, command in commands.items():
             seconds = seconds_to_output(name, command, options.threads)
-            if number:  # the first reads the files from the disk
+            if number:  # the first round reads the files from disk
                 times[name].append(seconds)
     report.add("seconds", times)
     found = {name: Spread.of(seconds) for name, seconds in times.items()}
@@ -89,10 +89,10 @@ def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
 
 
 def _tiny_run() -> Path:
-    """Trains a run of few steps at the first use, and resumes it after an interruption.
+    """Trains a run of a few steps on first use, and resumes it after an interruption.
 
     Raises:
-        UserError: if the training fails.
+        UserError: if training fails.
     """
     path = FOLDER / ".cache" / "tiny-run"
     if not (path / "checkpoints" / "best.npz").exists():
@@ -110,7 +110,7 @@ def _tiny_run() -> Path:
             last = done.stderr.strip().rpartition("\n")[2].removeprefix("error: ")
             raise UserError(
                 f"The tiny run could not be trained (status {done.returncode}): {last} "
-                f"Delete {path} or give a run of your own: --run RUN."
+                f"Delete {path}, or use a run of your own with --run RUN."
             )
     return path
 

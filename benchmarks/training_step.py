@@ -1,11 +1,11 @@
-"""Training: tokens a second of tf_transformer and its peers, in turn, on the same batches.
+"""Training: tokens a second of tf_transformer and its peers on the same batches, in turn.
 
     python benchmarks/training_step.py --corpus PREFIX --source en --target de
 
 A round is one update on each of a few batches of real lengths. Every contender trains a
-Transformer of the same size with Adam, dropout 0.1 in the same places or more, and a
-label-smoothed loss. Tokens are those of the target, without padding. The floor is the matrix
-products of such an update and nothing else.
+Transformer of the same size with Adam, dropout 0.1 in at least the same places, and a
+label-smoothed loss. Tokens are those of the target, without padding. The floor is only the
+matrix products of such an update.
 """
 
 import argparse
@@ -61,18 +61,18 @@ def specs(options: argparse.Namespace, batches: str, model: dict, precision: str
     """Returns the contenders in one precision."""
     policy = precision if precision == "float32" else f"mixed_{precision}"
     work = {"batches": batches, "model": model, "precision": policy}
-    found = [Spec(OURS, "training_ours", options=work)]
+    chosen = [Spec(OURS, "training_ours", options=work)]
     if options.xla:
-        found.append(
+        chosen.append(
             Spec(f"{OURS}, XLA", "training_ours", options=work | {"jit_compile": True})
         )
     if options.parts_of:
         parts = work | {"max_tokens_per_device": options.parts_of}
-        found.append(
+        chosen.append(
             Spec(f"{OURS}, parts of {options.parts_of}", "training_ours", options=parts)
         )
     if options.recompute:
-        found.append(
+        chosen.append(
             Spec(f"{OURS}, recompute", "training_ours", options=work | {"recompute": True})
         )
     peers = {
@@ -84,8 +84,8 @@ def specs(options: argparse.Namespace, batches: str, model: dict, precision: str
     for peer in PEERS:
         if peer in options.peers:
             label, script, environment, own = peers[peer]
-            found.append(Spec(label, f"training_{script}", environment, work | own))
-    return [*found, Spec(FLOOR, "training_floor", options=work)]
+            chosen.append(Spec(label, f"training_{script}", environment, work | own))
+    return [*chosen, Spec(FLOOR, "training_floor", options=work)]
 
 
 def _kind(name: str) -> str:
@@ -105,27 +105,27 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", type=positive, default=4, help="batches in a round")
     parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
     parser.add_argument(
-        "--xla", action="store_true", help="measure tf_transformer compiled by XLA as well"
+        "--xla", action="store_true", help="also measure tf_transformer compiled by XLA"
     )
     parser.add_argument(
         "--parts-of",
         type=positive,
         metavar="N",
-        help="measure tf_transformer with --max-tokens-per-device N as well",
+        help="also measure tf_transformer with --max-tokens-per-device N",
     )
     parser.add_argument(
         "--recompute",
         action="store_true",
-        help="measure tf_transformer with training.recompute as well",
+        help="also measure tf_transformer with training.recompute",
     )
     parser.add_argument(
-        "--peak-tflops", type=float, help="peak rate of the device, for the model's share of it"
+        "--peak-tflops", type=float, help="peak rate of the device, to print its utilisation"
     )
     return parser.parse_args(arguments)
 
 
 def _model(name: str, vocab_size: int) -> dict:
-    """Returns the arguments of ModelConfig that all contenders understand."""
+    """Returns arguments of ModelConfig that all contenders understand."""
     model = preset(name).model
     names = ("num_layers", "d_model", "d_ff", "num_heads")
     sizes = {each: getattr(model, each) for each in names}

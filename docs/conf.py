@@ -16,14 +16,14 @@ html_theme = "furo"
 html_title = project
 html_copy_source = False
 html_show_copyright = False
-highlight_language = "none"  # of blocks that name none
+highlight_language = "none"  # for code blocks without a language
 smartquotes = False  # they would join the two dashes of an option
 
-myst_heading_anchors = 4  # those that GitHub gives
+myst_heading_anchors = 4  # like GitHub's
 myst_enable_extensions = ["dollarmath"]
-nb_execution_mode = "off"  # they are executed already
+nb_execution_mode = "off"  # the notebooks are executed already
 
-# Static: TensorFlow is neither installed nor imported. reference/api.md asks for docstrings.
+# Static: TensorFlow is neither installed nor imported. reference/api.md names what to document.
 autoapi_dirs = ["../tf_transformer"]
 autoapi_ignore = [f"*/{room}/*" for room in ("cli", "doctor", "serving", "studies")]
 autoapi_generate_api_docs = False
@@ -39,29 +39,30 @@ napoleon_custom_sections = [("Call arguments", "params_style")]
 
 
 def copy_notebooks(app, config):
-    """Sphinx reads nothing outside its folder; git ignores the copy."""
+    """Copies the notebooks into Sphinx's folder, outside which it reads nothing."""
     (HERE / "notebooks").mkdir(exist_ok=True)
     for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
         shutil.copy(notebook, HERE / "notebooks")
 
 
 def hide_packages(app):
-    """Spares AutoAPI the sources of TensorFlow and Keras, should they be installed."""
+    """Hides installed packages, so that AutoAPI does not parse TensorFlow and Keras."""
     sys.path[:] = [folder for folder in sys.path if "site-packages" not in folder]
 
 
 def show_packages(app):
+    """Undoes `hide_packages`."""
     sys.path[:] = PATH
 
 
 def link_notebooks(app, name, source):
-    """Leads links to the copies, and links in the copies to the pages."""
+    """Redirects links to notebooks to their copies, and links in the copies to the pages."""
     text = source[0].replace("](../../notebooks/", "](../notebooks/")
     source[0] = text.replace("](../docs/", "](../")
 
 
 def name_settings(app, what, name, obj, options, lines):
-    """Names the page of the settings where a docstring lists them when it is imported."""
+    """Links to the settings page where a docstring is completed with settings at import."""
     text = "\n".join(lines)
     lines[:] = re.sub(r":\s*\{settings\}", ", see the :doc:`settings`.", text).split("\n")
 

@@ -1,4 +1,4 @@
-"""A captioner: an encoder reads 16 patches of a noisy image, a decoder says which is bright."""
+"""A captioner: an encoder reads 16 patches of a noisy image, a decoder names the bright one."""
 
 import keras
 import numpy as np
@@ -10,10 +10,10 @@ WORDS = ["", "<start>", "<end>", "row", "column", "1", "2", "3", "4"]  # 0 is pa
 
 def images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
-    places = random.integers(0, 4, (count, 2))
-    bright = [np.kron(np.outer(*np.eye(4)[place]), np.ones((4, 4))) for place in places]
+    cells = random.integers(0, 4, (count, 2))
+    bright = [np.kron(np.outer(*np.eye(4)[cell]), np.ones((4, 4))) for cell in cells]
     pixels = bright + random.normal(0, 0.3, (count, 16, 16))
-    captions = np.array([[1, 3, 5 + row, 4, 5 + column, 2] for row, column in places])
+    captions = np.array([[1, 3, 5 + row, 4, 5 + column, 2] for row, column in cells])
     return pixels[..., None].astype("float32"), captions
 
 

@@ -9,7 +9,7 @@ LENGTH = 48
 
 
 def waves(count: int, seed: int) -> np.ndarray:
-    """Waves of random periods and phases, and noise: [count, LENGTH + 1, 1]."""
+    """Returns noisy waves of random periods and phases, [count, LENGTH + 1, 1]."""
     random = np.random.default_rng(seed)
     periods, phases = random.uniform([[[6]], [[0]]], [[[24]], [[6.3]]], (2, count, 1))
     series = np.sin(2 * np.pi * np.arange(LENGTH + 1) / periods + phases)
@@ -31,5 +31,5 @@ model.fit(train[:, :-1], train[:, 1:], batch_size=64, epochs=6, verbose=0)
 
 error = model.evaluate(test[:, :-1], test[:, 1:], verbose=0)
 naive = float(np.mean((test[:, 1:] - test[:, :-1]) ** 2))
-print(f"mean squared error {error:.3f}; of the last value as forecast {naive:.3f}")
+print(f"mean squared error {error:.3f}; forecasting the last value gives {naive:.3f}")
 assert error < naive / 3

@@ -1,4 +1,4 @@
-"""A language model: a decoder alone learns to count in words, letter by letter."""
+"""A language model: a decoder-only stack learns to count in words, letter by letter."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A classifier of sentences: an encoder finds out who wins, whichever way it is said."""
+"""A sentence classifier: an encoder learns who wins, however the sentence is phrased."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ FORMS = ["{0} beats {1}", "{1} loses to {0}", "in the end {0} beats {1}"]
 
 
 def sentences(count: int, seed: int) -> tuple[list[str], np.ndarray]:
-    """Sentences, and the winner's place among the names."""
+    """Returns sentences, and the index of each winner in NAMES."""
     random = np.random.default_rng(seed)
     pairs = [random.permutation(4)[:2] for _ in range(count)]
     texts = [random.choice(FORMS).format(NAMES[a], NAMES[b]) for a, b in pairs]

@@ -19,7 +19,7 @@
 # in about a minute on a laptop, translates sentences it has never seen, and ends with a
 # SavedModel that takes text and returns text.
 #
-# Every claim of the text is shown by a cell: where a cell says `assert`, the claim is checked
+# Cells demonstrate every claim of the text: where a cell says `assert`, the claim is checked
 # each time the notebook runs.
 
 # %%
@@ -93,7 +93,7 @@ for weight in layer.weights:
 # %% [markdown]
 # Four attention matrices, two feed-forward matrices with biases, and twice the scale and shift
 # of a layer normalisation: that is all. Since the normalisation comes last ("post-LN"), each
-# position of a new layer's output has mean 0 and variance 1, whatever the input:
+# position of a new layer's output has mean 0 and variance 1, for any input:
 
 # %%
 assert same(ops.mean(y, axis=-1), 0)
@@ -154,15 +154,15 @@ for axes in (left, right):
 assert np.allclose(variance, sizes, rtol=0.1) and np.allclose(scaled_variance, 1, rtol=0.1)
 
 # %% [markdown]
-# Without scaling, the variance is $d_k$ and attention soon looks at a single position; with
-# scaling, both stay the same for any width.
+# Without scaling, the variance is $d_k$ and attention soon concentrates on a single position;
+# with scaling, both stay the same for any width.
 #
 # ### 3.2.2 Multi-head attention
 #
-# A single attention is a single weighted mean: it cannot look at two places for two reasons. So
-# D is divided among H heads, each with its own projections; their outputs are concatenated and
-# projected once more. Below, the layer is taken apart: computed head by head with the layer's
-# four matrices, the result is the same.
+# A single attention function is a single weighted mean: it cannot attend to two positions for
+# two reasons. So D is divided among H heads, each with its own projections; their outputs are
+# concatenated and projected once more. The cell below takes the layer apart: computed head by
+# head with the layer's four matrices, the result is the same.
 
 # %%
 attention = MultiHeadAttention(num_heads=4)
@@ -192,9 +192,9 @@ for num_heads in (1, 2, 4, 8, 16):
 # %% [markdown]
 # ### 3.2.3 Where attention may look
 #
-# The decoder predicts the target from left to right. During training it gets the whole target
-# at once, so a mask must hide all later positions from each position. The mask is a triangle,
-# True where a query may look:
+# The decoder predicts the target from left to right. During training it receives the whole
+# target at once, so a mask must hide all later positions from each position. The mask is a
+# triangle, True where a query may look:
 
 # %%
 print(ops.cast(causal_mask(5)[0], "int32").numpy())
@@ -205,7 +205,7 @@ print(ops.cast(causal_mask(5)[0], "int32").numpy())
 
 # %%
 decoder_layer = DecoderLayer(num_heads=4, d_ff=128)
-memory = keras.random.normal((2, 7, 64))  # what the encoder would give, [B, S, D]
+memory = keras.random.normal((2, 7, 64))  # in place of the encoder's output, [B, S, D]
 changed = ops.concatenate([x[:, :-1], keras.random.normal((2, 1, 64))], axis=1)
 
 before, after = decoder_layer(x, memory), decoder_layer(changed, memory)
@@ -239,11 +239,11 @@ assert same(together, by_hand)
 #
 # ## 3.4 Embeddings and softmax
 #
-# One matrix of V rows serves three times: as the embedding of the source, as that of the target
-# and, transposed, as the projection to the V logits before the softmax. As an embedding it is
-# multiplied by $\sqrt{d_{model}}$, because of its two uses: rows of variance 1 / D give logits
-# of variance 1; multiplied by $\sqrt{D}$ they are embeddings of variance 1, as strong as the
-# positions that are added to them.
+# One matrix of V rows serves three purposes: it embeds the source, embeds the target and,
+# transposed, projects to the V logits before the softmax. As an embedding it is multiplied by
+# $\sqrt{d_{model}}$: rows of variance 1 / D give logits of variance 1; multiplied by
+# $\sqrt{D}$ they are embeddings of variance 1, as strong as the positions that are added to
+# them.
 
 # %%
 embedding = PositionalEmbedding(vocab_size=1_000, d_model=64)
@@ -314,7 +314,7 @@ for distance in (0, 1, 5, 20):
 # %% [markdown]
 # ## Figure 1: the model
 #
-# Now the parts are put together, as a plain functional Keras model in which nothing is hidden.
+# Now we put the parts together, as a plain functional Keras model in which nothing is hidden.
 # N = 2 layers of D = 64 are enough for the rest of this notebook.
 
 # %%
@@ -374,8 +374,8 @@ print(np.round(reach.numpy(), 3))
 # %% [markdown]
 # ## 5.1 Training data and batching
 #
-# The paper has 4.5 million sentence pairs. This notebook uses a language that is small enough
-# to be learnt in a minute and still needs attention: English to German, where the day moves to
+# The paper uses 4.5 million sentence pairs. This notebook uses a tiny part of the language that
+# can be learnt in a minute and still needs attention: English to German, where the day moves to
 # the front, the participle moves to the end, and article and adjective agree in gender and
 # case.
 
@@ -429,7 +429,7 @@ for english, german in unseen[:4]:
 
 # %% [markdown]
 # Byte-pair encoding finds the pieces, with one vocabulary for both languages. `</s>` ends a
-# sentence. The decoder reads the target shifted right, behind `<s>`, and must predict each next
+# sentence. The decoder reads the target shifted right, after `<s>`, and must predict each next
 # piece.
 
 # %%
@@ -560,14 +560,14 @@ axes.legend()
 assert floor < history["val_loss"][-1] < floor + 0.3
 
 # %% [markdown]
-# Both curves approach the dotted line, which no model can go below. Unseen sentences may seem
-# to do better than the training sentences, because dropout is off for them, and a training
-# figure is the mean of the 20 steps before.
+# Both curves approach the dotted line, the lowest possible loss. The loss of unseen sentences
+# may even be lower than that of the training sentences: dropout is off for them, and a training
+# figure is the mean over the last 20 steps.
 #
 # ## 6.1 Translation
 #
-# The class `Transformer` is the model built above, with what decoding needs besides. With the
-# same weights it gives the same logits:
+# The class `Transformer` is the model built above, plus methods for decoding. With the same
+# weights it gives the same logits:
 
 # %%
 transformer = Transformer(
@@ -600,10 +600,10 @@ assert right.mean() > 0.7
 # Articles, endings and word order are right in sentences that the model has never seen.
 #
 # How does it know where to look? The decoder's attention to the encoder shows it. Below is the
-# second layer, averaged over the heads; each row is a German piece at the moment when it is
-# predicted, each column an English piece. Follow the dark cells: the first rows go to the far
-# right, where English has the day, and the participle near the end goes back to the verb. The
-# cell asserts both.
+# second layer, averaged over the heads; each row is a German piece at the step that predicts
+# it, each column an English piece. Follow the dark cells: the first rows attend to the far
+# right, where English has the day, and the participle near the end attends back to the verb.
+# The cell asserts both.
 
 # %%
 english = "The young daughter found the old key on Friday."
@@ -669,7 +669,7 @@ assert [translation.text for translation in answer] == translations[:20]
 # %% [markdown]
 # The loaded model gives the same translations as the Python translator.
 #
-# The command `tf-transformer export RUN` writes such a model of a run for TF Serving: see
+# The command `tf-transformer export RUN` writes such a model for TF Serving from a run: see
 # [exporting](../docs/guides/exporting.md).
 #
 # Next: [attention and heads](2-attention-and-heads.ipynb) of a trained model, and [your own

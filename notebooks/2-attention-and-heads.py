@@ -69,10 +69,10 @@ tf_transformer(
 # %% [markdown]
 # ## One sentence
 #
-# The model is forced to produce one translation of a sentence, and all attention weights of
-# that pass are returned: of the encoder, of the decoder to itself, and of the decoder to the
-# encoder ("cross"). There are N layers and H heads, with a row for each position that attends
-# and a column for each that is attended to.
+# `attention` scores one translation of a sentence and returns all attention weights of that
+# forward pass: of the encoder, of the decoder to itself, and of the decoder to the encoder
+# ("cross"). There are N layers and H heads, with a row for each position that attends and a
+# column for each position attended to.
 
 # %%
 translator = load("run")
@@ -98,8 +98,8 @@ assert np.ptp(weights.cross[-1], axis=0).max() > 0.5
 # ## Cross-attention: who translates whom
 #
 # The command `attention` draws the same weights: all heads of the last layer. Rows are German
-# pieces at the moment when each is predicted, columns the English pieces. `▁` marks the
-# beginning of a word.
+# pieces at the step that predicts them, columns the English pieces. `▁` marks the beginning of
+# a word.
 
 # %%
 sentence = f"--sentence '{english}' --target '{german}'"
@@ -108,8 +108,8 @@ Image("cross.png")
 
 # %% [markdown]
 # The heads differ: one looks at pieces that another ignores. Their mean is a word alignment,
-# with the pairs of words in boxes. Follow the time and the participle: both stand in other
-# places than in English.
+# with the pairs of words in boxes. Follow the time and the participle: both are at other
+# positions than in English.
 
 # %%
 tf_transformer(f"attention run {sentence} --output alignment.png")
@@ -122,15 +122,15 @@ for source, target in links:
 assert (4, 4) in links  # Tuesday, Dienstag
 
 # %% [markdown]
-# An alignment from attention is a good guess, not a proof: a position also holds what the
-# encoder brought there from its neighbours. If an article looks at its noun rather than at
-# "the", that is no mistake: it takes its gender from the noun.
+# An alignment from attention is a good guess, not a proof: the encoder has also mixed
+# information from its neighbours into each position. If an article looks at its noun rather
+# than at "the", that is no mistake: it takes its gender from the noun.
 #
 # ## Encoder: heads that look at neighbours
 #
 # One sentence is only an anecdote, so take the mean over many: how much weight does a head give
-# to the piece d places to the right (to the left, where d is negative)? A peak at 0 means that
-# the head looks at the piece itself, a peak at -1 that it looks at the piece before.
+# to the piece d positions to the right (to the left, if d is negative)? A peak at 0 means that
+# the head attends to the piece itself, a peak at -1 that it attends to the piece before.
 
 # %%
 distances = range(-3, 4)
@@ -193,8 +193,8 @@ print(f"all heads {whole:.2f}, without cross-attention {blind:.2f} nats a piece"
 assert loss() == whole < blind
 
 # %% [markdown]
-# Without cross-attention the decoder does not see the source and can only invent German. This
-# difference is what these heads are worth together. What is each worth alone?
+# Without cross-attention the decoder does not see the source and can only invent German. The
+# difference is the worth of these heads together. How much is each worth alone?
 #
 # ## Which heads the model needs
 #
@@ -207,7 +207,7 @@ assert loss() == whole < blind
 tf_transformer("heads run --source dev.en --reference dev.de --no-bleu --output heads")
 
 # %% [markdown]
-# The first picture shows what each head alone is worth: the head whose loss hurts most is
+# The first picture shows how much each head alone is worth: the head that is missed most is
 # black.
 
 # %%
@@ -222,8 +222,8 @@ Image("heads/pruning.png", width=480)
 
 # %% [markdown]
 # So single heads are worth little, since others do the same work, and all of them together are
-# worth nearly everything. The cell asserts it: the sum of what each head is worth alone is less
-# than what all are worth together, and the less important half is worth less than a tenth of
+# worth nearly everything. The cell asserts it: the worth of each head alone, added up, is less
+# than the worth of all together, and the less important half is worth less than a tenth of
 # that.
 
 # %%

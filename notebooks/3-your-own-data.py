@@ -43,10 +43,10 @@ def tf_transformer(arguments):
 # %% [markdown]
 # ## The files
 #
-# Parallel text is two plain files with one sentence a line: line 7 of one is the translation of
-# line 7 of the other. Their names are a common prefix and the language, here `text/train.en`
+# Parallel text is two plain files with one sentence per line: line 7 of one is the translation
+# of line 7 of the other. Their names are a common prefix and the language, here `text/train.en`
 # and `text/train.de`. A dev set measures the model during training; a test set is for the end,
-# and nothing is chosen on it.
+# and must not influence any choice.
 #
 # Put your own files there and skip this cell. Here the text is the part of the built-in
 # corpus that is about dates and times.
@@ -84,10 +84,10 @@ tf_transformer(f"doctor {data} {size} --test text/test")
 # %% [markdown]
 # ## Training
 #
-# Training is one command. `--output` names the run directory, which gets everything that the
-# other commands need: configuration, tokenizer, checkpoints and records. The settings make the
-# model and the training small enough for this page; without them `--model tiny` takes some
-# minutes, and [the tutorial](../docs/tutorials/your-own-data.md) says what suits more text.
+# Training is one command. `--output` names the run directory, which receives everything that
+# the other commands need: configuration, tokenizer, checkpoints and records. The settings make
+# model and training small enough for this page; without them `--model tiny` takes some minutes,
+# and [the tutorial](../docs/tutorials/your-own-data.md) says which model suits more text.
 #
 # Look at the lines with "step": loss and perplexity fall, and BLEU of real translations of the
 # dev set rises.
@@ -101,18 +101,18 @@ train = f"train --output runs/mine {data} {size} {recipe}"
 tf_transformer(f"{train} --stop-after '100 steps'")
 
 # %% [markdown]
-# The warning is right, and harmless here: so little text is soon merged into whole words, which
-# leaves over the pieces they were made of.
+# The warning is right, and harmless here: with so little text the pieces soon merge into whole
+# words, and the smaller pieces are left unused.
 #
-# This training was stopped early on purpose. Whatever stops it (`--stop-after`, Ctrl-C, a
-# crash, an empty battery), the same command resumes it. "best" at the end of a line marks the
-# best checkpoint so far, which the other commands use.
+# This training was stopped early on purpose. After `--stop-after`, Ctrl-C, a crash or an empty
+# battery, the same command resumes. "best" at the end of a line marks the best checkpoint so
+# far, which the other commands use.
 
 # %%
 tf_transformer(train)
 
 # %% [markdown]
-# The curves come from `runs/mine/metrics.jsonl`, with a JSON object for each evaluation.
+# The curves come from `runs/mine/metrics.jsonl`, which has a JSON object for each evaluation.
 
 # %%
 tf_transformer("curves runs/mine --output curves.png")
@@ -130,8 +130,8 @@ assert history[-1]["valid_bleu"] > history[0]["valid_bleu"]
 #
 # ## Evaluation
 #
-# The test set has played no part so far. BLEU comes with sacreBLEU's signature: two figures can
-# be compared if their signatures are the same.
+# The test set has not been used so far. BLEU comes with sacreBLEU's signature: two figures are
+# comparable only if their signatures are the same.
 
 # %%
 tf_transformer(
@@ -140,7 +140,7 @@ tf_transformer(
 translations = Path("translated.de").read_text("utf-8").splitlines()
 
 # %% [markdown]
-# No figure replaces looking at the translations. The cell prints first those that differ from
+# No figure replaces looking at the translations. The cell first prints those that differ from
 # the reference, which is in brackets, then some that do not.
 
 # %%
@@ -152,8 +152,8 @@ for english, translation, german in sorted(rows, key=lambda row: row[1] == row[2
     print(f"{english:42} {translation}" + ("" if translation == german else f"  [{german}]"))
 
 # %% [markdown]
-# The errors show what the training text lacks. [Results](../docs/results/translation.md) has
-# the whole built-in corpus, with longer and harder sentences and more steps.
+# The errors show gaps in the training text. [Results](../docs/results/translation.md) has the
+# whole built-in corpus, with longer and harder sentences and more steps.
 #
 # ## Export
 #
@@ -165,8 +165,8 @@ for english, translation, german in sorted(rows, key=lambda row: row[1] == row[2
 tf_transformer("export runs/mine --output exported/mine")
 
 # %% [markdown]
-# The number is the version that TensorFlow Serving looks for. Loaded in the way of TensorFlow
-# Serving, the model gives the same translations as `evaluate`:
+# The number is the version that TensorFlow Serving looks for. Loaded as in TensorFlow Serving,
+# the model gives the same translations as `evaluate`:
 
 # %%
 with SavedModelSession(Path("exported/mine/1")) as session:

@@ -1,4 +1,4 @@
-"""Executes the notebooks: `python notebooks/execute.py [NAME...]`, all of them by default.
+"""Executes the notebooks: `python notebooks/execute.py [NAME...]`, by default all of them.
 
 Each text source, NAME.py, is executed from start to end in a fresh kernel and written, with its
 outputs, to NAME.ipynb beside it.
@@ -56,18 +56,18 @@ def execute(source: Path) -> nbformat.NotebookNode:
             coalesce_streams=True,
             resources={"metadata": {"path": str(work)}},
         )
-        # TensorFlow's C++ code prints messages at import that concern no reader.
+        # TensorFlow's C++ code prints messages at import that readers do not need.
         client.execute(cleanup_kc=True, stderr=subprocess.DEVNULL)
     notebook.metadata = metadata  # without the version of Python
     return notebook
 
 
 def _kernel_manager(folder: Path) -> AsyncKernelManager:
-    """Returns the manager of a kernel that needs no installation."""
+    """Returns a manager for a kernel that needs no installation."""
     specification = {
         "argv": [
             *(sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"),
-            # Output that bypasses Python is no output of a cell.
+            # Output that bypasses Python does not belong to a cell.
             "--IPKernelApp.capture_fd_output=False",
         ],
         "display_name": KERNEL,

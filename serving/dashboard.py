@@ -1,4 +1,4 @@
-"""A picture of a server's metrics over time, as a dashboard of Prometheus shows them.
+"""Draws a server's metrics over time, like a Prometheus dashboard.
 
 python serving/dashboard.py http://localhost:8501 --seconds 300 --picture dashboard.png
 """
@@ -18,15 +18,15 @@ from tf_transformer.plots.figure import STYLES, new_figure, save
 
 PATH = "/monitoring/prometheus/metrics"
 Sample = dict[tuple[str, tuple[tuple[str, str], ...]], float]  # by name and labels
-Series = dict[str, Sequence[float]]  # by legend, a value for each moment
+Series = dict[str, Sequence[float]]  # one value per reading, by legend
 
 
 class Recorder:
-    """Reads the metrics of a server every few seconds, between `with` and its end.
+    """Reads the metrics of a server every few seconds; a context manager.
 
     Attributes:
-        times: seconds of each reading, from the first.
-        samples: what was read.
+        times: of each reading, in seconds from the start.
+        samples: the metrics of each reading.
     """
 
     def __init__(self, url: str, every: float = 5.0) -> None:
@@ -48,7 +48,7 @@ class Recorder:
         self.read()
 
     def read(self) -> Sample:
-        """Reads the metrics now, keeps and returns them; raises OSError without a server."""
+        """Reads, stores and returns the current metrics; OSError if there is no server."""
         with urllib.request.urlopen(self._url, timeout=60) as answer:
             text = answer.read().decode()
         found = {
@@ -69,7 +69,7 @@ class Recorder:
 
 
 class Metrics:
-    """Series of a recording, as the queries of a dashboard give them."""
+    """Series from a recording, like the queries of a dashboard."""
 
     def __init__(self, times: Sequence[float], samples: Sequence[Sample]) -> None:
         self.times, self._samples = np.asarray(times), samples
@@ -82,7 +82,7 @@ class Metrics:
         }
 
     def rate(self, name: str, label: str = "") -> Series:
-        """Returns the increase a second of a counter, by the values of a label."""
+        """Returns the increase of a counter per second, by the values of a label."""
         seconds = np.diff(self.times, prepend=np.nan)
         return {
             key: np.diff(values, prepend=np.nan) / seconds
@@ -90,14 +90,14 @@ class Metrics:
         }
 
     def mean(self, name: str) -> Sequence[float]:
-        """Returns the mean of a histogram since the reading before."""
+        """Returns the mean of a histogram since the previous reading."""
         (sums,), (counts,) = (self.rate(f"{name}_{what}").values() for what in ("sum", "count"))
         return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
     def quantiles(self, name: str, endpoint: str, shares: Sequence[float]) -> Series:
-        """Returns quantiles of a histogram since the reading before, as Prometheus does.
+        """Returns quantiles of a histogram since the previous reading, like Prometheus.
 
-        It interpolates linearly within a bucket; beyond the last bound it gives that bound.
+        Interpolates linearly within a bucket; beyond the last bound it returns that bound.
         """
         found: dict[str, list[float]] = {f"p{100 * share:g}": [np.nan] for share in shares}
         for before, after in pairwise(self._samples):
@@ -180,7 +180,7 @@ def draw(times: Sequence[float], samples: Sequence[Sample], path: Path) -> None:
 
 
 def main() -> None:
-    """Records for some time, or until Ctrl-C, and draws."""
+    """Records for some time, or until Ctrl-C, and draws the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("url")
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # TF Serving with one exported model: sh serving/docker-run.sh exported/mine
-# On this machine alone: REST on port 8501, gRPC on 8500, metrics on
+# Reachable only from this machine: REST on port 8501, gRPC on 8500, metrics on
 # 8501/monitoring/prometheus/metrics.
 set -eu
 base=$(cd "$1" && pwd)

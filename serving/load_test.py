@@ -1,9 +1,9 @@
-"""How fast a served model answers: latency and throughput against concurrency and batch size.
+"""Measures a server: latency and throughput by concurrency and batch size.
 
     python serving/load_test.py http://localhost:8501 NAME in.en --picture load.png
 
-Every client sends its next request as soon as it has the answer to the last one. The run is
-bounded: --seconds for each of the points.
+Every client sends its next request as soon as it has the answer to the last one. Each point
+takes --seconds.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tf_transformer.serving.client import RestClient, ServerError, best_answers
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured at one load; times in milliseconds, None if nothing was answered."""
+    """Results at one load; times are in milliseconds, None if nothing was answered."""
 
     clients: int
     sentences_a_request: int
@@ -36,7 +36,7 @@ class Point:
 
 
 def measure(client: RestClient, texts: list[str], clients: int, size: int, seconds: float):
-    """Runs `clients` threads for some seconds; requests under way at the end are counted."""
+    """Runs `clients` threads for some seconds, and waits for requests under way at the end."""
     times: list[float] = []
     errors: list[str] = []
     end = time.monotonic() + seconds
@@ -106,7 +106,7 @@ def main() -> None:
     options = parser.parse_args()
     texts = list(read_lines(options.text))
     client = RestClient(options.url, options.name, deadline=60.0)
-    best_answers(client, texts[:8])  # whatever is slow only once
+    best_answers(client, texts[:8])  # warm-up
     points = []
     for size, clients in itertools.product(options.sentences, options.clients):
         points.append(measure(client, texts, clients, size, options.seconds))

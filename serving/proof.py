@@ -1,9 +1,9 @@
-"""A proof of an export in TF Serving's own image, where there is Docker.
+"""Checks an export in TF Serving's own image; needs Docker.
 
     python serving/proof.py exported/mine in.en --report serving-proof.md
 
-Starts the image by docker-run.sh, sends every warm-up request over REST and gRPC and compares
-the answers with those of TensorFlow here, then the text, then a load, and writes a report.
+Starts the image with docker-run.sh, sends every warm-up request over REST and gRPC, compares
+the answers with TensorFlow's, sends the text, runs a short load test and writes a report.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def prove(base: Path, lines: list[str], version: str, seconds: float) -> tuple[s
 
 
 def main() -> None:
-    """Runs the proof; the status is 1 if something differs, or there is no Docker."""
+    """Runs the checks; the status is 1 if something differs, or there is no Docker."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path, help="folder of the versions of an export")
     parser.add_argument("text", type=Path, help="a file of sentences")

@@ -1,8 +1,8 @@
-"""Loads an exported model with TensorFlow and SentencePiece's operations alone, and answers.
+"""Runs an exported model with only TensorFlow and SentencePiece's operations.
 
     python serving/run_savedmodel.py models/mine/1 < in.en
 
-For a machine without tf_transformer, and to try an export under another TensorFlow.
+For machines without tf_transformer, and to try an export under another TensorFlow.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ def main() -> None:
     package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
     tf.load_op_library(str(Path(package, "python", "ops", "_sentencepiece_tokenizer.so")))
     model = tf.saved_model.load(sys.argv[1])
-    # "\n" alone ends a line: text mode and splitlines() know ten other signs that do.
+    # Only "\n" ends a line: text mode and splitlines() recognise ten other separators.
     lines = sys.stdin.buffer.read().removesuffix(b"\n").split(b"\n")
     answer = model.signatures["serving_default"](text=tf.constant(lines, tf.string))
     columns = [values.numpy().tolist() for values in answer.values()]

@@ -1,10 +1,10 @@
-"""A long load on a server: many clients, requests of all lengths, hostile clients beside them.
+"""A long load test: many clients, requests of all lengths, and hostile clients beside them.
 
     python serving/soak_test.py http://localhost:8501 NAME in.en --picture soak.png
 
-Ctrl-C ends it early. A JSON line for every fifth of the requests says how many were answered,
-refused and failed, the latency and the memory of the server; the last line says what the
-hostile clients got.
+Ctrl-C ends it early. Every fifth of the requests it prints a JSON line: how many were answered,
+refused and failed, the latency and the memory of the server. The last line has the answers to
+the hostile clients.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from dashboard import Recorder, draw
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.serving.client import RestClient, ServerError, best_answers, patiently
 
-PATIENCE = 120.0  # seconds for which a busy server is asked again
+PATIENCE = 120.0  # seconds for which a client retries a busy server
 
 
 def request_texts(lines: list[str], number: int) -> list[str]:
-    """Returns the texts of a request: mostly a sentence, at times 2 to 8, or long ones."""
+    """Returns the texts of a request: mostly one sentence, sometimes 2 to 8, or long texts."""
     rng = random.Random(number)
     rows = rng.choice((1, 1, 1, 1, 1, 1, 2, 4, 8))
     words = 1 if rng.random() < 0.95 else rng.randrange(2, 12)  # lines joined to a long text
@@ -86,7 +86,7 @@ class Load:
 
 
 class Hostile:
-    """Clients that send slowly, send what is no request, and ask for too much."""
+    """Clients that send slowly, send garbage, or ask for too much."""
 
     def __init__(self, url: str, model: str, lines: list[str]) -> None:
         parts = urlsplit(url)
@@ -119,7 +119,7 @@ class Hostile:
         return json.dumps({"instances": [long] * 32}).encode()
 
     def _slow(self) -> None:
-        """Sends a byte a second, of a request that never ends."""
+        """Sends one byte a second of a request that never ends."""
         head = f"POST {self._path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
         while not self.end.is_set():
             try:
@@ -148,7 +148,7 @@ class Hostile:
 
 
 def main() -> None:
-    """Runs the load, prints what came of it, and draws the metrics."""
+    """Runs the load, prints the results and draws the metrics."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("url")
     parser.add_argument("name")
@@ -193,7 +193,7 @@ def watch(load: Load, recorder: Recorder, requests: int) -> None:
 
 
 def report(load: Load, recorder: Recorder, first: int) -> None:
-    """Prints the state now, and the latencies since the `first` answer."""
+    """Prints the current state, and the latencies since the answer with index `first`."""
     sample = recorder.read()
     seconds = load.seconds[first:]
     p50, p99 = np.percentile(seconds, [50, 99]).round(2) if seconds else (None, None)

@@ -1,7 +1,7 @@
 """`python -m tools.changed_tests`: prints the test files that belong to uncommitted changes.
 
-Tests mirror the package: `tf_transformer/data/corpus.py` has `tests/data/test_corpus.py`, or
-otherwise the folder `tests/data`. Without a change, it prints the tests of a fast core.
+Tests mirror the package: `tf_transformer/data/corpus.py` has `tests/data/test_corpus.py` or, if
+that does not exist, the folder `tests/data`. Without changes it prints a few fast tests.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ def changed_files() -> list[Path]:
 
 
 def matching_tests(file: Path, tests: Path = TESTS) -> Iterable[Path]:
-    """Yields the test file of a module, the folder of tests beside it, or the test itself."""
+    """Yields a module's test files or else their folder; for a test file, the file itself."""
     if file.is_relative_to(TESTS):
         if file.name.startswith("test_") and file.suffix == ".py":
             yield tests / file.relative_to(TESTS)

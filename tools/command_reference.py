@@ -49,7 +49,7 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _usage(action: argparse.Action) -> str:
-    """Such as "--beam W", "RUN" or "[RECIPE]"."""
+    """Formats an argument, such as "--beam W", "RUN" or "[RECIPE]"."""
     choices = f"{{{','.join(action.choices)}}}" if action.choices else ""
     value = action.metavar or choices or action.dest.upper()
     value = {"+": f"{value} ...", "?": f"[{value}]", 0: ""}.get(action.nargs, value)

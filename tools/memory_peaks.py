@@ -1,9 +1,9 @@
-"""`python -m tools.memory_peaks [PRESET ...]`: estimated memory beside measured peaks.
+"""`python -m tools.memory_peaks [PRESET ...]`: compares estimated memory with measured peaks.
 
-Each preset trains two steps in a separate process, with the trainer and the parts that it
-chooses: on the largest batch of the built-in corpus, as `train.py --model PRESET` does, and on
-the largest batch that the preset allows, of random tokens. The program prints a table in
-Markdown; its status is 1 if an estimate is more than 15 % off.
+Each preset trains two steps in a separate process, in the parts that the trainer chooses: on
+the largest batch of the built-in corpus, like `train.py --model PRESET`, and on the largest
+batch that the preset allows, of random tokens. The program prints a Markdown table; its status
+is 1 if an estimate is more than 15 % off.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--max-tokens-per-device", type=int, metavar="N", default=None)
     parser.add_argument("--precision", help="precision instead of the preset's")
     parser.add_argument("--batch-tokens", type=int, metavar="N",
-                        help="instead of the preset's; parts stay as large")  # fmt: skip
+                        help="instead of the preset's")  # fmt: skip
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def show(job: dict) -> bool:
-    """Prints the line of a preset; returns True if the estimate is right."""
+    """Prints the table row of a preset; returns whether the estimate is within TOLERANCE."""
     command = [sys.executable, "-m", "tools.memory_peaks", "--child", json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -127,7 +127,7 @@ def workload(name: str, batch: str, settings: dict):
 
 
 def of_built_in_corpus(config):
-    """Returns the configuration with a vocabulary for this text, and its batch shapes."""
+    """Returns the configuration, with a vocabulary that fits the text, and batch shapes."""
     from tf_transformer.data.tokenizer_training import VocabularyTooLarge
     from tf_transformer.run import Run
     from tf_transformer.tasks.translation.task import TranslationTask

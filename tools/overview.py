@@ -1,4 +1,4 @@
-"""Draws README's picture of the whole: `python -m tools.overview` (needs matplotlib)."""
+"""Draws the README's overview picture: `python -m tools.overview` (needs matplotlib)."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ BOX = (1.55, 0.62)  # inches
 STEP = (2.15, 1.25)  # from box to box
 MARGIN = 0.05
 
-# Column, row, text, and the grey of what the paper describes.
+# Column, row, text and shade; grey boxes are described by the paper.
 BOXES = {
     "text": (0, 1, "two text files\ntrain.en, train.de", "white"),
     "batches": (1, 1, "subword ids\nin batches", "white"),
@@ -20,7 +20,7 @@ BOXES = {
     "search": (3, 0, "beam search\nBLEU", "0.85"),
     "server": (4, 0, "server\nHTTP, gRPC", "white"),
 }
-# From, to, the arrow, the command.
+# From, to, arrow, command.
 ARROWS = [
     ("text", "batches", "->", "train"),
     ("batches", "model", "->", ""),

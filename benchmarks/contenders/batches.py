@@ -1,7 +1,7 @@
-"""Makes the batches that training is measured on: the package's own, of real text.
+"""Writes the batches for measuring training: the package's own batches of real text.
 
-From all batches of an epoch it keeps those at evenly spaced quantiles of length, so that a few
-of them represent the lengths of the corpus; or the first ones of training, in their order.
+Either batches at evenly spaced quantiles of length, so that a few represent the whole epoch, or
+the first batches of training in their order.
 """
 
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ from tf_transformer.files import replacing
 
 def setup(corpus: str, batch_tokens: int, number: int, in_order: bool = False) -> dict:
     """Args:
-    corpus: a folder that corpus.py has made.
+    corpus: a folder written by corpus.py.
     batch_tokens: positions of either side of a batch.
     number: of batches.
-    in_order: keep the first, in place of a few that represent an epoch.
+    in_order: take the first batches, instead of some that represent an epoch.
     """
 
     def write(path: str) -> dict:

@@ -1,6 +1,6 @@
-"""Prepares the text that the benchmarks use: a tokenizer, the ids and their lengths.
+"""Prepares the text for the benchmarks, with the package's own functions.
 
-The package itself makes the folder: source.txt, target.txt, tokenizer.model and encoded/.
+The folder contains source.txt, target.txt, tokenizer.model and encoded/ (ids and lengths).
 """
 
 import re
@@ -25,7 +25,7 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
     """Args:
     corpus: a prefix of parallel text, or None for the built-in corpus.
     source, target: its languages.
-    pairs: the most to take, from the beginning.
+    pairs: maximum number of pairs to take, from the beginning.
     """
 
     def write(path: str) -> dict:
@@ -44,7 +44,7 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
 
 
 def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict[str, str]:
-    """Trains the nearest number of pieces that the text allows; a note says if it differs."""
+    """Trains as many pieces as the text allows; returns a note if that is not `vocab_size`."""
     try:
         train_tokenizer(lines, model, vocab_size=vocab_size, kind="bpe")
     except UserError as error:

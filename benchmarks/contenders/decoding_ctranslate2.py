@@ -1,4 +1,4 @@
-"""CTranslate2 with the same weights; it converts them to int8 when it loads them."""
+"""CTranslate2 with the same weights, converted to int8 on loading if requested."""
 
 import os
 
@@ -39,9 +39,10 @@ def setup(work: str, precision: str) -> dict:
         return decode(lambda each: search(each, beam, forced), rows)
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """Returns the hypotheses that the package's may equal.
+        """Returns the hypotheses among which ours should be.
 
-        With forced lengths the package's last token is EOS: without it, any may be equal.
+        With forced lengths the package's last token is EOS, so its output without EOS should be
+        any of the hypotheses that are one token shorter.
         """
         (rows,) = given.batches(batch, 1)
         options = {"length_penalty": 0.0, "num_hypotheses": beam if forced else 1}
@@ -52,7 +53,7 @@ def setup(work: str, precision: str) -> dict:
 
 
 def _limits(rows, forced: int) -> dict[str, int]:
-    """Returns the limits of the output's length: the package's, or exactly `forced`."""
+    """Returns the length limits of the output: the package's, or exactly `forced`."""
     if forced:
         return {"min_decoding_length": forced, "max_decoding_length": forced}
     return {"max_decoding_length": max(map(len, rows)) + 1 + 50}

@@ -1,6 +1,6 @@
-"""The matrix products of a search and nothing else, each with separate weights.
+"""Only the matrix products of a search, each with separate weights.
 
-Every step reads all weights of the decoder, as a search must; the encoder's come once.
+Every step reads all weights of the decoder, as a search must; the encoder's are read once.
 """
 
 import functools
@@ -11,7 +11,7 @@ import tensorflow as tf
 from harness.child import serve, versions
 from harness.sentences import Work
 
-_BYTES = 2**29  # size of the array for measuring the memory's speed
+_BYTES = 2**29  # size of the array for measuring memory bandwidth
 
 
 def setup(work: str, precision: str) -> dict:
@@ -29,7 +29,7 @@ def setup(work: str, precision: str) -> dict:
 
     @functools.cache
     def rate(rows: int) -> float:
-        """Returns the FLOPs per second of the largest product with so many rows."""
+        """Returns the FLOPs per second of the largest product with this many rows."""
         left, right = tf.ones([rows, decoder[-1].shape[0]], dtype), decoder[-1]
         seconds = _fastest(lambda: tf.matmul(left, right))
         return 2 * rows * right.shape.num_elements() / seconds
@@ -52,7 +52,7 @@ def setup(work: str, precision: str) -> dict:
 
 
 def _search(encoder: list, decoder: list, memory: list) -> Callable[..., tf.Tensor]:
-    """Returns a graph of (positions, beams, steps): the encoder, then steps of the decoder."""
+    """Returns a function of (positions, beams, steps): the encoder, then decoder steps."""
     dtype = decoder[0].dtype
 
     @tf.function(autograph=False)
@@ -70,7 +70,7 @@ def _search(encoder: list, decoder: list, memory: list) -> Callable[..., tf.Tens
 
 
 def _weights(model: dict, dtype: tf.DType) -> tuple[list, list, list]:
-    """Returns kernels of the encoder, a decoder step, and the memory's keys and values."""
+    """Returns the kernels of the encoder, a decoder step, and the memory's projections."""
     d_model, d_ff = model["d_model"], model["d_ff"]
     layer = [(d_model, 3 * d_model), (d_model, d_model)]
     network = [(d_model, d_ff), (d_ff, d_model)]
@@ -88,7 +88,7 @@ def _weights(model: dict, dtype: tf.DType) -> tuple[list, list, list]:
 
 
 def _chain(rows: tf.Tensor, kernels: list, dtype: tf.DType) -> tf.Tensor:
-    """Computes the products in sequence: each waits for a number from the last."""
+    """Computes the products in sequence: each depends on a number from the one before."""
     last = tf.zeros([], dtype)
     for kernel in kernels:
         left = tf.fill([rows, kernel.shape[0]], last)
@@ -97,13 +97,13 @@ def _chain(rows: tf.Tensor, kernels: list, dtype: tf.DType) -> tf.Tensor:
 
 
 def _bandwidth() -> float:
-    """Returns the bytes per second that a sum reads from memory."""
+    """Returns the bytes per second that a reduction reads from memory."""
     array = tf.ones([_BYTES // 4], tf.float32)
     return _BYTES / _fastest(lambda: tf.reduce_sum(array))
 
 
 def _fastest(compute) -> float:
-    """Returns the seconds of the fastest of ten."""
+    """Returns the seconds of the fastest of ten computations."""
     times = []
     for _ in range(10):
         begun = time.perf_counter()

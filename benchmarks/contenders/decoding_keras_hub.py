@@ -67,7 +67,7 @@ class _Model:
         return embedded + self._positions(embedded, start_index=start)
 
     def start(self, source, length: int):
-        """Returns the sampler's `next` and its cache: encoder output, mask, keys and values."""
+        """Returns the sampler's step function and cache: encoder output, mask, keys, values."""
         mask = ops.not_equal(source, 0)
         encoded = self._embed(source)
         for encoder in self._encoders:
@@ -101,7 +101,7 @@ class _Model:
 
 
 def _keys_and_values(decoder, encoded):
-    """Returns keys and values [B, 2, S, H, K], which the decoder's cross-attention keeps."""
+    """Returns keys and values of the decoder's cross-attention, [B, 2, S, H, K]."""
     attention = decoder._cross_attention_layer
     return ops.stack([attention._key_dense(encoded), attention._value_dense(encoded)], axis=1)
 

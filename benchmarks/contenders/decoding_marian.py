@@ -32,7 +32,7 @@ def setup(work: str, precision: str) -> dict:
         return decode(lambda each: search(each, beam, forced), rows)
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """Returns the hypotheses that the package's may equal, as for CTranslate2."""
+        """Returns the hypotheses among which ours should be, as for CTranslate2."""
         (rows,) = given.batches(batch, 1)
         number = beam if forced else 1
         return {"hypotheses": hypotheses(rows, beam, forced and forced - 1, number, 0.0)}

@@ -1,4 +1,4 @@
-"""Beam search of tf_transformer, as `BatchTranslator.translate` runs it."""
+"""Beam search of tf_transformer, as in `BatchTranslator.translate`."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
     """Args:
     work: the folder of the work.
     precision: "float32" or "bfloat16"; or "int8", in LiteRT.
-    shortlist: search only among the tokens that are likely for a sentence.
+    shortlist: search only among likely tokens for each sentence.
     """
     given = Work(work)
     dtype = "float32" if precision == "int8" else precision
@@ -37,7 +37,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
 
     @functools.cache
     def searcher(beam: int, forced: int, alpha: float):
-        """Returns `search(rows)`, which gives the best hypothesis of each row: ids with EOS."""
+        """Returns `search(rows)`, which returns each row's best hypothesis, ids with EOS."""
         limits = {"min_length": forced, "max_length": forced} if forced else {}
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
         translator = BatchTranslator(
@@ -59,7 +59,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
         return decode(searcher(beam, forced, 0.6), list(given.batches(batch, batches)))
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """Returns the ids of one batch without EOS; natural lengths have no length penalty."""
+        """Returns the output ids of one batch without EOS; no length penalty if not forced."""
         (rows,) = given.batches(batch, 1)
         found = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
         return {"hypotheses": [[row[:-1]] for row in found]}
@@ -69,7 +69,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
 
 
 class _Vocabulary:
-    """The part of a tokenizer that a search on ids needs."""
+    """The part of a tokenizer that a search over ids needs."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

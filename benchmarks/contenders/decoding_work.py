@@ -1,8 +1,8 @@
-"""Makes the work of decoding: sentences, and the same weights for every library.
+"""Writes the sentences to decode, and the same weights for every library.
 
 The folder contains weights.npz (the package's), marian.npz (with the names of Hugging Face's
-MarianMT), ct2/ (CTranslate2), shortlist.npz (the tokens that are likely for a sentence),
-model.json, pieces.json and sentences.json.
+MarianMT), ct2/ (CTranslate2), shortlist.npz (if requested), model.json, pieces.json and
+sentences.json.
 """
 
 import json
@@ -37,18 +37,18 @@ from tf_transformer.run.checkpoints import load_weights, save_weights
 from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.translation.shortlist import Pairs, learn, own_pairs
 
-_NEVER = -1e4  # the logit of pad and BOS, which the package's search never chooses
+_NEVER = -1e4  # logit of pad and BOS, which the package's search never chooses
 
 
 def setup(
     corpus: str, model: dict, run: str | None, number: int, shortlist: bool = False
 ) -> dict:
     """Args:
-    corpus: a folder that corpus.py has made.
+    corpus: a folder written by corpus.py.
     model: arguments of ModelConfig, for random weights.
     run: a run directory, whose best weights and tokenizer are used instead.
     number: of sentences, at evenly spaced quantiles of the corpus's lengths.
-    shortlist: learn a shortlist too.
+    shortlist: also learn a shortlist.
     """
 
     def write(path: str) -> dict:
@@ -72,7 +72,10 @@ def setup(
 
 
 def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
-    """Returns all source sentences, shortest first, without EOS; corpus ids if None."""
+    """Returns all source sentences as ids without EOS, shortest first.
+
+    Without a tokenizer these are the ids of the encoded corpus.
+    """
     if tokenizer is None:
         encoded = EncodedCorpus.open(corpus / "encoded")
         ids = [encoded.source(index)[:-1].tolist() for index in range(len(encoded))]
@@ -83,7 +86,7 @@ def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
 
 
 def _shortlist(corpus: Path, run: str | None, vocab_size: int) -> Shortlist:
-    """Learns a shortlist as the command does, from the run's own text or the corpus."""
+    """Learns a shortlist like the command, from the run's own text or the corpus."""
     if run:
         pairs, _ = own_pairs(Run.open(run), SHORTLIST_PAIRS)
     else:
@@ -115,9 +118,9 @@ def _random(model: dict) -> tuple[Transformer, "NumberedPieces"]:
 
 
 class NumberedPieces:
-    """Stands in for a tokenizer: meaningless pieces, as many as the model needs."""
+    """A substitute for a tokenizer: as many meaningless pieces as the model needs."""
 
-    path = Path(__file__)  # the conversion copies it, and nothing reads it
+    path = Path(__file__)  # the conversion copies this file, but nothing reads the copy
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
@@ -129,7 +132,7 @@ class NumberedPieces:
 
 
 def marian_tensors(model: Transformer) -> dict[str, np.ndarray]:
-    """Returns the weights by Marian's names, in its order of units: sines, then cosines."""
+    """Returns the weights under Marian's names and in its order of units: sines, cosines."""
     d_model = model.config.d_model
     units = np.arange(d_model).reshape(-1, 2).T.reshape(-1)
     tensors = {"model.shared.weight": np.array(model.projection.embeddings)[:, units]}

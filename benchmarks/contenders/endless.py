@@ -1,10 +1,10 @@
-"""The batches that Keras models train on, also in environments without this package."""
+"""An endless dataset for Keras models, also in environments without this package."""
 
 import tensorflow as tf
 
 
 def dataset_of(arrays) -> tf.data.Dataset:
-    """Repeats the batches, with one signature for all lengths as in the package's training."""
+    """Repeats the batches, with one signature for all lengths, as in the package's training."""
     ids = tf.TensorSpec([None, None], tf.int32)
 
     def generate():

@@ -1,4 +1,4 @@
-"""Exports a run as `export.py` does, once for all paths that serve it."""
+"""Exports a run like `export.py`."""
 
 from pathlib import Path
 

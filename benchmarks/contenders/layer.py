@@ -15,8 +15,8 @@ def setup(kind: str, d_model: int, num_heads: int, batch: int) -> dict:
     """Args:
     kind: a key of `LAYERS`.
     d_model: the width d of every layer.
-    num_heads: of the attentions.
-    batch: sequences.
+    num_heads: of the attention layers.
+    batch: number of sequences.
     """
     layer = LAYERS[kind](d_model, num_heads)
 
@@ -28,7 +28,7 @@ def setup(kind: str, d_model: int, num_heads: int, batch: int) -> dict:
         return [tf.reduce_sum(g) for g in tape.gradient(total, [x, *layer.trainable_weights])]
 
     layer(tf.zeros([batch, NEIGHBOURHOOD, d_model]))
-    resident = resident_bytes()  # memory that is freed later stays with the process
+    resident = resident_bytes()  # now: freed memory would stay with the process
 
     def work(length: int) -> dict:
         found = step(tf.random.normal([batch, length, d_model]))
@@ -49,7 +49,7 @@ class SelfAttention(keras.layers.Layer):
 
 
 class RestrictedSelfAttention(keras.layers.Layer):
-    """Attention to the positions at most r / 2 away (paper 4), computed in blocks of r / 2.
+    """Attention to positions at most r / 2 away (paper 4), computed in blocks of r / 2.
 
     A block of queries is compared with the keys of its own block and of both neighbours.
     """
@@ -80,13 +80,13 @@ class RestrictedSelfAttention(keras.layers.Layer):
 
 
 def _with_neighbours(blocks):
-    """[B, blocks, half, ...] -> [B, blocks, 3 half, ...]: previous, present and next block."""
+    """Joins each block with both neighbours: [B, N, half, ...] -> [B, N, 3 half, ...]."""
     around = ops.pad(blocks, [[0, 0], [1, 1]] + [[0, 0]] * 3)
     return ops.concatenate([around[:, :-2], blocks, around[:, 2:]], axis=2)
 
 
 def _outside(blocks, half: int, length):
-    """Returns -1e9 for keys too far or beyond the ends: [1, blocks, 1, half, 3 half]."""
+    """Returns -1e9 for keys too far away or out of range: [1, blocks, 1, half, 3 half]."""
     starts = ops.arange(blocks)[:, None] * half
     queries = starts + ops.arange(half)
     keys = starts + ops.arange(3 * half) - half

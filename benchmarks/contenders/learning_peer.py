@@ -1,4 +1,4 @@
-"""Training of `peer_transformer` on given batches, by the package's recipe: losses by step."""
+"""Training of `peer_transformer` on given batches with the package's recipe: losses by step."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""A Transformer in PyTorch by fairseq's definition, independent of tf_transformer.
+"""A Transformer in PyTorch after fairseq's definition, independent of tf_transformer.
 
 Layers, their order, dropout and initial weights are fairseq's (Ott et al. 2019, transformer).
-The positions are the paper's: sines and cosines alternate, counted from 0. fairseq puts all
+Positions are the paper's: sines and cosines alternate, counted from 0, whereas fairseq puts all
 sines first and counts from 2.
 
 B batch, S source length, T target length, D d_model, H heads, V vocabulary.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 PAD = 0
-MASKED = -1e9  # finite: a row of padding alone has no NaN
+MASKED = -1e9  # finite, so that a row of only padding has no NaN
 
 
 class Attention(nn.Module):
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.output = (
             nn.Linear(d_model, d_model) for _ in range(4)
         )
-        for projection in (self.query, self.key, self.value):  # biases are PyTorch's
+        for projection in (self.query, self.key, self.value):  # biases as PyTorch draws them
             nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -95,8 +95,8 @@ class PeerTransformer(nn.Module):
     """Encoder and decoder that share their embeddings with the output projection.
 
     Args:
-        model: arguments of ModelConfig, of which it takes the sizes, `dropout`, `norm_first`
-            and `norm_epsilon`.
+        model: arguments of ModelConfig; only the sizes, `dropout`, `norm_first` and
+            `norm_epsilon` are used.
     """
 
     def __init__(self, model: dict) -> None:
@@ -152,9 +152,9 @@ def our_name(name: str) -> str:
 
 
 def assign(peer: PeerTransformer, arrays: dict[str, np.ndarray]) -> None:
-    """Gives the peer the weights of a checkpoint of the package, all of them.
+    """Assigns all weights of a checkpoint of the package to the peer.
 
-    Attention of the package may be without biases; those of the peer then begin at 0.
+    If the package's attention has no biases, the peer's begin at 0.
     """
     left = dict(arrays)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The data pipeline of tf_transformer: alone, and in front of a model that trains."""
+"""The data pipeline of tf_transformer, alone and feeding a model in training."""
 
 import functools
 import tempfile
@@ -26,7 +26,7 @@ def setup(
 ) -> dict:
     """Args:
     kind: "encode", "batches", "train-disk" or "train-memory".
-    corpus: a folder that corpus.py has made.
+    corpus: a folder written by corpus.py.
     model: arguments of ModelConfig.
     precision: of the training.
     batch_tokens: positions of either side of a batch.
@@ -80,7 +80,7 @@ def _training(model: dict, precision: str, dataset: tf.data.Dataset) -> Callable
 
 
 def _tokens(dataset: tf.data.Dataset) -> int:
-    """Counts the tokens of the target, without padding."""
+    """Counts target tokens, without padding."""
     return sum(int(np.count_nonzero(labels)) for _, labels in dataset.as_numpy_iterator())
 
 

@@ -1,4 +1,4 @@
-"""Text translated through a public path, or by the search alone with its ids ready."""
+"""Translation of text through a public path, or by the search alone, starting from ids."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,9 +22,9 @@ Requests = Sequence[Sequence[str]]
 def setup(run: str, corpus: str, path: str, exported: str) -> dict:
     """Args:
     run: a run directory, whose best weights translate.
-    corpus: a folder that corpus.py has made.
+    corpus: a folder written by corpus.py.
     path: "search", "python" or "savedmodel".
-    exported: a folder that exported.py has made of the run.
+    exported: an export of the run, written by exported.py.
     """
     opened = Run.open(run)
     translator = load_translator(opened, "best", opened.config.decoding)
@@ -35,7 +35,7 @@ def setup(run: str, corpus: str, path: str, exported: str) -> dict:
         prepare, translate = list, _python(translator)
     else:
         prepare, translate = _ids(translator), _search(translator)
-    ready = {}  # the work before the clock starts
+    ready = {}  # requests prepared before the clock starts
 
     def work(batch: int, number: int) -> dict:
         """Translates `number` sentences of all lengths, `batch` in a request."""
@@ -75,7 +75,7 @@ def _search(translator: BatchTranslator) -> Callable[[np.ndarray], list[list[int
 
 
 def _ids(translator: BatchTranslator) -> Callable[[Requests], list[np.ndarray]]:
-    """Returns the ids of requests, in the batches that the translator would make of them."""
+    """Returns a function from requests to ids, batched as by the translator."""
     positions = translator.decoding.batch_tokens // translator.decoding.beam_size
 
     def prepare(given: Requests) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Beam search of tf_transformer on work of any size; weights are random, lengths forced."""
+"""Beam search of tf_transformer at any size, with random weights and forced lengths."""
 
 import functools
 
@@ -14,7 +14,7 @@ from tf_transformer.models.transformer import Transformer
 
 
 class Vocabulary:
-    """The part of a tokenizer that a search on ids needs."""
+    """The part of a tokenizer that a search over ids needs."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

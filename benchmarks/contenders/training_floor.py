@@ -1,4 +1,4 @@
-"""The matrix products of a training step alone: the lower bound of every implementation."""
+"""Only the matrix products of a training step: a lower bound for every implementation."""
 
 import tensorflow as tf
 from harness.arrays import load_batches, real_tokens

@@ -1,4 +1,4 @@
-"""A training step of the layers of Keras and KerasHub, in the paper's recipe.
+"""A training step with the layers of Keras or KerasHub, by the paper's recipe.
 
 "hub" uses KerasHub's TransformerEncoder and TransformerDecoder, "layers" Keras's own
 MultiHeadAttention; both train by `fit`, with Keras's Adam.
@@ -81,7 +81,7 @@ def hub_blocks(model: dict):
 
 
 def layer_blocks(model: dict):
-    """Builds the stacks of keras.layers alone."""
+    """Builds the stacks from keras.layers only."""
     heads, size = model["num_heads"], model["d_model"] // model["num_heads"]
 
     def add_and_norm(x, y):

@@ -1,4 +1,4 @@
-"""A training step of Hugging Face's MarianMT in PyTorch, in the paper's recipe."""
+"""A training step of Hugging Face's MarianMT in PyTorch, by the paper's recipe."""
 
 from collections.abc import Callable
 
@@ -90,7 +90,7 @@ def _loss_of(marian: transformers.MarianMTModel) -> Callable[..., torch.Tensor]:
 
 
 def gpu_memory(device: str) -> dict:
-    """Returns the function that reads a GPU's peak memory, if there is a GPU."""
+    """Returns functions that read and reset a GPU's peak memory, if there is a GPU."""
     if device != "cuda":
         return {}
 

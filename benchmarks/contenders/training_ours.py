@@ -23,8 +23,8 @@ def setup(
     model: arguments of ModelConfig.
     precision: of the configuration, such as "mixed_bfloat16".
     jit_compile: compile the step by XLA.
-    max_tokens_per_device: a larger batch is computed in parts, if it is not 0.
-    recompute: compute layers again in the backward pass.
+    max_tokens_per_device: compute larger batches in parts; 0 for whole batches.
+    recompute: recompute layers in the backward pass.
     """
     arrays = load_batches(batches)
     training = TrainingConfig(
@@ -51,7 +51,7 @@ def setup(
 
 
 class Traces:
-    """Counts how often a model's train step was traced: Python runs it only then."""
+    """Counts the traces of a model's train step: its Python code runs only when traced."""
 
     def __init__(self, model) -> None:
         self.number = 0
@@ -65,7 +65,7 @@ class Traces:
 
 
 def gpu_memory() -> dict:
-    """Returns the function that reads a GPU's peak memory, if there is a GPU."""
+    """Returns functions that read and reset a GPU's peak memory, if there is a GPU."""
     if not tf.config.list_physical_devices("GPU"):
         return {}
 

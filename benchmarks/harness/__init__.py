@@ -1,1 +1,1 @@
-"""Shared by the benchmarks: processes of contenders, rounds, tables, results, pictures."""
+"""Code shared by the benchmarks: contender processes, rounds, tables, results, pictures."""

@@ -19,7 +19,7 @@ _COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from 0 to the median, with a line from the lowest to the highest.
+    """A bar from 0 to the median, with an error bar from the lowest to the highest.
 
     `kind` is "ours", "peer" or "floor".
     """
@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Series:
-    """A line of points (x, y); `theory` has no markers and is thin."""
+    """A line through points (x, y); if `theory` is set, thin and without markers."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -47,7 +47,7 @@ def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> lis
         stem: path without ".png" and ".svg".
 
     Returns:
-        The files.
+        The paths of the written files.
 
     Raises:
         UserError: if matplotlib is missing or a file cannot be written.
@@ -82,7 +82,7 @@ def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> lis
 def draw_lines(
     panels: Mapping[str, Sequence[Series]], x_label: str, y_labels: Sequence[str], stem: Path
 ) -> list[Path]:
-    """Draws panels side by side, on logarithmic axes; otherwise as `draw_bars`."""
+    """Draws panels side by side, on logarithmic axes; otherwise like `draw_bars`."""
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure = _figure(4.4 * columns, 3.8 * rows)

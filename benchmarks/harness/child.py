@@ -19,15 +19,15 @@ def serve(setup: Callable[..., dict[str, Callable[..., dict]]]) -> None:
     """Answers requests until stdin ends.
 
     The first request is for `setup`, whose keyword arguments are the contender's options; the
-    functions that it returns can be called by name from then on. A function named "memory"
-    reports the peak memory instead of the system.
+    functions that it returns can then be called by name. A function named "memory" replaces
+    the system's measurement of peak memory.
 
     An answer has the function's `result`, its wall-clock `seconds`, the `cpu_seconds` of all
-    threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`, or a
-    `user_error`, the one line of the package's exception for a user's mistake.
+    threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`; or a
+    `user_error`, the message of the package's exception for mistakes of the user.
     """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries may print anything
+    os.dup2(2, 1)  # so that output of libraries does not mix with the answers
     functions: dict[str, Callable[..., dict]] = {"forget_peak": _forget_peak}
 
     def set_up(**options) -> dict:
@@ -47,20 +47,20 @@ def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
         seconds, cpu_seconds = time.perf_counter() - begun, _cpu_seconds() - used
         memory = functions.get("memory", _peak_memory)()
     except Exception as error:
-        if _is_users(error):
+        if _is_user_error(error):
             return {"user_error": str(error)}
         return {"error": traceback.format_exc()}
     return {"result": result, "seconds": seconds, "cpu_seconds": cpu_seconds} | memory
 
 
-def _is_users(error: Exception) -> bool:
-    """Tells whether it is the package's UserError, which peers' environments lack."""
+def _is_user_error(error: Exception) -> bool:
+    """Tells whether this is the package's UserError, which peers' environments lack."""
     errors = sys.modules.get("tf_transformer.errors")
     return errors is not None and isinstance(error, errors.UserError)
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Returns the versions of Python and of some packages."""
+    """Returns the versions of Python and of the given packages."""
     found = {package: importlib.metadata.version(package) for package in packages}
     return {"python": sys.version.partition(" ")[0], **found}
 
@@ -71,14 +71,14 @@ def _cpu_seconds() -> float:
 
 
 def _forget_peak() -> dict:
-    """Resets the peak if the system can; otherwise it covers the whole life of the process."""
+    """Resets the peak if the system can; otherwise it covers the process's whole lifetime."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return {}
 
 
 def resident_bytes() -> int:
-    """Returns the present resident set of this process; 0 if the system does not tell."""
+    """Returns the current resident set of this process; 0 if the system does not report it."""
     return _status("VmRSS:") or 0
 
 

@@ -1,4 +1,4 @@
-"""A contender: a process that does a piece of work whenever it is asked to."""
+"""A contender: a process that does a piece of work on request."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from typing import Any, Self
 from harness.environments import FOLDER, python_of
 from tf_transformer.errors import UserError
 
-_TOLD_LINES = 12  # of output to quote when a contender fails
+_QUOTED_LINES = 12  # of output, when a contender fails
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Contender:
         """Calls a function of the contender.
 
         Raises:
-            UserError: if it fails, with the end of its output; if the package inside it
-                refuses something, with that line alone.
+            UserError: if it fails, with the end of its output or, if the package inside it
+                raised a UserError, with that message alone.
         """
         request = json.dumps({"call": name, "arguments": arguments})
         try:
@@ -110,7 +110,7 @@ class Contender:
     def _last_words(self) -> str:
         status = self._process.wait()
         self._log.seek(0)
-        lines = self._log.read().splitlines()[-_TOLD_LINES:]
+        lines = self._log.read().splitlines()[-_QUOTED_LINES:]
         return "\n".join([f"it ended with status {status}", *lines])
 
 
@@ -119,7 +119,7 @@ def _source(script: str) -> Path:
 
 
 def environment(threads: int, gpu: bool) -> dict[str, str]:
-    """Returns variables that give every library the same threads, devices and harness."""
+    """Returns variables that give every library the same threads and devices."""
     path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -136,15 +136,15 @@ def environment(threads: int, gpu: bool) -> dict[str, str]:
 
 
 def make_file(script: str, files: Iterable[Path] = (), /, **options) -> str:
-    """Returns the path of the output of a contender's `write`, kept for the next time.
+    """Returns the path of the output of a contender's `write`, which is cached.
 
-    A separate process in the benchmark's own environment makes it, so that the benchmark holds
-    no TensorFlow in memory. The "note" that `write` returns is printed.
+    A separate process in the benchmark's own environment writes it, so that the benchmark
+    keeps no TensorFlow in memory. A "note" that `write` returns is printed.
 
     Args:
-        script: a file of contenders/, without ".py"; if it changes, the output is made again.
-        files: its inputs; if the size or time of one changes, likewise.
-        options: options of its `setup`; others make another file or folder.
+        script: a file of contenders/, without ".py"; if it changes, the output is rebuilt.
+        files: its inputs; if the size or time of one changes, the output is rebuilt.
+        options: options of its `setup`, each set of which has its own output.
 
     Raises:
         UserError: if it fails.

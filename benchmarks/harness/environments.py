@@ -1,4 +1,4 @@
-"""The virtual environments of the peers: made once, from pinned requirements."""
+"""The virtual environments of the peers, created once from pinned requirements."""
 
 import hashlib
 import shutil
@@ -15,7 +15,7 @@ OWN = "own"
 
 
 def python_of(name: str) -> str:
-    """Returns the interpreter of an environment, which is installed first if necessary.
+    """Returns the interpreter of an environment, installing the environment if necessary.
 
     Args:
         name: "own", the interpreter of this process, or a file of requirements in peers/.
@@ -49,6 +49,6 @@ def _install(requirements: Path, folder: Path) -> None:
         if not isinstance(error, subprocess.CalledProcessError):
             raise
         raise UserError(
-            f"The peers of {requirements.name} could not be installed, pip says why above. "
-            "Measure without them: --peers none."
+            f"The peers of {requirements.name} could not be installed; see pip's output above. "
+            "To measure without them, use --peers none."
         ) from None

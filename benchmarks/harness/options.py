@@ -32,7 +32,7 @@ def make_parser(description: str, rounds: int | None = 5) -> argparse.ArgumentPa
         "--output",
         type=Path,
         default=FOLDER / "results",
-        help="folder for the JSON and the pictures; default: benchmarks/results",
+        help="folder for JSON and pictures; default: benchmarks/results",
     )
     return parser
 
@@ -50,22 +50,22 @@ def add_peers(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
-    """Adds `--corpus PREFIX --source LANG --target LANG`: the source of the lengths."""
+    """Adds `--corpus PREFIX --source LANG --target LANG`, the text whose lengths are used."""
     parser.add_argument(
         "--corpus", help="PREFIX of parallel text, as in train.py --train; default: built-in"
     )
     parser.add_argument("--source", default="en", metavar="LANG")
     parser.add_argument("--target", default="de", metavar="LANG")
     parser.add_argument(
-        "--pairs", type=positive, default=20_000, help="pairs of the corpus at most; 20,000"
+        "--pairs", type=positive, default=20_000, help="use at most N pairs; default: 20,000"
     )
 
 
 def prepared_corpus(options: argparse.Namespace) -> str:
-    """Returns the folder that `contenders/corpus.py` makes; kept for the next time.
+    """Returns the folder written by `contenders/corpus.py`, which is cached.
 
     Raises:
-        UserError: if there is no such corpus, or its files are no parallel text.
+        UserError: if there is no such corpus, or its files are not parallel text.
     """
     corpus, files = None, []
     if options.corpus:
@@ -77,7 +77,7 @@ def prepared_corpus(options: argparse.Namespace) -> str:
 
 
 def positive(text: str) -> int:
-    """Reads an argument that must be a number from 1 on."""
+    """Reads an argument that must be an integer of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected at least 1, received {value}")
@@ -85,7 +85,7 @@ def positive(text: str) -> int:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs a benchmark; a user's mistake is one line, as on the package's command line."""
+    """Runs a benchmark; prints a UserError in one line, like the package's command line."""
     try:
         main()
     except UserError as error:

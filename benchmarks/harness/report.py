@@ -1,4 +1,4 @@
-"""The output of a benchmark: tables on the console, and a JSON with rounds and machine."""
+"""The output of a benchmark: tables on the console, and JSON with rounds and machine."""
 
 import dataclasses
 import json
@@ -32,13 +32,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def shown(spread: Spread, digits: int = 0) -> str:
-    """Formats the median, the smallest and the largest, such as "1,204 (1,100-1,250)"."""
+    """Formats median, minimum and maximum, such as "1,204 (1,100-1,250)"."""
     median, low, high = (f"{v:,.{digits}f}" for v in dataclasses.astuple(spread))
     return f"{median} ({low}-{high})"
 
 
 def machine() -> dict[str, Any]:
-    """Describes the hardware, the system and its load at this moment."""
+    """Describes the hardware, the system and its current load."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -108,7 +108,7 @@ class Report:
         return path
 
     def say_machine(self) -> str:
-        """Prints a line under the tables."""
+        """Describes the machine in one line, for below the tables."""
         load, end = self.before["load"][0], os.getloadavg()[0]
         gpus = "".join(f", {gpu}" for gpu in self.before["gpus"])
         return (

@@ -1,4 +1,4 @@
-"""Rounds A B A B: measurements taken in turn, and their ratios round by round."""
+"""Rounds A B A B: measurements in turn, and their ratios round by round."""
 
 import statistics
 import sys
@@ -9,12 +9,12 @@ from typing import Any
 
 from harness.contender import Answer, Contender, Spec
 
-THREADS = ", threads: "  # in the name of a contender, before their number
+THREADS = ", threads: "  # precedes the number of threads in a contender's name
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some numbers, the smallest and the largest."""
+    """The median, minimum and maximum of some numbers."""
 
     median: float
     low: float
@@ -34,7 +34,7 @@ class Measured:
         versions: versions of its libraries.
         warm_up: the first answer, with all one-time costs.
         answers: one for each round.
-        note: on how it was chosen, for tables.
+        note: how it was chosen, for tables.
     """
 
     versions: dict[str, str]
@@ -43,7 +43,7 @@ class Measured:
     note: str = ""
 
     def rate(self, amount: str) -> Spread:
-        """Returns `amount` of the results per second."""
+        """Returns the field `amount` of the results per second."""
         return Spread.of(answer.result[amount] / answer.seconds for answer in self.answers)
 
     def seconds(self) -> Spread:
@@ -70,10 +70,10 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
 
 
 def fastest(found: Mapping[str, Measured]) -> dict[str, Measured]:
-    """Returns each contender with the number of threads that is fastest, which it notes.
+    """Returns each contender with its fastest number of threads, which `note` names.
 
     Args:
-        found: by names that end in THREADS and the number.
+        found: measurements by names that end in THREADS and the number.
     """
     best: dict[str, Measured] = {}
     for name, each in found.items():
@@ -91,15 +91,15 @@ def measure(
     threads: int,
     gpu: bool = False,
 ) -> Iterator[tuple[str, dict[str, Measured]]]:
-    """Starts all contenders and lets each work in turn, once before anything is measured.
+    """Starts all contenders and lets them work in turn, after one warm-up each.
 
     A contender's functions are `versions()` and `work(**arguments)`.
 
     Args:
         specs: the contenders.
-        cases: arguments of `work` by title; one case is measured after the other.
-        rounds: in each, every contender works once.
-        threads: threads of each contender; only one computes at a time.
+        cases: arguments of `work` by title; cases are measured one after the other.
+        rounds: in each round every contender works once.
+        threads: threads of each contender; only one contender computes at a time.
         gpu: let the contenders see the GPUs.
 
     Yields:
@@ -142,6 +142,6 @@ def _measure_case(
 
 
 def say(text: str) -> None:
-    """Prints a line on a terminal, which the next line overwrites."""
+    """Prints a status line on a terminal; the next one overwrites it."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

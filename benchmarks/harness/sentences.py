@@ -11,7 +11,7 @@ Rows = list[list[int]]
 
 
 class Work:
-    """A folder that `contenders/decoding_work.py` has made.
+    """A folder written by `contenders/decoding_work.py`.
 
     Attributes:
         folder: its path.
@@ -28,7 +28,7 @@ class Work:
         return json.loads((self.folder / name).read_text("utf-8"))
 
     def pieces(self) -> list[str]:
-        """Returns the pieces by id."""
+        """Returns the pieces of the vocabulary, by id."""
         return self._read("pieces.json")
 
     def batches(self, batch: int, number: int) -> Iterator[Rows]:
@@ -51,7 +51,7 @@ def with_eos(rows: Sequence[Sequence[int]]) -> Rows:
 
 
 def decode(search: Callable[[Rows], Rows], batches: Sequence[Rows]) -> dict:
-    """Decodes a round; returns the number of output tokens and the seconds of each batch."""
+    """Decodes a round; returns the number of output tokens and the latency of each batch."""
     tokens, latencies = 0, []
     for batch in batches:
         begun = time.perf_counter()
@@ -62,6 +62,6 @@ def decode(search: Callable[[Rows], Rows], batches: Sequence[Rows]) -> dict:
 
 
 def up_to_eos(row: Sequence[int]) -> list[int]:
-    """Returns the ids before EOS, or all."""
+    """Returns the ids before EOS, or all if there is none."""
     row = list(row)
     return row[: row.index(EOS)] if EOS in row else row

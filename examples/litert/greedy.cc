@@ -1,13 +1,13 @@
-// A greedy search without Python: token ids in, token ids out, one sentence a line.
+// A greedy search without Python: token ids in, token ids out, one sentence per line.
 //
 //   tf-transformer export runs/mine --format litert --fixed-length 64 --beam 1 --output phone
-//   pip install ai-edge-litert  # of which only libLiteRt.so is used
+//   pip install ai-edge-litert  # only for its libLiteRt.so
 //   LIB=$(python -c "import ai_edge_litert; print(ai_edge_litert.__path__[0])")
 //   g++ -std=c++17 -O2 examples/litert/greedy.cc -o greedy -L$LIB -lLiteRt -Wl,-rpath,$LIB
 //   echo "17 254 8 3" | ./greedy phone/1/model.tflite
 //
-// SentencePiece's C++ library makes the ids, to which EOS is added, with phone/1/tokenizer.model,
-// and text of the answer.
+// To convert text to ids (then append EOS) and back, use SentencePiece's C++ library with
+// phone/1/tokenizer.model.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-// What is needed of LiteRT's C API; its headers, litert/c/*.h, come with its sources alone.
+// The part of LiteRT's C API used here; its headers, litert/c/*.h, come only with its sources.
 extern "C" {
 struct LiteRtTensorType {
   int element;  // such as kBool
@@ -27,7 +27,7 @@ struct LiteRtTensorType {
   int32_t shape[8];
   uint32_t strides[8];
 };
-using Handle = void *;  // to one of LiteRT's objects; functions return 0 if all went well
+using Handle = void *;  // to one of LiteRT's objects; functions return 0 on success
 int LiteRtCreateEnvironment(int, const void *options, Handle *environment);
 int LiteRtCreateModelFromFile(Handle environment, const char *file, Handle *model);
 int LiteRtCreateOptions(Handle *options);
@@ -58,7 +58,7 @@ void check(int status, const char *call) {
   std::exit(1);
 }
 
-struct alignas(64) Block {  // LiteRT takes memory that begins at a multiple of 64 bytes
+struct alignas(64) Block {  // LiteRT requires memory aligned to 64 bytes
   char bytes[64];
 };
 
@@ -71,7 +71,7 @@ struct Tensor {
   explicit Tensor(Handle tensor) {
     CHECK(LiteRtGetRankedTensorType(tensor, &type));
     for (unsigned int i = 0; i < type.rank; i++) {
-      CHECK(type.shape[i] < 1);  // if exported without --fixed-length
+      CHECK(type.shape[i] < 1);  // fails if exported without --fixed-length
       size *= type.shape[i];
     }
     const size_t bytes = size * (type.element == kBool ? 1 : 4);
@@ -115,7 +115,7 @@ struct Signature {
   }
 };
 
-// Copies the step's row of each head, [1, N, H, 1, K], to a column of the cache, [1, N, H, C, K].
+// Copies the new row of each head, [1, N, H, 1, K], to a column of the cache, [1, N, H, C, K].
 void keep(Tensor &rows, Tensor &cache, int column) {
   const int columns = cache.type.shape[3], size = cache.type.shape[4];
   for (size_t head = 0; head * size < rows.size; head++)
@@ -136,9 +136,9 @@ std::vector<int> translate(Signature &encode, Signature &step, const std::vector
     Tensor &memory = encode.outputs.at(name);
     std::copy_n(memory.data<float>(), memory.size, step.inputs.at(name).data<float>());
   }
-  // The slot of the beam in each cached step: 0 when it is there, as there is one beam.
+  // Which beam each cached step belongs to: 0, the only one, or -1 for steps not cached yet.
   std::fill_n(ancestry.data<int32_t>(), ancestry.size - 1, -1);
-  const int longest = ancestry.size - 1 - ids.size + length;  // as much longer as it may be
+  const int longest = ancestry.size - 1 - ids.size + length;  // source length + max_extra_length
   std::vector<int> target;
   for (int token = kBos; token != kEos;) {
     const int position = target.size();

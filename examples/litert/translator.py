@@ -9,7 +9,7 @@ import sentencepiece
 
 try:
     from ai_edge_litert.interpreter import Interpreter
-except ImportError:  # TensorFlow has the same
+except ImportError:  # TensorFlow includes the same interpreter
     import tensorflow as tf
 
     Interpreter = tf.lite.Interpreter
@@ -24,11 +24,11 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
     shape = [*memory["memory_keys"].shape[:3], longest]  # [1, layers, heads, cached steps]
     keys = np.zeros([*shape, memory["memory_keys"].shape[4]], np.float32)
     values = np.zeros([*shape, memory["memory_values"].shape[4]], np.float32)
-    # The slot of the beam in each cached step: 0 when it is there, as there is one beam.
+    # Which beam each cached step belongs to: 0, the only one, or -1 for steps not cached yet.
     ancestry = np.full([1, 1, longest + 1], -1, np.int32)
     ancestry[..., -1] = 0
     target = [BOS]
-    while len(target) < longest and target[-1] != EOS:  # EOS counts in the length
+    while len(target) < longest and target[-1] != EOS:  # the length includes EOS
         position = len(target) - 1
         outputs = step(
             tokens=np.array([target[-1:]], np.int32),
@@ -51,10 +51,10 @@ folder = sys.argv[1]  # such as exported/phone/1
 tokenizer = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer.model")
 interpreter = Interpreter(f"{folder}/model.tflite", num_threads=1)
 runners = [interpreter.get_signature_runner(name) for name in ("encode", "step")]
-of_target = os.path.join(folder, "tokenizer.target.model")  # if the languages have one each
+target_model = os.path.join(folder, "tokenizer.target.model")  # if each language has its own
 writer = tokenizer
-if os.path.exists(of_target):
-    writer = sentencepiece.SentencePieceProcessor(model_file=of_target)
+if os.path.exists(target_model):
+    writer = sentencepiece.SentencePieceProcessor(model_file=target_model)
 with open(f"{folder}/model_card.json", encoding="utf-8") as card:
     longest = json.load(card)["sizes"]["max_source_tokens"]
 for line in sys.stdin:

@@ -120,7 +120,7 @@ def test_what_grows_faster_than_it_must_is_marked():
         scaling._row("beam", {x: measured(x**power) for x in (1, 2, 4, 8)}, 1)
         for power in (1.0, 1.5)
     ]
-    assert [row[2] for row in rows] == ["1.00", "1.50 faster than it must"]
+    assert [row[2] for row in rows] == ["1.00", "1.50 above the limit"]
 
 
 def test_scaling_needs_two_values():
@@ -141,7 +141,7 @@ def test_scaling_keeps_every_point_by_its_title(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["scaling.py"])
     scaling.main(["--axes", "beam", "--largest", "4", "--output", str(tmp_path)])
     out = capsys.readouterr().out
-    assert "beam: 1.50 faster than it must" in out and "python 3.11" in out
+    assert "beam: 1.50 above the limit" in out and "python 3.11" in out
     found = json.loads((tmp_path / "scaling.json").read_text())["results"]["beam"]
     assert list(found) == ["beam 1", "beam 2", "beam 4"]
     assert found["beam 4"]["tf_transformer"]["answers"][0]["seconds"] == 8

@@ -30,5 +30,5 @@ def test_mistakes_are_a_line(workplace, capsys):
     assert_refused(capsys, ["card", "begun"], "has no evaluation yet", status=1)
     assert_refused(capsys, ["card", "thesis"], "not a run directory", status=1)
     assert_refused(
-        capsys, ["card", "run", "--gpu", "T4"], "no sustained rate of a 'T4'", status=1
+        capsys, ["card", "run", "--gpu", "T4"], "no sustained rate for 'T4'", status=1
     )

@@ -80,7 +80,7 @@ def test_pairs_that_are_too_long_are_left_out(place, capsys):
     lines = Path("dev.en").read_text("utf-8").splitlines()
     Path("dev.en").write_text("\n".join([*lines[:-1], "one " * 1100]) + "\n", "utf-8")
     assert main([*COMMAND, "--no-bleu"]) == 0
-    assert "left out as too long: 1 pairs" in capsys.readouterr().out
+    assert "pairs left out as too long: 1" in capsys.readouterr().out
     assert found()["settings"]["sentences"] == 7
 
 

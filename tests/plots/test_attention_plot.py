@@ -115,7 +115,7 @@ def test_a_picture_is_written_in_either_format(tmp_path, suffix, beginning):
 
 
 def test_a_picture_beyond_all_bounds_is_refused_before_it_is_drawn(tmp_path):
-    with pytest.raises(UserError, match="inches, and may have 100 at most. Draw a single head"):
+    with pytest.raises(UserError, match="inches; the limit is 100. Draw a single head"):
         draw_attention(maps(1, columns=["a"] * 900), tmp_path / "a.png")
 
 

@@ -49,5 +49,5 @@ def test_a_character_that_no_font_has_is_told_in_one_line(caplog):
     if len(families) > 1:
         pytest.skip("a font here has it")
     [record] = caplog.records
-    expected = f"characters that no installed font has, drawn as boxes: 1, such as {NOWHERE}"
+    expected = f"characters in no installed font, drawn as boxes: 1, such as {NOWHERE}"
     assert record.getMessage() == expected

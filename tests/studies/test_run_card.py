@@ -44,12 +44,12 @@ def test_a_card_tells_everything(trained_run):
         "|tok:13a|",
         "- best.npz: the ",
         "- average.npz: the average of the last 2 checkpoints: ",
-        "Table 2, English-German, so counted: base 3.3e+18",
+        "Table 2, English-German, counted in this way: base 3.3e+18",
         "tensorflow 2.",
         "tf-transformer train --model tiny",
     ):
         assert part in text, part
-    assert "model.norm_first" not in text.partition("## Again")[0]
+    assert "model.norm_first" not in text.partition("## Command")[0]
     assert "  model.d_model  " in text
 
 
@@ -141,8 +141,8 @@ def test_of_records_without_times_or_devices_the_cost_is_unknown(trained_run, tm
         arrays = {name: archive[name] for name in archive.files if name != f"progress/{lost}"}
     np.savez(state, **arrays)
     text = run_card(run)
-    assert f"- unknown: the records of this run tell no {lost}\n" in text
-    assert "BLEU" in text and "## Again" in text
+    assert f"- unknown: the records of this run lack {lost}\n" in text
+    assert "BLEU" in text and "## Command" in text
 
 
 def test_at_the_end_of_training_no_card_is_a_warning(trained_run, tmp_path, caplog):
@@ -150,7 +150,7 @@ def test_at_the_end_of_training_no_card_is_a_warning(trained_run, tmp_path, capl
     (tmp_path / "run" / "metrics.jsonl").write_text("damaged")
     with caplog.at_level("WARNING"):
         try_to_write_card(Run.open(tmp_path / "run"))
-    assert "there is no card: " in caplog.text
+    assert "no card was written: " in caplog.text
     assert "metrics.jsonl:1: expected a JSON object" in caplog.text
 
 

@@ -42,7 +42,7 @@ def test_damage_to_a_run_is_told_or_does_no_harm(lab, trained_run):
         (Done(-11, "", ""), True, "status -11"),
         (Done(1, "", ""), True, "0 error lines"),
         (Done(1, "", "error: x\nerror: y\n"), True, "2 error lines"),
-        (Done(0, "other words", ""), False, "without a word"),
+        (Done(0, "other words", ""), False, "silently another result"),
     ],
 )
 def test_a_broken_promise_is_named(done, right, word):

@@ -20,7 +20,7 @@ _SEVERAL = (0.16, 7.0)
 _CHARACTER = 0.009  # inches per point of font size and character of a label
 _BAR = 0.16  # inches across the colour bar
 _GAP = 0.35  # inches between panels, and room for a title
-_LONGEST_SIDE = 100.0  # inches; a square of it is 144 million dots
+_LONGEST_SIDE = 100.0  # inches
 # Vermilion of Okabe and Ito's palette; with a white edge it stands out on any grey.
 _LINK = "#d55e00"
 
@@ -32,7 +32,7 @@ class Heatmaps:
     Attributes:
         title: of the whole picture.
         panels: weights [rows, columns] by title, of at least one panel.
-        rows, columns: the pieces that attend and those attended to.
+        rows, columns: pieces that attend, and pieces attended to.
         row_name, column_name: labels of the axes.
         links: rows and columns of aligned words, drawn as boxes.
         scale: label of the colour bar; "" for none.
@@ -86,15 +86,15 @@ def as_table(maps: Heatmaps) -> str:
 
 def attention_figure(maps: Heatmaps):
     """The matplotlib figure that `draw_attention` writes."""
-    number = len(maps.panels)
-    grid = _grid(number)
-    cell, points = _ONE if number == 1 else _SEVERAL
+    count = len(maps.panels)
+    grid = _grid(count)
+    cell, points = _ONE if count == 1 else _SEVERAL
     size = _size(maps, grid, cell, points)
     figure = new_figure(*size, layout="compressed")
     axes = figure.subplots(*grid, squeeze=False).ravel()
-    for unused in axes[number:]:
+    for unused in axes[count:]:
         unused.remove()
-    axes = list(axes[:number])
+    axes = list(axes[:count])
     image = _draw_panels(axes, maps, grid[1], points)
     if maps.scale:
         bar = figure.colorbar(image, ax=axes, fraction=_BAR / size[0])
@@ -116,7 +116,7 @@ def _draw_panels(axes: list, maps: Heatmaps, columns: int, points: float):
         image = panel.imshow(weights, "Greys", vmin=0, vmax=largest, interpolation="nearest")
         panel.set_title(title, fontsize=points + 1)
         _draw_lines(panel, weights.shape)
-        _box(panel, maps.links)
+        _draw_boxes(panel, maps.links)
         rows = maps.rows if index % columns == 0 else ()
         below = maps.columns if index + columns >= len(axes) else ()
         panel.set_yticks(range(len(rows)), rows, **font)
@@ -124,11 +124,11 @@ def _draw_panels(axes: list, maps: Heatmaps, columns: int, points: float):
     return image
 
 
-def _grid(number: int) -> tuple[int, int]:
-    """Rows and columns of panels: nearly square, and without gaps if possible."""
-    root = math.ceil(math.sqrt(number))
-    columns = next((one for one in range(root, 2 * root + 1) if number % one == 0), root)
-    return math.ceil(number / columns), columns
+def _grid(count: int) -> tuple[int, int]:
+    """Returns rows and columns of a nearly square grid, without gaps if possible."""
+    root = math.ceil(math.sqrt(count))
+    columns = next((each for each in range(root, 2 * root + 1) if count % each == 0), root)
+    return math.ceil(count / columns), columns
 
 
 def _size(
@@ -141,8 +141,8 @@ def _size(
     height = grid[0] * (len(maps.rows) * cell + _GAP) + below + 0.8
     if max(width, height) > _LONGEST_SIDE:
         raise UserError(
-            f"The picture would be {width:.0f} by {height:.0f} inches, and may have "
-            f"{_LONGEST_SIDE:.0f} at most. Draw a single head, or a shorter sentence."
+            f"The picture would be {width:.0f} by {height:.0f} inches; the limit is "
+            f"{_LONGEST_SIDE:.0f}. Draw a single head, or a shorter sentence."
         )
     return width, height
 
@@ -155,7 +155,7 @@ def _draw_lines(axes, shape: tuple[int, ...]) -> None:
     axes.tick_params(which="minor", length=0)
 
 
-def _box(axes, links: Sequence[tuple[range, range]]) -> None:
+def _draw_boxes(axes, links: Sequence[tuple[range, range]]) -> None:
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke
 

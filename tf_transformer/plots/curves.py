@@ -16,11 +16,11 @@ class LearningCurve:
     Attributes:
         label: name of the run.
         steps: of the evaluations.
-        train: perplexity of the training batches since the evaluation before, with dropout.
+        train: perplexity of the training batches since the previous evaluation, with dropout.
         dev: perplexity of the dev set.
         scores: of the dev set.
         score_name: such as "BLEU".
-        old_scores: of the dev set of the run that a fine-tuned one began with; empty for none.
+        old_scores: of the dev set of the run that `--init-from` named; empty without one.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""Figures of matplotlib, without its global state, as PNG, SVG or PDF."""
+"""Matplotlib figures, without its global state, as PNG, SVG or PDF."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from tf_transformer.files import replacing
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-# Of several runs in turn, distinct by marker, line and grey, and by Okabe and Ito's colours.
+# One per run, distinct in marker, line and grey; the colours are those of Okabe and Ito.
 STYLES = [
     {"color": "black", "marker": "o", "linestyle": "-"},
     {"color": "#d55e00", "marker": "s", "linestyle": "--"},
@@ -47,9 +47,9 @@ def save(figure, path: Path, dpi: int = 200, **options) -> None:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Returns the last parts of each path, as few as tell them apart."""
+    """Returns the last parts of each path, only as many as tell the paths apart."""
     parts = [path.resolve().parts for path in paths]
-    number = 1
-    while len({each[-number:] for each in parts}) < len({*parts}):
-        number += 1
-    return ["/".join(each[-number:]) for each in parts]
+    count = 1
+    while len({each[-count:] for each in parts}) < len({*parts}):
+        count += 1
+    return ["/".join(each[-count:]) for each in parts]

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
 
-DEFAULT = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek, Cyrillic, Arabic and more
-_LAST_RESORT = "Last Resort"  # has a box for every character
+DEFAULT = "DejaVu Sans"  # comes with matplotlib; covers Latin, Greek, Cyrillic, Arabic and more
+_LAST_RESORT = "Last Resort"  # draws a box for every character
 
 
 def families_for(texts: Sequence[str]) -> list[str]:
-    """Returns font families that together show the texts, for matplotlib to fall back on.
+    """Returns font families that together cover the texts, for matplotlib to fall back on.
 
-    Logs a line if no installed font has some of the characters.
+    Logs a warning about characters that no installed font has.
     """
     from matplotlib.font_manager import findfont, fontManager
 
@@ -28,7 +28,7 @@ def families_for(texts: Sequence[str]) -> list[str]:
             missing -= shown
     if missing:
         logger.warning(
-            "characters that no installed font has, drawn as boxes: %d, such as %s",
+            "characters in no installed font, drawn as boxes: %d, such as %s",
             len(missing),
             "".join(map(chr, sorted(missing)[:10])),
         )

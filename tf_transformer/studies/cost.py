@@ -1,4 +1,4 @@
-"""The cost of a training: tokens, time, and floating-point operations counted in two ways."""
+"""The cost of training: tokens, time, and floating-point operations counted in two ways."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ _PER_PRODUCT = 2 * 3
 class Lengths:
     """Sums of S, T, S^2, T^2 and S T over the sentence pairs of an epoch, in tokens.
 
-    S and T are positions of the encoder and of the decoder, and so count EOS. For a classifier
-    T is 1, a label for each sentence.
+    S and T are positions of the encoder and of the decoder, so they include EOS. For a
+    classifier T is 1, one label per sentence.
     """
 
     source: int
@@ -36,10 +36,10 @@ class Lengths:
 
 
 def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 0) -> int:
-    """FLOPs of training on sentence pairs once, without their padding.
+    """Returns the FLOPs of training once on sentence pairs, without their padding.
 
-    The products of matrices are counted, forward and backward, in the paper's notation
-    (3.2.2, 3.3), with K and V the sizes of key and value per head:
+    Counts the matrix products, forward and backward, in the paper's notation (3.2.2, 3.3),
+    where K and V are the sizes of key and value per head:
 
         a source position, in each of N layers:  2 D H (K + V)  self-attention, encoder
                                                  D H (K + V)    keys, values of the memory
@@ -50,11 +50,11 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
         a target position, once:                 D |V|          pre-softmax projection
         attention, in each of N layers:          H (K + V) (S^2 + T^2 + S T)  a pair
 
-    Each is a multiplication and an addition, and three times that with the backward pass.
-    Embeddings, norms, biases, softmax, loss and Adam are no products, and left out. The
-    decoder's attention is counted as it is computed, though half of it is masked.
+    Each term is a multiplication and an addition, and three times that with the backward pass.
+    Embeddings, norms, biases, softmax, loss and Adam are not matrix products and not counted.
+    The decoder's self-attention is counted in full, as it is computed, though half is masked.
 
-    With `encoder_outputs`, C, the encoder alone is counted, and D C for each sentence.
+    With C = `encoder_outputs`, only the encoder is counted, and D C for each sentence.
     """
     head = model.d_model // model.num_heads
     heads = model.num_heads * ((model.key_dim or head) + (model.value_dim or head))
@@ -77,10 +77,10 @@ class Cost:
 
     Attributes:
         step: the update.
-        target_tokens: tokens seen, with EOS, without padding; labels for a classifier.
+        target_tokens: tokens seen, including EOS but not padding; labels for a classifier.
         seconds: of training, without evaluations.
-        devices: number of all devices that computed.
-        counted: FLOPs from the model; None without the lengths of its data.
+        devices: number of devices, of all workers together.
+        counted: FLOPs from the model; None if the lengths of its data are lost.
         sustained_tflops: of one device, if known.
     """
 
@@ -113,7 +113,7 @@ def costs(
         history: the records of `Run.history`.
         model: the trained model.
         lengths: of an epoch of the training data; None if they are lost.
-        devices: number of devices that computed.
+        devices: number of devices, of all workers together.
         sustained_tflops: of one device.
         encoder_outputs: see `training.task.Task`.
     """
@@ -143,7 +143,7 @@ def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
     else:
         rate = cost.counted / cost.seconds / cost.devices
         lines.append(
-            f"- FLOPs counted from the model: {cost.counted:.2e}, or {rate:.2e} a second and "
+            f"- FLOPs counted from the model: {cost.counted:.2e}, or {rate:.2e} per second and "
             "device"
         )
     rates = ", ".join(f"{name} {rate}" for name, rate in SUSTAINED_TFLOPS.items())
@@ -151,8 +151,8 @@ def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
         f"- FLOPs as the paper counts, time x devices x {cost.sustained_tflops:g} TFLOP/s: "
         f"{cost.estimated:.2e}"
         if cost.estimated is not None
-        else "- FLOPs as the paper counts: say the sustained rate of a device, with "
+        else "- FLOPs as the paper counts: give the sustained rate of a device, with "
         f"--sustained-tflops or --gpu (the paper's: {rates} TFLOP/s)"
     )
-    lines.append(f"- Table 2, English-German, so counted: {of_paper}")
+    lines.append(f"- Table 2, English-German, counted in this way: {of_paper}")
     return lines

@@ -25,7 +25,7 @@ _MODEL_SOURCES = {
     "training.evaluate_every": "6.1, ten minutes",
     "training.average_last": "6.1",
 }
-# Names of a run and its files, and settings without influence on the result.
+# Names of a run and its files, and settings that do not affect its result.
 _NEUTRAL = (
     "preset", "task", "data.train", "data.valid", "data.source", "data.target",
     "data.tokenizer", "model.max_length", "training.keep_last", "training.save_minutes",
@@ -54,9 +54,8 @@ def reference(config: Config) -> str:
 def departures(config: Config, name: str) -> list[Departure]:
     """Lists the settings in which a configuration differs from the recipe `name`.
 
-    For the paper, its row of Table 3 is part of the recipe, and the row's steps, dropout and
-    label smoothing replace the recipe's. Sizes per head are compared as numbers, None as
-    d_model / num_heads.
+    The recipe `paper` includes the run's row of Table 3, whose steps, dropout and label
+    smoothing replace the recipe's. An unset size per head counts as d_model / num_heads.
     """
     expected = dict(recipe(name).settings)
     if name == "paper":
@@ -75,7 +74,7 @@ def departures(config: Config, name: str) -> list[Departure]:
 def additions(config: Config, measured: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
     """Returns settings in effect that the paper lacks, such as precision and filters.
 
-    `measured` are settings read from the run's files, which override those of `config`.
+    `measured` has settings read from the run's files, which override those of `config`.
     """
     known = {*_MODEL_SOURCES, *RECIPES["paper"].settings, *_NEUTRAL}
     values, defaults = {**config.flat(), **measured}, Config().flat()
@@ -91,7 +90,7 @@ def describe_departures(
 ) -> list[str]:
     """Writes a line for each departure, then one for each setting that the paper lacks.
 
-    `measured` is that of `additions`.
+    For `measured` see `additions`.
     """
     differing = departures(config, name)
     versus = f"{name}'s" if name != "paper" else f"the paper's {reference(config)}"
@@ -101,7 +100,9 @@ def describe_departures(
             for each in differing
         ]
     )
-    lines += [f"{name} has, and this package lacks: {each}" for each in recipe(name).missing]
+    lines += [
+        f"{name} also has {each}, which this package lacks" for each in recipe(name).missing
+    ]
     if name == "paper":
         added = additions(config, measured).items()
         rows = [(setting, _text(value)) for setting, value in added]

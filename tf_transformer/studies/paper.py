@@ -18,7 +18,7 @@ class Printed:
     millions: int | None = None
 
 
-# By preset. The table leaves the sizes of rows A, D and E blank: they are that of base.
+# By preset. Rows A, D and E, whose size the table leaves blank, are as large as base.
 TABLE3_PRINTED = {
     "base": Printed(4.92, 25.8, 65),
     "table3-A-h1": Printed(5.29, 24.9),
@@ -45,5 +45,5 @@ TABLE3_PRINTED = {
 # Table 2, training cost of English-German in floating-point operations.
 TABLE2_FLOPS = {"base": 3.3e18, "big": 2.3e19}
 
-# Footnote 5: sustained TFLOP/s of one GPU, by which the paper multiplies training time.
+# Footnote 5: sustained TFLOP/s of one GPU, which the paper multiplies by the training time.
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}

@@ -32,7 +32,7 @@ def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
 
     Args:
         run: the run.
-        sustained_tflops: of one device, for the cost as the paper counts it.
+        sustained_tflops: of one device, to estimate the cost as in the paper.
 
     Raises:
         UserError: if the run has no evaluation yet, or the file cannot be written.
@@ -43,18 +43,21 @@ def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
 
 
 def try_to_write_card(run: Run) -> None:
-    """Writes the card at the end of a training, where a failure is only a warning."""
+    """Writes the card at the end of training; a failure is only a warning."""
     try:
         write_card(run)
     except (UserError, OSError) as error:
-        logger.warning("warning  there is no card: %s", error)
+        logger.warning("warning  no card was written: %s", error)
 
 
 def run_card(run: Run, sustained_tflops: float | None = None) -> str:
     """Returns the card's text; arguments and errors are those of `write_card`."""
     best = best_record(run)
     if best is None:
-        raise UserError(f"{run.path} has no evaluation yet: there is nothing to tell.")
+        raise UserError(
+            f"{run.path} has no evaluation yet, so there is no card. Train the run until its "
+            "first evaluation."
+        )
     own = settings_of(run.tokenizer)
     sections = {
         "Model": _model(run),
@@ -64,8 +67,8 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
         "Dev set": _scores(run, best),
         "Test sets": _tests(run),
         "Cost": _cost(run, sustained_tflops),
-        "Made with": _versions(run),
-        "Again": _code([train_command(run.config, run.path)]),
+        "Versions": _versions(run),
+        "Command": _code([train_command(run.config, run.path)]),
     }
     texts = [
         "\n".join([f"## {title}\n", *lines, ""]) for title, lines in sections.items() if lines
@@ -74,10 +77,10 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
 
 
 def train_command(config: Config, output: Path | None = None) -> str:
-    """Returns the command that trains a configuration: its preset, and each other setting.
+    """Returns the command that trains a configuration: its preset, and settings that differ.
 
     With the run directory as `output` the command resumes that run. A configuration without a
-    preset is written as changes of base.
+    preset is written as changes to base.
     """
     name = config.preset if config.preset in PRESETS else "base"
     before, now = PRESETS[name].flat(), config.flat()
@@ -117,7 +120,7 @@ def _model(run: Run) -> list[str]:
 
 
 def _rates(model: ModelConfig) -> str:
-    """Writes the rates of dropout; those that the paper lacks only if used."""
+    """Writes the dropout rates; those that the paper lacks, only if used."""
     attention, inner = model.attention_dropout, model.activation_dropout
     rates = {"attention weights": attention, "activations": inner}
     beside = [f", {rate:g} on {name}" for name, rate in rates.items() if rate]
@@ -137,14 +140,14 @@ def _data(run: Run) -> list[str]:
         count = file.lines()
         word = ", which has changed since the last session" if file.changed else ""
         hashed = (
-            "not there any more | |" if count is None else f"{count:,} | {file.sha256}{word} |"
+            "no longer there | |" if count is None else f"{count:,} | {file.sha256}{word} |"
         )
         lines.append(f"| {file.role}: {file.path} | {hashed}")
     return lines
 
 
 def _changes(run: Run) -> list[str]:
-    """A table of the changes of later sessions; the other sections have the last settings."""
+    """Tabulates settings that later sessions changed; other sections show the final ones."""
     changes = run.changes()
     if not changes:
         return []
@@ -172,7 +175,7 @@ def _scores(run: Run, best: dict[str, Any]) -> list[str]:
 
 
 def _options(result: dict) -> str:
-    """The options of a result that change translations, where they are not the default."""
+    """Lists the options of a result that change translations, unless they are defaults."""
     precision = result.get("precision", "float32")
     options = {
         precision: precision != "float32",
@@ -184,7 +187,7 @@ def _options(result: dict) -> str:
 
 
 def _tests(run: Run) -> list[str]:
-    """A table of what `evaluate --record` has kept, with the lines that the run had seen."""
+    """Tabulates the scores of `evaluate --record`, with counts of lines seen in training."""
     rows = [
         f"| {', '.join(each['files'])} | {each['lines']:,} | {_first_score(each)} | "
         f"{each['checkpoint']}, beam {each['decoding']['beam_size']}, "
@@ -204,7 +207,7 @@ def _first_score(record: dict[str, Any]) -> str:
 
 
 def _seen(record: dict[str, Any]) -> str:
-    """The most lines of one side that a run had seen in training, and in its dev text."""
+    """Counts lines seen in training, and in the dev text, on the side with the most."""
     if None in record["seen"].values():
         return "unknown"
     largest = [
@@ -221,7 +224,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
         rate, outputs = sustained_tflops, encoder_outputs(run)
         per_evaluation = costs(history, run.config.model, lengths, devices, rate, outputs)
     except KeyError as missing:
-        return [f"- unknown: the records of this run tell no {missing.args[0]}"]
+        return [f"- unknown: the records of this run lack {missing.args[0]}"]
     unit = "labels" if outputs else "target tokens"
     table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
     table += [
@@ -233,8 +236,8 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
 
 
 def _lengths(run: Run) -> Lengths | None:
-    """The lengths of the tokenised training corpus; None if it is gone."""
-    from tf_transformer.data.encoded import EncodedCorpus  # which waits for TensorFlow
+    """Sums the lengths of the tokenised training corpus; None if it is gone."""
+    from tf_transformer.data.encoded import EncodedCorpus  # imports TensorFlow
 
     try:
         corpus = EncodedCorpus.open(run.data / "train")
@@ -244,7 +247,7 @@ def _lengths(run: Run) -> Lengths | None:
 
 
 def _devices(run: Run) -> int:
-    """The number of devices that trained, by the newest state; 1 without a state."""
+    """Returns the number of devices from the newest state; 1 if there is none."""
     steps = run.checkpoints.state_steps()
     if not steps:
         return 1
@@ -256,7 +259,7 @@ def _versions(run: Run) -> list[str]:
         versions = parse_json((run.path / "versions.json").read_text(encoding="utf-8"))
         return [", ".join(f"{name} {version}" for name, version in versions.items())]
     except (OSError, ValueError, AttributeError):
-        return ["versions.json is not there any more."]
+        return ["versions.json is missing or damaged."]
 
 
 def _code(lines: list[str]) -> list[str]:
@@ -264,11 +267,15 @@ def _code(lines: list[str]) -> list[str]:
 
 
 def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
-    """The rate by --gpu or --sustained-tflops; UserError for a GPU that the paper lacks."""
+    """Returns the rate from --gpu or --sustained-tflops.
+
+    Raises:
+        UserError: for a GPU that the paper does not name, or a rate that is not above 0.
+    """
     if gpu is not None and gpu not in SUSTAINED_TFLOPS:
         raise UserError(
-            f"The paper gives no sustained rate of a {quoted(gpu)}; it does of "
-            f"{', '.join(SUSTAINED_TFLOPS)}. Give --sustained-tflops."
+            f"The paper gives no sustained rate for {quoted(gpu)}, only for "
+            f"{', '.join(SUSTAINED_TFLOPS)}. Use --sustained-tflops instead."
         )
     if tflops is not None and not (tflops > 0 and math.isfinite(tflops)):
         raise UserError(f"--sustained-tflops must be a number above 0. Received: {tflops:g}.")

@@ -212,7 +212,7 @@ def price(rng: random.Random) -> Clause:
 
 
 def payment(rng: random.Random) -> Clause:
-    """Builds somebody's payment for something."""
+    """Builds a clause about somebody paying for something."""
     subject, tense = any_subject(rng), rng.choice(TENSES)
     amount = numbers.any_price(rng)
     thing = _any_object(rng, rng.choice(("text", "thing", "food")), negated=False)

@@ -1,4 +1,4 @@
-"""`python -m tools.compare_commits OLD [NEW]`: checks that two commits compute the same.
+"""`python -m tools.compare_commits OLD [NEW]`: checks that two commits give the same results.
 
 Both run the same small programs with fixed seeds, in separate processes; then NEW uses the
 files of OLD. The status is 1 if any result differs, 2 if OLD itself fails.
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("old", metavar="OLD", help="a commit")
     parser.add_argument("new", metavar="NEW", nargs="?", help="default: the working tree")
     parser.add_argument("--cross-only", action="store_true",
-                        help="compare only what NEW does with the files of OLD")  # fmt: skip
+                        help="compare only the results of NEW on the files of OLD")  # fmt: skip
     parser.add_argument("--speed", action="store_true",
                         help="compare seconds instead of results")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5, help="rounds of --speed")
@@ -79,11 +79,11 @@ def print_results(old: Tree, new: Tree, folder: Path, cross_only: bool) -> int:
     return 1 if different else 0
 
 
-def _run_all(programs: Sequence[Program], places: dict[Path, Tree]) -> dict[Path, list[str]]:
+def _run_all(programs: Sequence[Program], trees: dict[Path, Tree]) -> dict[Path, list[str]]:
     """Runs programs in each folder, two folders at a time; returns the failures in each."""
 
-    def run(place: tuple[Path, Tree]) -> list[str]:
-        folder, tree = place
+    def run(item: tuple[Path, Tree]) -> list[str]:
+        folder, tree = item
         failures = []
         for program in programs:
             print(f"{folder.name:5} {program.name}", file=sys.stderr, flush=True)
@@ -91,7 +91,7 @@ def _run_all(programs: Sequence[Program], places: dict[Path, Tree]) -> dict[Path
         return failures
 
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(places, pool.map(run, places.items()), strict=True))
+        return dict(zip(trees, pool.map(run, trees.items()), strict=True))
 
 
 def _print_rows(

@@ -1,4 +1,4 @@
-"""Compares two folders file by file: arrays bit by bit, records without times, bytes."""
+"""Compares two folders file by file: arrays bit by bit, records without times, else bytes."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-# These hold times, or absolute paths of the text.
+# Not compared: these contain times, or absolute paths of the text.
 _LEFT_OUT = ("logs", "versions.json", "card.md", "checksums.json")
 _ONLY = "only in"
 _GROUPS = ("checkpoints", "data")  # folders of a run, one row each
@@ -30,7 +30,7 @@ class Row:
 
 
 def compare(one: Path, other: Path) -> list[Row]:
-    """Compares all files in the two folders, except those that hold the time of day."""
+    """Compares all files in the two folders, except _LEFT_OUT."""
     rows: dict[Path, list[str]] = {}
     for name in sorted(_files(one) | _files(other)):
         found = difference(one / name, other / name)
@@ -41,7 +41,7 @@ def compare(one: Path, other: Path) -> list[Row]:
 
 
 def _first(differences: list[str]) -> str:
-    """Prefers a difference of values: names added by a later version must not hide it."""
+    """Returns the first difference; one of values before one of names, which may be new."""
     return min(filter(None, differences), key=lambda found: _ONLY in found, default="")
 
 
@@ -64,7 +64,7 @@ def difference(one: Path, other: Path) -> str:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """Returns a checkpoint's arrays without its times and the checksums that include them."""
+    """Returns a checkpoint's arrays, except times and the checksums that include them."""
     with np.load(path) as archive:
         return {
             name: archive[name]
@@ -84,7 +84,7 @@ def _records(path: Path) -> dict[str, object]:
 
 
 def _first_difference(one: dict, other: dict) -> str:
-    """Returns the first difference of a value that both have; of a name, if all are equal."""
+    """Returns the first difference of a common value or, if there is none, of a name."""
     common = (_values_differ(name, one[name], other[name]) for name in one if name in other)
     odd = (f"{x}: {_ONLY} {'OLD' if x in one else 'NEW'}" for x in sorted({*one} ^ {*other}))
     return next(filter(None, chain(common, odd)), "")

@@ -18,7 +18,7 @@ _SETTINGS = {
 
 
 def _train(name: str, *options: str, output: str = "", **settings: object) -> Program:
-    """Returns a training program; `settings` have "__" for the dot of their names."""
+    """Returns a training program; names in `settings` have "__" in place of the dot."""
     values = _SETTINGS | {key.replace("__", "."): value for key, value in settings.items()}
     words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     where = ("--output", output or f"runs/{name}")
@@ -35,7 +35,7 @@ def _translation(**settings: object) -> Program:
 
 
 def _variant(**settings: object) -> Program:
-    """Returns the training of everything that the paper's model lacks."""
+    """Returns the training of a model with features that the paper's model lacks."""
     pairs = ("--train", "train", "--valid", "dev", "--source", "ab", "--target", "ba")
     return _train(
         "variant",

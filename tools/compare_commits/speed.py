@@ -1,4 +1,4 @@
-"""Ratios of seconds, NEW to OLD: both do the same work in turn, A B A B, in one session."""
+"""Ratios of seconds, NEW to OLD, while both do the same work in turn: A B A B."""
 
 import json
 import resource
@@ -33,7 +33,7 @@ def print_speed(old: Tree, new: Tree, folder: Path, rounds: int) -> None:
             for work in works:
                 for subject, found in zip(pair, times[work], strict=True):
                     measured = subject.times(work)
-                    if number:  # the first has one-time costs
+                    if number:  # the first round has one-time costs
                         found.append(measured)
     print(f"{rounds} rounds, NEW / OLD: median (lowest to highest)\n")
     for work, (before, now) in times.items():

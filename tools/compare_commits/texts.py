@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 NOUNS = ("cat", "dog", "bird", "fish")
-# English as in the built-in corpus, and text that the corpus lacks.
+# English as in the built-in corpus, and other text.
 SOURCE = """\
 The old man sees a red house.
 Today is November 9, 1972.

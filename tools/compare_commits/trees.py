@@ -20,10 +20,10 @@ class Program:
 
     Attributes:
         name: its name in the report; its output is answers/NAME.txt.
-        words: the command line; `train.py`, `export.py` and `tf-transformer` stand for the
-            tree's own, the name of a file of `in_tree` for that script.
+        words: the command line; `train.py`, `export.py` and `tf-transformer` are those of the
+            tree, and the name of a file in `in_tree` is that script.
         stdin: the text on standard input.
-        kept: compare its output; the output of training shows times.
+        kept: whether to compare its output, which for training would contain times.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Tree:
         return os.environ | {"PYTHONPATH": str(self.path)}
 
     def run(self, program: Program, folder: Path) -> str:
-        """Runs a program in `folder`; returns why it failed, or nothing."""
+        """Runs a program in `folder`; returns why it failed, or "" if it succeeded."""
         done = subprocess.run(
             self.command(program.words),
             input=program.stdin.encode(),
@@ -84,7 +84,7 @@ class Tree:
 
 @contextmanager
 def checked_out(commit: str | None, folder: Path) -> Iterator[Tree]:
-    """Checks out a commit in `folder` for the time of the context; None: the working tree."""
+    """Checks out a commit in `folder` while the context lasts; None is the working tree."""
     if commit is None:
         yield Tree(ROOT)
         return

@@ -1,1 +1,1 @@
-"""Breaks the commands on purpose and counts what held; see docs/results/reliability.md."""
+"""Breaks the commands on purpose and counts kept promises; see docs/results/reliability.md."""

@@ -1,4 +1,4 @@
-"""`python -m tools.storm`: tries every kind of damage for some minutes, prints the counts."""
+"""`python -m tools.storm`: tries every kind of trouble for some minutes and prints counts."""
 
 import argparse
 import importlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from tools.storm.lab import Lab
 
 KINDS = {
-    "stops": "signals and kills at random moments of a training",
+    "stops": "signals and kills at random moments of training",
     "circumstances": "full and read-only disks, vanished folders, closed pipes",
     "damage": "bytes changed in the files of a run between two sessions",
     "arguments": "command lines and files of random content",
@@ -23,9 +23,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.storm", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"default: {', '.join(KINDS)}")
     parser.add_argument(
-        "--minutes", type=float, default=10.0, help="minutes for all kinds together"
+        "--minutes", type=float, default=10.0, help="minutes in total, shared among the kinds"
     )
-    parser.add_argument("--tries", type=int, help="end a kind after so many tries")
+    parser.add_argument("--tries", type=int, help="end each kind after this many tries")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="folder to keep (default: a temporary one)")
     options = parser.parse_args()
@@ -43,9 +43,9 @@ def main() -> int:
 
 
 def storm(kind: str, lab: Lab, end: float, most: int | None = None) -> int:
-    """Tries one kind until `end` (of `time.monotonic`); prints counts, returns the failures.
+    """Tries one kind until `end` (by `time.monotonic`); prints counts, returns the failures.
 
-    The module of this package with the kind's name has `tries(lab)`: an endless generator of
+    The module of this package with the kind's name has `tries(lab)`, an endless generator of
     outcomes.
     """
     tried, broken = Counter(), Counter()

@@ -1,4 +1,4 @@
-"""Random command lines: one error line or an honest result, no traceback, within seconds."""
+"""Random command lines: one error line or a valid result, no traceback, within seconds."""
 
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ from tf_transformer.cli.main import GROUP_OF, build_parser, main
 from tools.storm.hostile_files import make_broken_runs, make_files, make_unfinished_runs
 from tools.storm.lab import Done, Lab, Outcome, stdin_of
 
-# No option for a number accepts one of them.
+# No numeric option accepts any of these.
 _NO_NUMBERS = (
     *("nan", "inf", "-inf", "1e999", "four", "[]", "0x10", "9" * 400, "9" * 5_000, "1e30"),
     *("-9999999999", "9223372036854775808"),
@@ -36,7 +36,7 @@ _TEXTS = (
     *("9" * 5_000 + "h", "9" * 5_000 + " steps", "last" + "9" * 5_000, "paper", "a.png"),
     *("localhost:1", "http://localhost:1", "http://[", "http://localhost:99999999", "a b:1"),
 )  # fmt: skip
-# Options whose files are written: they only get names in the folder.
+# Options that name output files: they only get names in the folder.
 _WRITTEN = {"output", "write", "data", "alignments"}
 _OUTPUTS = (
     "new",
@@ -48,7 +48,7 @@ _OUTPUTS = (
     "empty/a.png",
     "a\nb.svg",
 )
-# With the built-in text these would train.
+# Without text these would train on the built-in corpus.
 _NEED_TEXT = ("train", "doctor", "ablate")
 # Commands that end by themselves and leave a run usable.
 _WITH_RUN = ("translate", "evaluate", "score", "export", "shortlist", "average", "convert",
@@ -58,18 +58,18 @@ _SECONDS = 20
 
 @dataclass(frozen=True)
 class Line:
-    """A command line; `must_fail` if it holds values that no command accepts."""
+    """A command line; `must_fail` if it has values that no command accepts."""
 
     arguments: list[str]
     must_fail: bool
 
 
 class Writer:
-    """Writes command lines.
+    """Writes random command lines.
 
     Args:
         runs: runs that can be opened.
-        broken_runs: runs that cannot.
+        broken_runs: runs that cannot be opened.
         files: input files.
     """
 
@@ -81,7 +81,7 @@ class Writer:
 
     @classmethod
     def over_broken_files(cls, folder: Path, randomness: random.Random) -> Self:
-        """Returns a writer of lines that never train or search; fills the empty folder."""
+        """Returns a writer of lines that never train or search; fills an empty folder."""
         files = [*make_files(folder, randomness), "/dev/null", "nowhere"]
         return cls(make_unfinished_runs(folder), [*make_broken_runs(folder), *files], files)
 
@@ -99,7 +99,7 @@ class Writer:
         return Line(arguments, must_fail)
 
     def _value(self, randomness: random.Random, action: argparse.Action) -> tuple[str, bool]:
-        """Returns a value for an argument, and True if no command accepts it there."""
+        """Returns a value for an argument, and whether every command must refuse it."""
         if not randomness.randrange(20):
             return randomness.choice(_NO_TEXTS), True
         if action.type is not None:
@@ -142,12 +142,12 @@ def _chosen_actions(name: str, randomness: random.Random) -> Iterator[argparse.A
 def run_here(arguments: Sequence[str], stdin: Path) -> Done:
     """Runs a command in this process and this folder, with a file as its standard input.
 
-    An exception that leaves it is a traceback on stderr, as in a separate process.
+    An uncaught exception prints a traceback on stderr, as in a separate process.
     """
     signal.signal(signal.SIGALRM, _on_alarm)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
-        # As Python opens them; C code writes elsewhere.
+        # Opened like Python's own streams; output of C code is not captured.
         out = io.TextIOWrapper(files[0], "utf-8", "strict", write_through=True)
         err = io.TextIOWrapper(files[1], "utf-8", "backslashreplace", write_through=True)
         stack.enter_context(contextlib.redirect_stdout(out))
@@ -171,7 +171,7 @@ def _status(arguments: Sequence[str]) -> int | None:
     except _TooLongError:
         return None
     except Exception:
-        sys.stderr.reconfigure(errors="backslashreplace")  # whatever the command did to it
+        sys.stderr.reconfigure(errors="backslashreplace")  # the command may have changed it
         traceback.print_exc()
         return 1
 
@@ -183,7 +183,7 @@ def wrong(done: Done, must_fail: bool = False) -> str:
     if done.traceback:
         return done.stderr[-2_000:]
     if done.status == 0:
-        return "status 0 for what cannot work" if must_fail else ""
+        return "status 0 for an invalid command" if must_fail else ""
     errors = re.findall("^error: .*", done.stderr, re.MULTILINE)
     if len(errors) != 1 or not done.stderr.endswith(f"{errors[0]}\n"):
         return f"no single line of error: {done.stderr[-2_000:]}"
@@ -199,14 +199,15 @@ def _on_alarm(*_) -> None:
 
 
 def tries(lab: Lab) -> Iterator[Outcome]:
-    """Tries lines over broken files here; every twentieth in a process over a trained run.
+    """Tries lines over broken files in this process; every twentieth over a trained run.
 
-    Only there may a line search with odd numbers, and only there may C code write output.
+    The latter run in a separate process, since they may search with odd numbers, and C code
+    may write output.
     """
     broken = lab.folder / "broken"
     broken.mkdir()
     writer = Writer.over_broken_files(broken, lab.random)
-    import_tensorflow_quietly()  # it may take longer than a command
+    import_tensorflow_quietly()  # may take longer than the time limit of a command
     over_run = None
     while True:
         for _ in range(19):
@@ -222,14 +223,14 @@ def tries(lab: Lab) -> Iterator[Outcome]:
 
 
 def _train(lab: Lab) -> Writer:
-    """Trains a model of the built-in text in the folder; returns a writer of lines with it."""
+    """Trains a model on the built-in text in the folder; returns a writer of lines for it."""
     small = ("model.num_layers=1", "model.d_model=16", "model.d_ff=16", "training.steps=4",
              "training.warmup_steps=2", "training.evaluate_every=2", "model.vocab_size=600",
              "training.average_last=2", "training.batch_tokens=1024")  # fmt: skip
     settings = [word for setting in small for word in ("--set", setting)]
     done = lab.run(["train", "--output", "run", *settings], seconds=600)
     if done.status != 0:
-        raise RuntimeError(f"the training did not succeed: {done.stderr}")
+        raise RuntimeError(f"training failed: {done.stderr}")
     (lab.folder / "text").write_text("Good morning.\n" * 3, "utf-8")
     return Writer(["run"], [], ["text", "/dev/null"])
 

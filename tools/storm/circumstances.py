@@ -1,8 +1,8 @@
 """Full and read-only disks, vanished folders, closed streams: one line, and nothing is lost.
 
 Each try is a command on a copy of a trained run, under one circumstance. It must end by itself,
-with success or with one line that begins with "error: ", and leave no half-written file; the
-run must train further afterwards.
+with success or with one line that begins with "error: ", and leave no half-written file.
+Afterwards the run must be able to resume.
 """
 
 import json
@@ -31,8 +31,8 @@ class Circumstance:
 
     Attributes:
         popen: further arguments of `subprocess.Popen`.
-        around: a context manager around the command, built from the copy of the run.
-        speaks: True if the command's stderr can be read.
+        around: makes a context manager around the command, given the copy of the run.
+        speaks: whether the command's stderr can be read.
     """
 
     popen: dict[str, Any] = field(default_factory=dict)
@@ -45,10 +45,10 @@ def tries(lab: Lab) -> Iterator[Outcome]:
     training = small_training(lab.folder)
     made = lab.run(["train", *training, "--output", "trained"], seconds=SECONDS)
     if made.status:
-        yield Outcome("a training undisturbed", False, made.stderr)
+        yield Outcome("undisturbed training", False, made.stderr)
         return
     while True:
-        command = lab.random.choice([*COMMANDS, "train"])  # train often: most can break there
+        command = lab.random.choice([*COMMANDS, "train"])
         yield attempt(lab, lab.folder / "trained", training, command)
 
 
@@ -106,7 +106,7 @@ def what_is_wrong(done: Done, speaks: bool = True) -> str:
 
 
 def damage(run: Path, exported: Path) -> str:
-    """Returns the first half-written file of a run or an export; empty if there is none."""
+    """Names the first half-written file of a run or an export; empty if there is none."""
     for path in (run / "checkpoints").glob("[!.]*.npz"):
         if not is_valid(path):
             return f"damaged: {path}"
@@ -164,7 +164,7 @@ def _full_stdout() -> None:
 
 
 def _stdout_without_a_reader() -> None:
-    """Opens a pipe whose reader has ended, as after `| head`."""
+    """Replaces stdout by a pipe whose reader has gone, as after `| head`."""
     reading, writing = os.pipe()
     os.dup2(writing, 1)
     os.close(writing)
@@ -173,7 +173,7 @@ def _stdout_without_a_reader() -> None:
 
 @contextmanager
 def read_only(run: Path) -> Iterator[None]:
-    """Makes the folder read-only; for root, who may write everywhere, by a mount."""
+    """Makes the folder read-only; for root, who may write anywhere, by a mount."""
     if os.geteuid():
         folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
         for folder in folders:
@@ -200,4 +200,4 @@ def vanishing(run: Path, seconds: float) -> Iterator[None]:
         yield
     finally:
         timer.join()
-        shutil.rmtree(run, ignore_errors=True)  # training may have made it again in part
+        shutil.rmtree(run, ignore_errors=True)  # training may have recreated parts of it

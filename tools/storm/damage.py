@@ -1,4 +1,4 @@
-"""Changes files of a run and its text at random; a command must then be right, or say so."""
+"""Damages files of a run and its text at random; a command must then be right, or report it."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from tf_transformer.data import builtin
 from tools.storm.lab import Done, Lab, Outcome
 from tools.storm.worker import Worker
 
-SECONDS = 300  # seconds for a command
+SECONDS = 300  # time limit of a command
 PAIRS = 80
 TRAIN = [
     *("train", "--train", "texts/train", "--valid", "texts/dev"),
@@ -36,13 +36,14 @@ COMMANDS = {
     "curves": ["curves", "run"],
 }
 
-# Files in which other well-formed content is the user's own edit, or only informs, and metrics,
-# whose figures have no checksum: only what a command prints must be in order.
+# Well-formed changes to these may be the user's own edits, only inform or, in metrics, have no
+# checksum. A command must still end properly, but its result is not compared.
 UNCHECKED = ("config.json", "versions.json", "card.md", "changes.jsonl", "metrics.jsonl")
 
-# One of these words is in every line that announces a change.
+# Every line that reports a change contains one of these.
 ANNOUNCED = re.compile(
-    r"damaged|is gone|was gone|not there|has changed|made again|from step [\d,]+ on|lost"
+    r"damaged|is gone|was gone|not there|no longer there|missing|has changed|made again|"
+    r"rebuilt|from step [\d,]+ on|lost"
 )
 
 
@@ -51,7 +52,7 @@ class Base:
     """A run to damage, and the outputs of the undamaged run.
 
     Attributes:
-        folder: holds run/ and texts/; copied for every try.
+        folder: contains run/ and texts/; copied for every try.
         right: the output of each command; for train, the contents of the run afterwards.
     """
 
@@ -84,9 +85,9 @@ def of_folder(lab: Lab, worker: Worker, folder: Path, commands: dict[str, list[s
     """Returns the base in a folder, with the outputs of `commands`."""
     right: dict[str, object] = {}
     for name, arguments in commands.items():
-        place = fresh_copy(lab, folder)
-        done = begin(worker, arguments, place)
-        right[name] = result(name, done, place)
+        copy = fresh_copy(lab, folder)
+        done = begin(worker, arguments, copy)
+        right[name] = result(name, done, copy)
     return Base(folder, right)
 
 
@@ -99,29 +100,29 @@ def begin(worker: Worker, arguments: list[str], folder: Path) -> Done:
 
 
 def fresh_copy(lab: Lab, folder: Path) -> Path:
-    place = lab.folder / "now"
-    shutil.rmtree(place, ignore_errors=True)
-    return Path(shutil.copytree(folder, place))
+    copy = lab.folder / "now"
+    shutil.rmtree(copy, ignore_errors=True)
+    return Path(shutil.copytree(folder, copy))
 
 
 def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
-    """Damages one file (sometimes two), and runs one command after it."""
-    place, done_to = fresh_copy(lab, base.folder), []
+    """Damages one file (sometimes two), then runs one command."""
+    copy, damages = fresh_copy(lab, base.folder), []
     for _ in range(lab.random.choice((1, 1, 1, 2))):
-        files = sorted(path for path in place.rglob("*") if path.is_file())
+        files = sorted(path for path in copy.rglob("*") if path.is_file())
         path, name = lab.random.choice(files), lab.random.choice(list(DAMAGE))
         damage(path, name, lab.random)
-        done_to.append(f"{name} {path.relative_to(place)}")
+        damages.append(f"{name} {path.relative_to(copy)}")
     source = base.folder / "texts" / "dev.en"
-    done = worker.run(COMMANDS[command], place, source, SECONDS)
+    done = worker.run(COMMANDS[command], copy, source, SECONDS)
     exempt = all(
         text.endswith(UNCHECKED)
         or "/logs/" in text
-        or (command == "evaluate" and "texts/" in text)  # its input, whatever it contains
-        for text in done_to
+        or (command == "evaluate" and "texts/" in text)  # its input, which may change
+        for text in damages
     )
-    problem = judge(done, exempt or result(command, done, place) == base.right[command])
-    detail = f"{', '.join(done_to)}: {problem}\n{done.stdout[-500:]}{done.stderr[-1500:]}"
+    problem = judge(done, exempt or result(command, done, copy) == base.right[command])
+    detail = f"{', '.join(damages)}: {problem}\n{done.stdout[-500:]}{done.stderr[-1500:]}"
     return Outcome(command, not problem, detail)
 
 
@@ -136,22 +137,22 @@ def judge(done: Done, right: bool) -> str:
         return "" if len(errors) == 1 else f"{len(errors)} error lines"
     if right or ANNOUNCED.search(done.stdout + done.stderr):
         return ""
-    return "another result without a word"
+    return "silently another result"
 
 
-def result(command: str, done: Done, place: Path) -> object:
+def result(command: str, done: Done, folder: Path) -> object:
     """Returns the output that repaired damage must not change."""
     if command != "train" or done.status != 0:
         return done.stdout
     found = {}
     for name in ("step-00000006.npz", "best.npz", "average.npz"):
-        with np.load(place / "run" / "checkpoints" / name) as archive:
+        with np.load(folder / "run" / "checkpoints" / name) as archive:
             found[name] = {each: archive[each].tobytes() for each in sorted(archive.files)}
     return found
 
 
 def damage(path: Path, name: str, numbers: random.Random) -> None:
-    """Changes a file in one of the ways of DAMAGE; sometimes restores its time."""
+    """Changes a file in one of the ways of DAMAGE; sometimes restores its modification time."""
     state, data = path.stat(), path.read_bytes()
     changed = DAMAGE[name](data, numbers)
     if changed is None:

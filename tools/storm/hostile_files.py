@@ -1,4 +1,4 @@
-"""A folder of files and runs that no command can use, each broken in a different way."""
+"""Files and runs that no command can use, each broken in a different way."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def make_files(folder: Path, randomness: random.Random) -> list[str]:
 
 
 def make_broken_runs(folder: Path) -> list[str]:
-    """Writes folders that are no runs; returns their names."""
+    """Writes folders that are not valid runs; returns their names."""
     for name, config in _CONFIGS.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(config, "utf-8")
@@ -71,7 +71,7 @@ def make_broken_runs(folder: Path) -> list[str]:
 
 
 def make_unfinished_runs(folder: Path) -> list[str]:
-    """Writes runs of each task: a valid configuration with nothing else, or with garbage."""
+    """Writes runs of each task: a valid configuration, and either nothing else or garbage."""
     presets = {"translation": "tiny", "parsing": "parsing-small"}
     presets |= {"classification": "classification-small"}
     names = []

@@ -1,15 +1,15 @@
-"""The native stacks and Python's stacks of a process that does not end."""
+"""Native and Python stacks of a process that does not end."""
 
 import shutil
 import signal
 import subprocess
 
-# In the environment of a process it makes Python print its stacks at SIGABRT.
+# Environment that makes Python print its stacks at SIGABRT.
 PRINTS_STACKS = {"PYTHONFAULTHANDLER": "1"}
 
 
 def end_with_stacks(process: subprocess.Popen) -> str:
-    """Ends a process, which prints Python's stacks on its stderr before.
+    """Ends a process, which first prints Python's stacks on its stderr.
 
     Returns:
         The native stacks of all threads, or why there are none.

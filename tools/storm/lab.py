@@ -1,4 +1,4 @@
-"""A folder to break things in, random numbers, and the means to run a command."""
+"""A folder to break things in, random numbers, and a function that runs a command."""
 
 import os
 import random
@@ -19,7 +19,7 @@ class Outcome:
 
     Attributes:
         what: the kind of try, one of a few short names, by which the report counts.
-        held: True if the promise was kept.
+        held: whether the promise was kept.
         detail: for a broken promise, how to repeat the try, and its output.
     """
 
@@ -58,7 +58,7 @@ class Lab:
     """A folder to break things in, and a generator of random numbers.
 
     Args:
-        folder: empty; everything made by a storm goes there.
+        folder: an empty folder for all files of a storm.
         seed: of `random`; the same seed tries the same things in the same order.
     """
 

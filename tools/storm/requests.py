@@ -1,6 +1,6 @@
 """Malformed, huge, slow and many requests to a server, beside a well-behaved client.
 
-Requests go only to its own server on 127.0.0.1.
+All requests go to a server that the storm starts on 127.0.0.1.
 """
 
 import http.client
@@ -18,10 +18,10 @@ from contextlib import suppress
 
 from tools.storm.lab import ROOT, Lab, Outcome
 
-PATIENCE = 10.0  # seconds that a short sentence may take beside any attack
-END = 30.0  # seconds until SIGTERM has ended the server, of which 10 are its grace
-SESSION = 60  # tries before a server is told to end, and another one begins
-GROWTH = 300_000  # kB of memory that the second half of a session may take
+PATIENCE = 10.0  # seconds that a short sentence may take during any attack
+END = 30.0  # seconds from SIGTERM to the end of the server, including 10 of grace
+SESSION = 60  # tries with one server
+GROWTH = 300_000  # kB by which memory may grow in the second half of a session
 SENTENCE = "The dog sees a small house."
 GOOD = {"signature_name": "serving_default", "instances": [SENTENCE]}
 NAMES = ("serving_default", "nbest", "with_options", "tokens", "score", "attention", "no such")
@@ -65,7 +65,7 @@ class Server:
         return row["translation"], row["score"]
 
     def is_right(self, answer: tuple[int, bytes]) -> bool:
-        """Tells whether it is the answer to `GOOD`; its batch may change the rounding."""
+        """Tells whether this is the answer to `GOOD`, up to rounding, which batches change."""
         with suppress(ValueError, LookupError, TypeError):
             translation, score = self._row(answer)
             same = translation == self.translation and abs(score - self.score) < 1e-4
@@ -73,7 +73,7 @@ class Server:
         return False
 
     def fault(self) -> str:
-        """Describes a well-behaved client's complaint; "" if there is none."""
+        """Describes the complaint of a well-behaved client; "" if there is none."""
         start = time.monotonic()
         try:
             answer = self.ask(json.dumps(GOOD).encode())
@@ -91,7 +91,7 @@ class Server:
             return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1])
 
     def kill(self) -> None:
-        """Ends it, whatever it does."""
+        """Ends the process at once."""
         self.process.kill()
         self.process.communicate()
 
@@ -99,7 +99,7 @@ class Server:
 def tries(lab: Lab) -> Iterator[Outcome]:
     """Yields outcomes endlessly, from one server after the other.
 
-    They serve `model` in the lab's folder, which is trained and exported if it is missing.
+    The servers use `model` in the lab's folder, which is trained and exported if missing.
     """
     model = _model(lab)
     attacks = [malformed, mutated, huge, held, many]
@@ -137,7 +137,7 @@ Attack = Callable[[Server, Lab], str]
 
 
 def _beside(server: Server, lab: Lab, attack: Attack) -> Outcome:
-    """Asks for `GOOD` during an attack and after it, and notes every fault."""
+    """Sends `GOOD` during and after an attack, and reports every fault."""
     with ThreadPoolExecutor() as pool:
         attacking = pool.submit(attack, server, lab)
         faults = []
@@ -174,23 +174,23 @@ def malformed(server: Server, lab: Lab) -> str:
 
 
 def mutated(server: Server, lab: Lab) -> str:
-    """Sends a good request with bytes changed, removed and doubled."""
+    """Sends a good request with bytes changed, removed or doubled."""
     options = {"text": SENTENCE, "alpha": 0.5, "max_length": 9, "prefix": "Der"}
     record = lab.random.choice(
         [GOOD, {"signature_name": "with_options", "instances": [options]}]
     )
     body = bytearray(json.dumps(record).encode())
     for _ in range(lab.random.randint(1, 4)):
-        place = lab.random.randrange(len(body))
+        index = lab.random.randrange(len(body))
         kept = lab.random.choice(
-            [b"", bytes([lab.random.randrange(256)]), body[place:][:9] * 2]
+            [b"", bytes([lab.random.randrange(256)]), body[index:][:9] * 2]
         )
-        body[place : place + 1] = kept
+        body[index : index + 1] = kept
     return _checked(server.ask(bytes(body)), bytes(body), (200, 400))
 
 
 def huge(server: Server, lab: Lab) -> str:
-    """Sends four long, wide or tall requests at a time; 504 is a fair answer to them."""
+    """Sends four long, wide or tall requests at a time; 504 is an acceptable answer."""
     size = lab.random.choice([1_000, 30_000, 100_000, 2_000_000])
     text = (SENTENCE + " ") * (size // len(SENTENCE))
     options = {"text": SENTENCE, "alpha": -1.0, "max_length": 5, "prefix": text}
@@ -218,10 +218,10 @@ def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
 
 
 def held(server: Server, lab: Lab) -> str:
-    """Holds hundreds of connections, silent or with part of a request, then one more byte."""
+    """Holds hundreds of connections, silent or with part of a request, then sends one byte."""
     part = lab.random.choice([b"", b"POST /v1/models/mo", b"POST / HTTP/1.1\r\nHost: x\r\n"])
     held = []
-    with suppress(OSError):  # closed in the meantime, which is the server's right
+    with suppress(OSError):  # the server may have closed a connection
         for _ in range(lab.random.choice([140, 400])):
             held.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             held[-1].sendall(part)
@@ -236,7 +236,7 @@ def held(server: Server, lab: Lab) -> str:
 
 
 def many(server: Server, lab: Lab) -> str:
-    """Starts many clients at a time; each gets its own answer, or "busy"."""
+    """Starts many clients at a time; each must get its own answer, or 503."""
     clients = lab.random.choice([20, 100, 200])
     body = json.dumps(GOOD).encode()
     with ThreadPoolExecutor(clients) as pool:

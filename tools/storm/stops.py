@@ -1,6 +1,6 @@
 """Signals and kills at random moments of training: it ends in seconds and loses nothing.
 
-Two training runs at a time, on one device and on two, are stopped and resumed until their end;
+Two training runs, one on one device and one on two, are stopped and resumed until they finish;
 then their files are compared with those of undisturbed runs.
 """
 
@@ -32,7 +32,7 @@ SETTINGS = (
     f"training.steps={STEPS}",
     f"training.evaluate_every={PERIOD}",
     "training.batch_tokens=256",
-    "training.save_minutes=0.0005",  # so that about every second moment is within a write
+    "training.save_minutes=0.0005",  # so that about half of the time is spent writing
     "training.ema_decay=0.9",
     "decoding.beam_size=1",
     "decoding.max_extra_length=2",
@@ -43,8 +43,8 @@ SIGNALS = {
     signal.SIGHUP: "SIGHUP",
     signal.SIGKILL: "SIGKILL",
 }
-SECONDS_TO_END = 10  # seconds after its last line
-SECONDS_TO_ANSWER = 120  # until that line: on a loaded machine a first step takes long
+SECONDS_TO_END = 10  # after its last line
+SECONDS_TO_ANSWER = 120  # until that line; a first step takes long on a loaded machine
 GOES_ON = "the same command goes on from here"
 FINISHED = "\nThe run is in "
 
@@ -64,7 +64,7 @@ def tries(lab: Lab) -> Iterator[Outcome]:
 
 
 def small_training(folder: Path) -> list[str]:
-    """Returns arguments of train.py for 60 sentences, which it writes to `folder`."""
+    """Writes 60 sentence pairs to `folder`; returns arguments of train.py for them."""
     sides = zip(*builtin.pairs(60), strict=True)
     for language, lines in zip(builtin.LANGUAGES, sides, strict=True):
         for name, number in (("train", 60), ("dev", 8)):
@@ -98,13 +98,13 @@ class Session:
 
 
 def _default_signals() -> None:
-    """Restores a terminal's signals: under `nohup`, or in the background, some are ignored."""
+    """Restores default signal handling: under `nohup` or in the background some are ignored."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 class Life:
-    """A run that is stopped and resumed until its end, compared, and started again."""
+    """A run that is stopped and resumed until it finishes, compared, and started again."""
 
     def __init__(self, lab: Lab, options: list[str], devices: int) -> None:
         self.random = random.Random(lab.random.random())
@@ -116,7 +116,7 @@ class Life:
         self._go_on()
 
     def look(self) -> Iterator[Outcome]:
-        """Sends the signal if its moment has come; continues after the end of a process."""
+        """Sends the signal if it is due; continues after the end of a process."""
         now = time.monotonic()
         if self.session.process.poll() is None:
             if self.sent:
@@ -136,7 +136,7 @@ class Life:
         self.session = Session([*self.options, "--output", str(run)], self.folder)
 
     def saved(self) -> int:
-        """Returns the last step whose state is on the disk, or 0."""
+        """Returns the last step with a saved state, or 0."""
         names = (path.stem for path in (self.run / "checkpoints").glob("state-*.npz"))
         return max((int(name.removeprefix("state-")) for name in names), default=0)
 
@@ -148,7 +148,7 @@ class Life:
         return self.due or float("inf")
 
     def _hung(self, now: float) -> Iterator[Outcome]:
-        """Returns an outcome if the process should have ended."""
+        """Yields an outcome if the process should have ended by now."""
         last_line = max(self.sent, self.session.out.stat().st_mtime - time.time() + now)
         answered = re.search(f"{GOES_ON}|{FINISHED}", self.session.stdout())
         if now - last_line > (SECONDS_TO_END if answered else SECONDS_TO_ANSWER):
@@ -215,7 +215,7 @@ _MOMENTS: dict[str, Callable[[Life], bool]] = {
 
 
 def differences(whole: Path, disturbed: Path) -> list[str]:
-    """Returns the arrays of files in which two finished runs differ, apart from their times."""
+    """Lists the arrays and files in which two finished runs differ, except for times."""
     names = {"metrics.jsonl"}
     for run in (whole, disturbed):
         names |= {f"checkpoints/{path.name}" for path in (run / "checkpoints").iterdir()}
@@ -240,20 +240,20 @@ def _differing(name: str, expected: Path, found: Path) -> list[str]:
 
 
 def _same(name: str, expected: bytes, found: bytes) -> bool:
-    """Compares bit for bit, except means of the training loss: restoring adds them up again."""
+    """Compares bit for bit, except mean training losses, which restoring adds up again."""
     if not name.startswith("progress/mean/"):
         return expected == found
     return np.allclose(*(np.frombuffer(x, "float32") for x in (expected, found)), rtol=1e-6)
 
 
 def arrays(path: Path) -> dict[str, bytes]:
-    """Returns the arrays of a checkpoint, without its times."""
+    """Returns the arrays of a checkpoint, except times."""
     with np.load(path) as archive:
         names = set(archive) - {"progress/period_seconds", "members"}
         return {name: archive[name].tobytes() for name in names}
 
 
 def _history(path: Path) -> list[dict[str, float]]:
-    """Returns the dev scores; training losses over replicas may be summed in another order."""
+    """Returns the dev scores; training losses may differ by the order of summation."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
     return [{k: v for k, v in record.items() if k.startswith("valid_")} for record in records]

@@ -1,4 +1,4 @@
-"""Commands that run in sequence in one process, which imports TensorFlow only once."""
+"""Runs commands in sequence in one process, which imports TensorFlow only once."""
 
 import multiprocessing
 import os
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tools.storm.lab import Done
 
-COMMANDS = 40  # per process, so that leftovers in memory stay small
+COMMANDS = 40  # per process, to bound its memory
 
 
 class Worker:
-    """A process that runs commands; a new one after COMMANDS of them, and after one that hangs.
+    """A process that runs commands; replaced after COMMANDS of them, and after one that hangs.
 
     Args:
         folder: the folder for the commands' output.
@@ -53,7 +53,7 @@ class Worker:
         self._left = COMMANDS
 
     def close(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process at once."""
         if self._process:
             self._process.kill()
             self._process.join()
@@ -62,7 +62,7 @@ class Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """Runs the commands that it receives, and answers with the exit status."""
+    """Runs the commands that it receives, and returns their exit status."""
     from tf_transformer.cli.main import main
 
     while True:

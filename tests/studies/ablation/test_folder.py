@@ -54,9 +54,7 @@ def test_rows_keep_their_tokenizer_and_settings(tmp_path):
     (tmp_path / "base-seed1").mkdir()
     check_folder(tmp_path, BASE.replace({"training.save_minutes": 1.0}))
     assert begin_folder(tmp_path, BASE).tokenizer.read_bytes() == b"of the rows"
-    with pytest.raises(
-        UserError, match=r"model\.vocab_size was 37000, now 500\. Give the same"
-    ):
+    with pytest.raises(UserError, match=r"model\.vocab_size was 37000, now 500\. Use the same"):
         check_folder(tmp_path, OTHER)
 
 

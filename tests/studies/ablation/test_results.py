@@ -63,5 +63,5 @@ def test_results_come_in_the_order_of_the_paper_and_of_seeds(tmp_path):
 def test_a_damaged_result_is_named(tmp_path):
     put(tmp_path, "base", 1, 1.0)
     (tmp_path / "base-seed1" / RESULT_FILE).write_text("{")
-    with pytest.raises(UserError, match="base-seed1/result.json is no result of ablate"):
+    with pytest.raises(UserError, match="base-seed1/result.json is not a result of ablate"):
         read_results(tmp_path)

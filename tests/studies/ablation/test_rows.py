@@ -151,8 +151,8 @@ def test_settings_go_to_every_row():
         (["base", "E-learned"], "model.positions=sinusoidal", "undo .* E-learned"),
         (["base", "A-h4", "A-h32"], "model.key_dim=2", r"key_dim would undo .* A-h4, A-h32\."),
         (["base", "C-d256", "C-N2"], "model.value_dim=2", r"value_dim would undo .* C-d256\."),
-        (["base"], "training.seed=2", "give --seeds"),
-        (["base"], "training.steps=2", "give --steps"),
+        (["base"], "training.seed=2", "Use --seeds"),
+        (["base"], "training.steps=2", "Use --steps"),
     ],
 )
 def test_a_setting_that_would_undo_a_row_is_refused(rows, setting, expected):

@@ -92,6 +92,6 @@ def test_the_finished_runs_of_a_folder_of_seeds_are_in_the_order_of_their_seeds(
         (tmp_path / name / "checkpoints" / "average.npz").touch()
     (tmp_path / "seed-7" / "checkpoints" / "average.npz").unlink()
     assert [each.name for each in members(tmp_path)] == ["seed-9", "seed-10"]
-    assert "seed-7 is left out: its training has not ended" in caplog.text
+    assert "seed-7 is skipped: its training has not ended" in caplog.text
     (tmp_path / "config.json").write_text("{}")
     assert members(tmp_path) == []

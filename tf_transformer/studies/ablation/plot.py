@@ -1,4 +1,4 @@
-"""Table 3 as a picture: the distance of each row from base, ours beside the paper's."""
+"""Table 3 as a picture: the difference of each row from base, ours beside the paper's."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,10 +8,10 @@ from tf_transformer.studies.ablation.table import Difference
 
 
 def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> None:
-    """Draws horizontal bars: for each panel the paper's, white, beside ours, grey.
+    """Draws two bar charts per title: the paper's differences, white, and ours, grey.
 
-    They have separate axes, as their sizes may differ much; directions and the order of the
-    rows can be compared. Ours are hatched where their direction is not the paper's.
+    The two have separate scales, since magnitudes may differ greatly: compare signs and the
+    order of the rows. Ours are hatched where the sign is not the paper's.
 
     Args:
         panels: differences by title, of the same rows in the same order.
@@ -22,7 +22,7 @@ def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> 
     """
     height = len(next(iter(panels.values())))
     figure = new_figure(3 * 2 * len(panels), 1.8 + 0.26 * height)
-    from matplotlib.patches import Patch  # `new_figure` has found matplotlib
+    from matplotlib.patches import Patch  # `new_figure` has checked for matplotlib
 
     axes = figure.subplots(1, 2 * len(panels), sharey=True)
     for (title, rows), (left, right) in zip(panels.items(), axes.reshape(-1, 2), strict=True):

@@ -29,7 +29,7 @@ class Result:
         change: its difference from base.
         seed: of the training.
         steps: updates made.
-        perplexity: of the dev set, not smoothed, per word piece.
+        perplexity: per word piece of the dev set, without label smoothing.
         bleu: sacreBLEU of the dev set, without averaging checkpoints.
         signature: of that BLEU.
         parameters: of the model.
@@ -50,10 +50,10 @@ class Result:
 
 
 def check_folder(output: Path, base: Config) -> None:
-    """Refuses a folder of other files, or of rows with other settings; writes nothing.
+    """Checks that a folder can hold an ablation of `base`; writes nothing.
 
     Raises:
-        UserError: if it is one of these, or its settings cannot be read.
+        UserError: if it has other files or rows of other settings, or cannot be read.
     """
     if not (output / SETTINGS_FILE).exists():
         if holds_other_files(output):
@@ -65,16 +65,16 @@ def check_folder(output: Path, base: Config) -> None:
     changes = differences(read_settings(output), base, _CHANGEABLE.__contains__)
     if changes and _has_rows(output):
         raise UserError(
-            f"{output} holds rows of other settings: {'; '.join(changes)}. Give the same "
-            "settings to go on, or another --output."
+            f"{output} has rows of other settings: {'; '.join(changes)}. Use the same settings "
+            "to resume, or another --output."
         )
 
 
 def begin_folder(output: Path, base: Config) -> Run:
     """Returns the run that makes the tokenizer and the tokenised corpus of all rows.
 
-    Without a row, a tokenizer in the folder may stem from a mistake since corrected: it is
-    deleted. `check_folder` has checked that the folder is ablate's.
+    As long as there are no rows, an existing tokenizer may come from mistaken settings, so it
+    is deleted. Call `check_folder` first.
     """
     run = Run(output, base)
     if not _has_rows(output):
@@ -84,17 +84,17 @@ def begin_folder(output: Path, base: Config) -> Run:
 
 
 def read_settings(output: Path) -> Config:
-    """The configuration of base as the command gave it, which all rows of a folder share."""
+    """Returns the configuration of base, from which all rows of a folder derive."""
     try:
         return Config.from_json((output / SETTINGS_FILE).read_text("utf-8"))
     except OSError:
         raise UserError(
-            f"{output} has no results yet. Expected the --output of an ablate before."
+            f"{output} has no results yet. Expected the --output of an earlier `ablate`."
         ) from None
 
 
 def run_folder(output: Path, row: str, seed: int) -> Path:
-    """The run directory of a row."""
+    """Returns the run directory of a row."""
     return output / f"{row}-seed{seed}"
 
 
@@ -120,7 +120,7 @@ def write_result(run: Run, row: str, change: str) -> Result:
 
 
 def read_results(output: Path) -> dict[str, list[Result]]:
-    """The results in a folder of rows, by row in the order of the paper, and by seed.
+    """Reads all results in a folder: by row in the order of the paper, then by seed.
 
     Raises:
         UserError: if one cannot be read.
@@ -135,7 +135,7 @@ def _read(path: Path) -> Result:
     try:
         return Result(**parse_json(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is no result of ablate: {error}. Delete it.") from None
+        raise UserError(f"{path} is not a result of ablate: {error}. Delete it.") from None
 
 
 def _has_rows(output: Path) -> bool:

@@ -36,8 +36,8 @@ def select_rows(words: Sequence[str]) -> list[str]:
             chosen |= {row for row in ROWS if row.startswith(f"{word}-")}
         else:
             raise UserError(
-                f"Table 3 has no row {quoted(word)}. There are: {', '.join(ROWS)}; and "
-                f"{', '.join(GROUPS)} for the rows of a letter."
+                f"Table 3 has no row {quoted(word)}. Choose from {', '.join(ROWS)}, or "
+                f"{', '.join(GROUPS)} for all rows of a letter."
             )
     return [row for row in ROWS if row in chosen]
 
@@ -46,10 +46,10 @@ def select_rows(words: Sequence[str]) -> list[str]:
 class Scale:
     """The scale of an experiment.
 
-    `divisor` divides every width (d_model, d_ff, d_k, d_v). Numbers of layers and of heads,
-    dropout, label smoothing, batch and vocabulary stay. `steps` are those of base; warm-up,
-    evaluations and the steps of big stay in proportion. The schedule's highest learning rate,
-    1 / sqrt(d_model * warmup_steps), grows as the widths and the warm-up fall.
+    `divisor` divides every width (d_model, d_ff, d_k, d_v). Layers, heads, dropout, label
+    smoothing, batch and vocabulary stay. `steps` are those of base; warm-up, evaluations and
+    the steps of big keep their proportion to them. The schedule's highest learning rate,
+    1 / sqrt(d_model * warmup_steps), grows as the widths and the warm-up shrink.
     """
 
     divisor: int
@@ -57,7 +57,11 @@ class Scale:
 
     @classmethod
     def of(cls, divisor: int, steps: int | None = None) -> "Scale":
-        """Divides the steps like the widths, unless given; UserError for a number below 1."""
+        """Returns a scale; by default the steps are divided like the widths.
+
+        Raises:
+            UserError: for a divisor or steps below 1.
+        """
         if divisor < 1 or (steps is not None and steps < 1):
             raise UserError(
                 "--scale and --steps must be at least 1. "
@@ -69,7 +73,7 @@ class Scale:
 def plan_rows(
     rows: Sequence[str], scale: Scale, values: dict[str, Any], overrides: Sequence[str]
 ) -> dict[str, Config]:
-    """The configuration of each row.
+    """Returns the configuration of each row.
 
     Args:
         rows: from `select_rows`.
@@ -78,12 +82,12 @@ def plan_rows(
         overrides: `section.field=value`, as --set takes them, for every row.
 
     Raises:
-        UserError: if a row cannot be at this scale, or a setting would undo a row.
+        UserError: if a row is impossible at this scale, or a setting would undo a row.
     """
     impossible = [problem for row in rows if (problem := _problem(row, scale.divisor))]
     if impossible:
         raise UserError(
-            f"At --scale {scale.divisor} widths are not whole: {', '.join(impossible)}. "
+            f"At --scale {scale.divisor} some widths are not whole: {', '.join(impossible)}. "
             + _way_out(scale)
         )
     plain = {row: _scaled(row, scale) for row in rows}
@@ -100,23 +104,23 @@ def plan_rows(
 
 
 def head_width(model: ModelConfig, name: str) -> int:
-    """`key_dim` or `value_dim`, also if the model leaves it to d_model / num_heads."""
+    """Returns `key_dim` or `value_dim`; d_model / num_heads if the model does not set it."""
     return getattr(model, name) or model.d_model // model.num_heads
 
 
 def change(config: Config, base: Config) -> str:
-    """A row's change in the paper's letters: "h 4, d_k 128, d_v 128"; empty for base."""
-    now = _letters(config)
+    """Returns a row's change in the paper's symbols: "h 4, d_k 128, d_v 128"; "" for base."""
+    now = _by_symbol(config)
     return ", ".join(f"{name} {now[name]}" for name in _differences(config, base))
 
 
 def _differences(config: Config, base: Config) -> list[str]:
-    """The letters of a row's differences from base."""
-    before, now = _letters(base), _letters(config)
+    """Returns the symbols in which a row differs from base."""
+    before, now = _by_symbol(base), _by_symbol(config)
     return [name for name in now if now[name] != before[name]]
 
 
-def _letters(config: Config) -> dict[str, str]:
+def _by_symbol(config: Config) -> dict[str, str]:
     model, training = config.model, config.training
     return {
         "N": f"{model.num_layers}",
@@ -133,12 +137,12 @@ def _letters(config: Config) -> dict[str, str]:
 
 
 def _problem(row: str, divisor: int) -> str:
-    """The reason why a row is impossible; empty if it is possible."""
+    """Explains why a row is impossible at a scale; empty if it is possible."""
     model = TABLE3[ROWS[row]].model
     widths = {name: getattr(model, name) for name in _WIDTHS}
     widths |= {letter: head_width(model, name) for name, letter in _HEAD_WIDTHS.items()}
     for name, width in widths.items():
-        unit = 2 * divisor if name == "d_model" else divisor  # sines and cosines go in pairs
+        unit = 2 * divisor if name == "d_model" else divisor  # sines and cosines are paired
         if width % unit:
             even = " is not even" if name == "d_model" and not width % divisor else ""
             return f"{row} ({name} {width} / {divisor}{even})"
@@ -146,7 +150,7 @@ def _problem(row: str, divisor: int) -> str:
 
 
 def _way_out(scale: Scale) -> str:
-    """Advice for an impossible scale; base belongs to every ablation."""
+    """Gives advice for an impossible scale; base belongs to every ablation."""
     if _problem(BASE, scale.divisor):
         return "Choose another scale: base itself cannot be at this one."
     return "Leave these rows out with --rows, or choose another scale."
@@ -181,7 +185,7 @@ def _check_overrides(plain: dict[str, Config], base: Config, names: Sequence[str
     before = base.flat()
     for name in names:
         if hint := {"training.seed": "--seeds", "training.steps": "--steps"}.get(name):
-            raise UserError(f"--set {name} is not for ablate: give {hint}.")
+            raise UserError(f"ablate does not take --set {name}. Use {hint} instead.")
         undone = [
             row for row, config in plain.items() if config.flat().get(name) != before.get(name)
         ]
@@ -191,6 +195,6 @@ def _check_overrides(plain: dict[str, Config], base: Config, names: Sequence[str
 
 def _would_undo(names: str, rows: Sequence[str]) -> str:
     return (
-        f"--set {names} would undo what makes the rows {', '.join(rows)}. "
-        "Leave it out, or leave out these rows with --rows."
+        f"--set {names} would undo the change of rows {', '.join(rows)}. "
+        "Omit it, or omit these rows with --rows."
     )

@@ -13,10 +13,10 @@ from tf_transformer.studies.paper import TABLE3_PRINTED, Printed
 from tf_transformer.training.memory import parameter_count
 
 PARAMETERS_NOTE = (
-    "No vocabulary gives all of the paper's parameters: its own figures do not agree.\n"
-    "From C-d1024 to big, d_ff doubles and 50.4 M weights are added; the paper prints 45.\n"
-    "At its 37,000 pieces every row comes out smaller than printed, big larger;\n"
-    "at 41,100 (--set model.vocab_size=41100) every row but big comes out as printed."
+    "No vocabulary size gives all of the paper's counts, which contradict each other:\n"
+    "from C-d1024 to big, d_ff doubles, which adds 50.4 M weights; the paper prints 45.\n"
+    "With its 37,000 pieces every row is smaller than printed, except big, which is larger;\n"
+    "with 41,100 (--set model.vocab_size=41100) every row except big is as printed."
 )
 _DECIMALS = {"perplexity": 2, "bleu": 1}  # of the paper's figures
 
@@ -35,7 +35,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Difference:
-    """A row's distance from base.
+    """A row's difference from base.
 
     Attributes:
         label: name of the row.
@@ -50,7 +50,7 @@ class Difference:
 
 
 def compare(results: dict[str, list[Result]]) -> list[Compared]:
-    """Our results, from `read_results`, beside the paper's."""
+    """Puts our results, from `read_results`, beside the paper's."""
     return [
         Compared(
             row=row,
@@ -65,7 +65,7 @@ def compare(results: dict[str, list[Result]]) -> list[Compared]:
 
 
 def results_table(rows: Sequence[Compared]) -> str:
-    """A line for each row: figures with differences to base, ours and the paper's.
+    """Formats a line per row: figures and their differences from base, ours and the paper's.
 
     Without base among the rows, ours have no differences.
     """
@@ -108,7 +108,7 @@ def caption(base: Config, results: dict[str, list[Result]]) -> str:
 
 
 def differences(rows: Sequence[Compared]) -> dict[str, list[Difference]]:
-    """The distance of each row from base, for a chart; empty without base or without others."""
+    """Returns each row's difference from base, for a chart; empty without base or others."""
     base = _base_of(rows)
     others = [row for row in rows if row is not base]
     if base is None or not others:
@@ -132,7 +132,7 @@ def _base_of(rows: Sequence[Compared]) -> Compared | None:
 
 
 def _figures(row: Compared, base: Compared | None, name: str) -> list[str]:
-    """Ours, its difference to base, the paper's and its difference."""
+    """Formats our figure, its difference from base, and the same two of the paper."""
     ours, printed = getattr(row, name), getattr(row.printed, name)
     cells = [str(ours), "", f"{printed:.{_DECIMALS[name]}f}", ""]
     if row.row != BASE:
@@ -144,7 +144,7 @@ def _figures(row: Compared, base: Compared | None, name: str) -> list[str]:
 
 
 def parameters_table(configs: dict[str, Config]) -> str:
-    """A line for each row, base among them: its parameters, counted and the paper's."""
+    """Formats a line per row, including base: its parameters, counted and printed."""
     counts = {row: parameter_count(config.model) for row, config in configs.items()}
     base, printed_base = counts[BASE], TABLE3_PRINTED[BASE].millions
     lines = []
@@ -169,7 +169,7 @@ def parameters_table(configs: dict[str, Config]) -> str:
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """A table whose columns line up in plain text too."""
+    """Formats a table whose columns also line up as plain text."""
     return tabulate(lines, header, "github", disable_numparse=True) + "\n"
 
 

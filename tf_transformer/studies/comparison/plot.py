@@ -1,4 +1,4 @@
-"""A comparison as a picture: scores with their intervals, and gains of sentences."""
+"""A comparison as a picture: scores with their intervals, and gains per sentence."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tf_transformer.studies.comparison.results import Comparison
 
 
 def draw_comparison(compared: Comparison, path: Path) -> None:
-    """Draws a panel for each metric, and one for the gains of sentences.
+    """Draws a panel for each metric, and one for the distribution of gains per sentence.
 
     Args:
         compared: the comparison.

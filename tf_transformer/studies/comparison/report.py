@@ -9,17 +9,17 @@ from tabulate import tabulate
 from tf_transformer.errors import shortened
 from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
 
-# By format: tabulate's name of it, the heading of a section, and a line below the table.
+# By format: tabulate's name for it, the heading of a section, and a note below the table.
 FORMATS = {
     "text": ("simple", "{}\n", "\n{}"),
     "markdown": ("pipe", "## {}\n", "\n{}"),
     "latex": ("latex_booktabs", "% {}", "% {}"),
 }
 NEAREST = (
-    "± is the standard deviation over seeds; intervals, p-values, lengths and sentences are of "
-    "the seed nearest to the mean."
+    "± is the standard deviation over seeds; intervals, p-values, lengths and sentences are "
+    "those of the seed nearest to the mean."
 )
-UNCORRECTED = "p-values are of one comparison each: they are not corrected for their number."
+UNCORRECTED = "p-values are not corrected for multiple comparisons."
 _LONGEST = 60  # characters of a setting's value
 
 
@@ -34,7 +34,7 @@ class Section:
 
 
 def sections(compared: Comparison) -> list[Section]:
-    """Returns the sections of a report, without those that have nothing to tell."""
+    """Returns the sections of a report that have rows."""
     every = [
         *(_scores(compared, name, scored) for name, scored in compared.scores.items()),
         _sentences(compared),
@@ -101,7 +101,7 @@ def _sentences(compared: Comparison) -> Section:
         rows.append([wins.name, f"{ratio:.3f}", *counts, f"{mean:+.2f}"])
     header = ["system", "length ratio", "better", "worse", "equal", "mean difference"]
     notes = ["Better and worse by chrF2 of each sentence; lengths in tokens of 13a."]
-    return Section(f"Lengths, and sentences beside {baseline}", header, rows, notes)
+    return Section(f"Lengths, and sentences compared with {baseline}", header, rows, notes)
 
 
 def _largest(wins: Wins) -> Section:

@@ -1,4 +1,4 @@
-"""Scores, significance and sentence-level wins of systems beside the first of them."""
+"""Scores, significance and sentence-level wins of systems compared with the first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Scored:
     """Scores of every system by one metric.
 
     Attributes:
-        signature: of the metric, with that of its tests.
+        signature: of the metric.
         spreads: mean and deviation over the seeds of each system.
         tested: the test of each system's typical seed.
     """
@@ -30,12 +30,12 @@ class Scored:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence that two systems translate differently well.
+    """A sentence that one of two systems translates better.
 
     Attributes:
-        number: its line in the test set, from 1 on.
+        number: its line in the test set, counted from 1.
         texts: the source, if known, the reference and the two translations, by name.
-        gain: points of sentence-level chrF that the second has more.
+        gain: sentence-level chrF of the second system minus that of the first, in points.
     """
 
     number: int
@@ -45,11 +45,12 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Wins:
-    """Sentences of a system beside those of the first, by sentence-level chrF.
+    """A system compared with the first, sentence by sentence, by chrF.
 
     Attributes:
-        gains: points of chrF of each sentence minus those of the first system.
-        largest: sentences with the largest gains and losses, in their order.
+        name: of the system.
+        gains: chrF of each sentence minus that of the first system, in points.
+        largest: the sentences of the largest gains, then of the largest losses.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Wins:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Numbers of sentences that are better, worse and equal."""
+        """Returns how many sentences are better, worse and equal."""
         better = sum(gain > _EQUAL for gain in self.gains)
         worse = sum(gain < -_EQUAL for gain in self.gains)
         return better, worse, len(self.gains) - better - worse
@@ -66,14 +67,14 @@ class Wins:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems on one test set; the first is the baseline of the others.
+    """Systems on one test set; the first is the baseline.
 
     Attributes:
         systems: as they were compared.
         scores: by name of the metric.
         length_ratios: tokens of each typical seed / tokens of the reference, by BLEU's tokens.
-        wins: of each system but the first.
-        typical: position of the seed of each system that the tests and sentences are of.
+        wins: of each system except the first.
+        typical: for each system the index of the seed that tests and sentences use.
     """
 
     systems: Sequence[System]
@@ -92,8 +93,8 @@ def compare(
 ) -> Comparison:
     """Compares systems.
 
-    Of a system with several seeds, the tests and the sentences take the seed whose score by the
-    first metric is nearest to the mean.
+    For a system with several seeds, tests and sentences use the seed whose score by the first
+    metric is nearest to the mean.
 
     Args:
         systems: at least two, with a translation of each sentence.

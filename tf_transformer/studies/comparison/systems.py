@@ -1,4 +1,4 @@
-"""Systems to compare: their translations, settings, and the cost of their training."""
+"""Systems to compare: their translations, settings and training costs."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ class System:
     """A system's translations of the test set.
 
     Attributes:
-        name: for the reader.
-        outputs: the translations by each of its trainings, one with each seed.
+        name: as shown in reports.
+        outputs: the translations of each of its seeds.
         settings: its configuration by "section.field"; empty if unknown.
         cost: figures by name, each as text; empty if unknown.
     """
@@ -33,16 +33,16 @@ class System:
 
 
 def members(path: Path) -> list[Path]:
-    """Lists the finished runs of a folder that `train --seeds` wrote, by seed.
+    """Lists the finished runs of a folder written by `train --seeds`, in order of seed.
 
-    The average of checkpoints is made at the end of a training. Another folder has none.
+    A finished run has an average of checkpoints. For any other folder the list is empty.
     """
     if (path / "config.json").exists():
         return []
     folders = [file.parent for file in path.glob("seed-*/config.json")]
     for folder in folders:
         if not _is_finished(folder):
-            logger.warning("%s is left out: its training has not ended", folder)
+            logger.warning("%s is skipped: its training has not ended", folder)
     return sorted(filter(_is_finished, folders), key=lambda each: (len(each.name), each.name))
 
 
@@ -51,13 +51,13 @@ def _is_finished(folder: Path) -> bool:
 
 
 def settings_of(runs: Sequence[Run]) -> dict[str, Any]:
-    """Returns the settings of runs that differ in their seed alone."""
+    """Returns the settings of runs that differ only in their seed."""
     seeds = [run.config.training.seed for run in runs]
     return runs[0].config.flat() | {SEED: seeds if len(seeds) > 1 else seeds[0]}
 
 
 def cost_of(runs: Sequence[Run]) -> dict[str, str]:
-    """Returns what runs have cost by their records, all seeds together."""
+    """Returns the training cost of runs from their records, all seeds together."""
     histories = [run.history() for run in runs]
     records = [record for history in histories for record in history]
     model = runs[0].config.model

@@ -1,3 +1,3 @@
-"""The importance of each attention head, and models without the least important ones."""
+"""The importance of each attention head, and pruning of the least important ones."""
 
 MEASUREMENTS = "measurements.jsonl"

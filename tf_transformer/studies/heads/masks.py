@@ -1,7 +1,7 @@
 """Masking of single heads: a masked head adds zero to its sublayer's output.
 
 MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O (paper 3.2.2) is a sum over heads, each
-times its own rows of W^O: zeros in these rows take the head out, and nothing else.
+times its own rows of W^O: zeros in these rows remove exactly that head.
 """
 
 from collections.abc import Collection
@@ -32,16 +32,16 @@ class Head:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads the output of `str`; ValueError for anything else."""
-        kind, _, place = text.partition(" ")
-        layer, number = map(int, place.split("."))
+        kind, _, numbers = text.partition(" ")
+        layer, number = map(int, numbers.split("."))
         return cls(kind, layer, number)
 
 
 class HeadMasks:
-    """Masks any heads of a model, in training, forced and cached decoding alike.
+    """Masks heads of a model, in training as in forced and cached decoding.
 
-    It changes weights, so that functions traced before see it too. Nothing else may change the
-    weights meanwhile.
+    Masking changes weights, so that functions traced earlier see it too. Nothing else may
+    change these weights in the meantime.
 
     Args:
         model: any `Transformer`; `apply([])` restores it.
@@ -53,7 +53,7 @@ class HeadMasks:
     def __init__(self, model: Transformer) -> None:
         self._num_heads = model.config.num_heads
         self._kernels = _output_kernels(model)
-        self._values = {place: kernel.numpy() for place, kernel in self._kernels.items()}
+        self._values = {key: kernel.numpy() for key, kernel in self._kernels.items()}
         self.heads = [
             Head(kind, layer, number)
             for kind, layer in self._kernels
@@ -67,16 +67,16 @@ class HeadMasks:
                 f"`masked` must be heads of the model. Received: {min(unknown)}, of a model "
                 f"whose last head is {self.heads[-1]}."
             )
-        for place, kernel in self._kernels.items():
-            value = self._values[place].copy()  # [H * value_dim, D]
+        for key, kernel in self._kernels.items():
+            value = self._values[key].copy()  # [H * value_dim, D]
             rows_of_heads = value.reshape(self._num_heads, -1, value.shape[1])
-            rows = [head.number - 1 for head in masked if (head.kind, head.layer) == place]
+            rows = [head.number - 1 for head in masked if (head.kind, head.layer) == key]
             rows_of_heads[rows] = 0
             kernel.assign(value)
 
 
 def _output_kernels(model: Transformer) -> dict:
-    """W^O by kind and layer."""
+    """Returns W^O of each attention layer, by kind and layer number."""
     layers = {
         "encoder": [layer.self_attention for layer in model.encoder.layers],
         "decoder": [layer.self_attention for layer in model.decoder.layers],

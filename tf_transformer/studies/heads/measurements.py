@@ -1,4 +1,4 @@
-"""Loss and BLEU of a model with heads masked, each measured once and kept in a file."""
+"""Loss and BLEU of a model with masked heads, each measured once and kept in a file."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,17 +24,17 @@ def measures(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> dict[str, Measure]:
-    """Returns the functions that measure a model with given heads masked.
+    """Returns functions that measure a model with the given heads masked.
 
     Args:
         translator: of a single model.
         masks: of the same model.
-        sources: sentences, none longer than the translator reads.
-        references: their translations, none longer than the translator reads.
+        sources: sentences, none longer than the translator can read.
+        references: their translations, none longer than the translator can read.
 
     Returns:
-        "loss", the mean negative log-probability of a target piece, EOS included, in nats and
-        not smoothed; and "bleu", sacreBLEU of the best translations.
+        "loss", the mean negative log-probability of a target piece, including EOS, in nats and
+        without label smoothing; and "bleu", sacreBLEU of the best translations.
     """
 
     def loss(masked: Collection[Head]) -> float:
@@ -59,12 +59,12 @@ class Measurements:
 
     Args:
         path: the file, which may exist.
-        settings: everything that determines the figures; BLEU_SETTINGS may differ from the
-            file's, and replace them, as long as it has only losses.
+        settings: everything that determines the figures. As long as the file has only losses,
+            its BLEU_SETTINGS may differ, and are replaced.
         measures: from `measures`.
 
     Raises:
-        UserError: if the file is of other settings, or cannot be read.
+        UserError: if the file has other settings, or cannot be read.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Measurements:
         return sum(map(len, self._known.values()))
 
     def loss(self, masked: Collection[Head]) -> float:
-        """The loss in nats per piece."""
+        """Returns the loss in nats per piece."""
         return self._figure("loss", masked)
 
     def bleu(self, masked: Collection[Head]) -> float:
-        """The BLEU, 0 to 100."""
+        """Returns BLEU, from 0 to 100."""
         return self._figure("bleu", masked)
 
     def _figure(self, name: str, masked: Collection[Head]) -> float:
@@ -112,14 +112,14 @@ def _read(path: Path, settings: dict[str, Any]) -> _Known:
         known = {frozenset(map(Head.parse, record.pop("masked"))): record for record in records}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} cannot be read as measurements: {error}. Delete it to measure anew, or "
-            "give another --output."
+            f"{path} cannot be read as measurements: {error}. Delete it to measure again, or "
+            "use another --output."
         ) from None
     if not any("bleu" in figures for figures in known.values()):
         changed -= {*BLEU_SETTINGS}
     if changed:
         raise UserError(
             f"{path} has measurements of other settings: {', '.join(sorted(changed))} changed. "
-            "Give the same to go on, or another --output."
+            "Use the same to resume, or another --output."
         )
     return known

@@ -8,16 +8,16 @@ import numpy as np
 from tf_transformer.plots.figure import new_figure
 
 _CELL = (0.62, 0.42)  # inches of a cell, wide and high
-_WHITE_ON = 0.36  # of the largest: above it figures are white
+_WHITE_ON = 0.36  # share of the largest value above which figures are white
 
 
 @dataclass(frozen=True)
 class Grids:
-    """Figures of all heads: [layers, heads] by the name of the kind of attention.
+    """One figure per head, in a grid for each kind of attention.
 
     Attributes:
         title: name of the figures with their unit, for the colour bar.
-        values: by kind; large values are important.
+        values: [layers, heads] by kind; large values are important.
         form: format of a figure, such as "+z.3f".
     """
 
@@ -29,8 +29,8 @@ class Grids:
 def importance_figure(rows: Sequence[Grids], title: str):
     """Draws a row of grids for each measure: white is 0 and below, black the largest.
 
-    Shades follow the square root, for a single head is often worth as much as all others.
-    All rows have the same kinds and shapes. Returns a matplotlib figure.
+    Shades follow the square root, because a single head often matters as much as all others
+    together. All rows have the same kinds and shapes. Returns a matplotlib figure.
     """
     layers, heads = next(iter(rows[0].values.values())).shape
     kinds = len(rows[0].values)
@@ -54,7 +54,7 @@ def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
     from matplotlib.colors import PowerNorm
 
     largest = max(float(each.max()) for each in grids.values.values())
-    largest = max(largest, 1e-9)  # no head may matter
+    largest = max(largest, 1e-9)  # all may be 0 or less
     norm = PowerNorm(0.5, vmin=0, vmax=largest)
     image = axes.imshow(values, "Greys", norm=norm, aspect="auto")
     axes.set_title(name, fontsize="medium")
@@ -73,7 +73,7 @@ def pruning_figure(
 ):
     """Draws a panel for each curve, by the name of its axis, against the heads kept.
 
-    The figure of the most heads is a line to compare with. Returns a matplotlib figure.
+    A dotted line marks the value with all heads. Returns a matplotlib figure.
     """
     figure = new_figure(4.6 * len(curves), 3.6)
     panels = figure.subplots(1, len(curves), squeeze=False)[0]

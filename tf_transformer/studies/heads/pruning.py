@@ -18,12 +18,12 @@ PRUNED_FILE = "pruned_heads.json"
 
 # Shows the progress of a loop: `progress(items, "masking one head")`.
 Progress = Callable[[Sequence, str], Iterable]
-POINTS = 24  # on a curve, about
+POINTS = 24  # approximately, on a curve
 
 
 @dataclass(frozen=True)
 class Importance:
-    """The effect of masking one head alone: on the loss in nats per piece, and on BLEU."""
+    """The change in loss (nats per piece) and BLEU when only one head is masked."""
 
     head: Head
     loss_change: float
@@ -32,7 +32,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Point:
-    """The model with `kept` of its heads, without `masked` in the order of pruning."""
+    """Loss and BLEU with `kept` heads; `masked` are the others, in the order of pruning."""
 
     kept: int
     masked: list[Head]
@@ -43,7 +43,7 @@ class Point:
 def importances(
     heads: Sequence[Head], measurements: Measurements, with_bleu: bool, progress: Progress
 ) -> list[Importance]:
-    """The importance of each head by itself (Michel et al. 2019, section 3.2)."""
+    """Measures the importance of each head by itself (Michel et al. 2019, section 3.2)."""
     results = []
     for head in progress(heads, "masking one head"):
         loss = measurements.loss([head]) - measurements.loss([])
@@ -53,17 +53,17 @@ def importances(
 
 
 def order_of(results: Sequence[Importance]) -> list[Head]:
-    """The heads in the order of pruning: the least change of the loss comes first."""
+    """Returns the heads in the order of pruning: least important by loss first."""
     return [each.head for each in sorted(results, key=lambda each: each.loss_change)]
 
 
 def iterative_order(
     heads: Sequence[Head], measurements: Measurements, progress: Progress
 ) -> list[Head]:
-    """The order of backward elimination: each head costs least, given those before it.
+    """Returns the order of backward elimination: each time the head whose removal costs least.
 
-    The remaining heads are measured again after each pruning, so that of two heads that stand
-    in for each other one remains. n heads need n (n + 1) / 2 measurements of the loss.
+    The remaining heads are measured again after each pruned one, so that of two redundant
+    heads one is kept. n heads need n (n + 1) / 2 measurements of the loss.
     """
     pruned: list[Head] = []
     for _ in progress(heads, "pruning one by one"):
@@ -76,18 +76,18 @@ def iterative_order(
 def curve(
     order: Sequence[Head], measurements: Measurements, with_bleu: bool, progress: Progress
 ) -> list[Point]:
-    """Measures the model with all heads, with ever fewer in the given order, and with none.
+    """Measures the model with all heads, then with fewer in the given order, down to none.
 
-    Every number up to 24 heads is measured, every second up to 48, and so on.
+    With up to 24 heads every count is measured, with up to 48 every second, and so on.
     """
     step = math.ceil(len(order) / POINTS)
-    numbers = [*range(0, len(order), step), len(order)]
+    counts = [*range(0, len(order), step), len(order)]
     points = []
-    for number in progress(numbers, "pruning"):
-        masked = list(order[:number])
+    for count in progress(counts, "pruning"):
+        masked = list(order[:count])
         score = measurements.bleu(masked) if with_bleu else None
         loss = measurements.loss(masked)
-        points.append(Point(len(order) - number, masked, loss, score))
+        points.append(Point(len(order) - count, masked, loss, score))
     return points
 
 
@@ -96,8 +96,8 @@ def write_pruned_run(
 ) -> Run:
     """Writes a run with the model's weights, in which the outputs of pruned heads are zero.
 
-    The model keeps its shape: a pruned head is computed, and adds nothing. Their names are in
-    pruned_heads.json.
+    The model keeps its shape: pruned heads are still computed, but add nothing. Their names
+    are in pruned_heads.json.
 
     Args:
         run: the source of configuration and tokenizer.

@@ -46,7 +46,7 @@ class Study:
     Attributes:
         importances: of each head by itself.
         order: the heads in the order of pruning.
-        curve: the model with ever fewer heads.
+        curve: the model with fewer and fewer heads.
     """
 
     importances: list[Importance]
@@ -54,12 +54,12 @@ class Study:
     curve: list[Point]
 
     def tables(self) -> str:
-        """The importances and the curve, for the console."""
+        """Formats the importances and the curve for the console."""
         return f"{_importance_table(self.importances)}\n\n{_curve_table(self.curve)}"
 
 
 def fitting_pairs(pairs: Pairs, translator: BatchTranslator) -> list[tuple[str, str]]:
-    """Drops the pairs that the model would cut, and logs how many they are."""
+    """Drops the pairs that the model would cut, and logs their number."""
     codec = translator.codec
     texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
     _, long_source = codec.encode(texts[0], codec.source_limit)
@@ -67,9 +67,9 @@ def fitting_pairs(pairs: Pairs, translator: BatchTranslator) -> list[tuple[str, 
     cut = (long_source | long_target).numpy()
     fitting = [pair for pair, is_cut in zip(pairs, cut, strict=True) if not is_cut]
     if len(fitting) < len(pairs):
-        logger.warning("left out as too long: %d pairs", len(pairs) - len(fitting))
+        logger.warning("pairs left out as too long: %d", len(pairs) - len(fitting))
     if not fitting:
-        raise UserError("All sentences are longer than the model can read.")
+        raise UserError("All sentence pairs are too long for the model. Give shorter ones.")
     return fitting
 
 
@@ -89,7 +89,7 @@ def measure_heads(
         pairs: sentences that fit, with their references.
         output: the folder to write.
         checkpoint: file of the model's weights, which identifies them.
-        with_bleu: whether to measure BLEU besides the loss.
+        with_bleu: whether to measure BLEU as well as the loss.
         iterative: whether to measure again after each pruning; see `iterative_order`.
     """
     sources, references = map(list, zip(*pairs, strict=True))
@@ -114,11 +114,11 @@ def measure_heads(
 
 
 def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> dict[str, Any]:
-    """Everything that determines the figures."""
+    """Returns everything that determines the figures."""
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
     decoding = dataclasses.asdict(translator.decoding)
-    del decoding["batch_tokens"]  # which changes no result
-    del decoding["checkpoint"]  # the file is what counts
+    del decoding["batch_tokens"]  # does not affect results
+    del decoding["checkpoint"]  # the hash identifies the weights
     return {
         "checkpoint": sha256(checkpoint),
         "text": hashlib.sha256(text.encode()).hexdigest(),
@@ -153,7 +153,7 @@ def _draw(study: Study, output: Path) -> None:
 
 
 def _grids(study: Study, field: str, title: str, form: str, sign: int) -> Grids:
-    """One measure of all heads as grids, signed so that large values are important."""
+    """Arranges one measure of all heads in grids, signed so that large is important."""
     values = {}
     for kind, name in KINDS.items():
         row = [each for each in study.importances if each.head.kind == kind]
@@ -164,7 +164,7 @@ def _grids(study: Study, field: str, title: str, form: str, sign: int) -> Grids:
 
 
 def _importance_table(importances: Sequence[Importance]) -> str:
-    """The change in loss by layer and head, a block for each kind."""
+    """Formats the change in loss by layer and head, one block per kind."""
     number = max(each.head.number for each in importances)
     rows = []
     for kind, name in KINDS.items():
@@ -182,7 +182,7 @@ def _importance_table(importances: Sequence[Importance]) -> str:
 
 
 def _curve_table(points: Sequence[Point]) -> str:
-    """Heads kept, loss and BLEU, a line for each point."""
+    """Formats heads kept, loss and BLEU, one line per point."""
     with_bleu = points[0].bleu is not None
     header = ["heads kept", "loss", *["BLEU"] * with_bleu]
     rows = [[each.kept, each.loss, *[each.bleu] * with_bleu] for each in points]
@@ -190,7 +190,7 @@ def _curve_table(points: Sequence[Point]) -> str:
 
 
 def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:
-    """The JSON that docs/guides/heads.md describes."""
+    """Returns the JSON that docs/guides/heads.md describes."""
     content = {
         "settings": settings,
         "importance": [

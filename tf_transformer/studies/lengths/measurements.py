@@ -37,7 +37,7 @@ class LengthCurve:
         label: name of the run.
         intervals: BLEU of each bucket.
         longest: pieces of the longest source in its training; None if unknown.
-        limit: pieces beyond which it cuts a source.
+        limit: pieces at which it cuts a source.
     """
 
     label: str
@@ -47,7 +47,7 @@ class LengthCurve:
 
     @property
     def reach(self) -> str:
-        """`longest` for the reader."""
+        """`longest` in words."""
         return "an unknown length" if self.longest is None else str(self.longest)
 
 
@@ -55,14 +55,14 @@ def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
     """Groups sentences by length: 1 to width, width + 1 to 2 width, and so on.
 
     Args:
-        lengths: of the source of each sentence, in pieces, at least 1.
+        lengths: pieces of each source, at least 1.
         width: of a bucket, in pieces.
-        least: fewest sentences of a bucket; a smaller one joins the longer ones after it, and
-            the last joins the one before. Edges stay multiples of the width, except the last,
+        least: fewest sentences in a bucket; a smaller one is merged with the next, and the
+            last with the one before. Edges stay multiples of the width, except the last,
             which is the longest sentence.
 
     Returns:
-        Buckets in the order of length; one if all sentences are fewer than `least`.
+        Buckets in order of length; only one if there are fewer than `least` sentences.
     """
     result: list[Bucket] = []
     first, rows, longest = 1, [], max(lengths)
@@ -82,7 +82,7 @@ def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
 def buckets_of(
     runs: Sequence[Run], sources: Sequence[str], width: int, least: int
 ) -> list[Bucket]:
-    """Buckets by pieces of the first run's tokenizer; warns if another run's differs."""
+    """Groups sentences by pieces of the first run's tokenizer; warns if another's differs."""
     first, *others = [Tokenizer(run.require_tokenizer()) for run in runs]
     if any(other.models != first.models for other in others):
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
@@ -97,7 +97,7 @@ def measure_run(
     references: Sequence[str],
     groups: Sequence[Bucket],
 ) -> LengthCurve:
-    """Translates with a run, and scores each bucket."""
+    """Translates with a run and scores each bucket."""
     name = str(run.path)
     with ProgressBars(len(sources)) as bars:
         translations = translator.translate(
@@ -112,7 +112,7 @@ def measure_run(
 def bleu_by_bucket(
     groups: Sequence[Bucket], hypotheses: Sequence[str], references: Sequence[str]
 ) -> list[Interval]:
-    """BLEU of the sentences of each bucket."""
+    """Computes BLEU of the sentences of each bucket."""
     return [
         bleu_interval(
             [hypotheses[row] for row in group.rows], [references[row] for row in group.rows]
@@ -122,7 +122,7 @@ def bleu_by_bucket(
 
 
 def _longest_in_training(run: Run) -> int | None:
-    """Pieces of the longest source; None without the tokenised corpus."""
+    """Returns the pieces of the longest source; None without the tokenised corpus."""
     try:
         return int(EncodedCorpus.open(run.data / "train").source_lengths.max())
     except UserError:

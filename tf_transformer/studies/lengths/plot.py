@@ -6,11 +6,11 @@ from pathlib import Path
 from tf_transformer.plots.figure import STYLES, new_figure, short_names
 from tf_transformer.studies.lengths.measurements import Bucket, LengthCurve
 
-_SHIFT = 0.01  # of the longest source, between runs, so that no interval hides another
+_SHIFT = 0.01  # share of the longest source between runs, so that no interval hides another
 
 
 def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
-    """Draws BLEU with 95 % intervals, and below the length of output / reference.
+    """Draws BLEU with 95 % intervals, and below it the length ratio of output / reference.
 
     Args:
         groups: the buckets, which all curves share.
@@ -40,7 +40,7 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     above.set(ylabel="BLEU, with 95 % interval", title="BLEU by length of the source")
     below.set(ylabel="tokens of output\n/ of reference")
     signature = curves[0].intervals[0].signature
-    name = f"pieces of the source, with its end; number of sentences\n{signature}"
+    name = f"pieces of the source, including EOS; number of sentences\n{signature}"
     below.set_xlabel(name, fontsize="small")
     labels = [f"{group.first}–{group.last}\n{len(group.rows):,}" for group in groups]
     below.set_xticks(centres, labels, fontsize="small")
@@ -63,7 +63,7 @@ def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) 
 
 
 def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
-    """The names of vertical lines within the picture, by length."""
+    """Returns the labels of vertical lines within the picture, by length."""
     cuts = {curve.limit: "sources are cut" for curve in curves}
     known = [curve.longest for curve in curves if curve.longest is not None]
     marks = cuts | dict.fromkeys(known, "longest in training")

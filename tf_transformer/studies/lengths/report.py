@@ -9,7 +9,7 @@ from tf_transformer.studies.lengths.measurements import Bucket, LengthCurve
 
 
 def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> str:
-    """A line for each bucket, three columns for each run."""
+    """Formats a line per bucket, with three columns for each run."""
     lines = [
         f"{curve.label}: trained up to {curve.reach}, cuts at {curve.limit:,} pieces"
         for curve in curves
@@ -29,7 +29,7 @@ def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> st
 def to_json(
     source: str, reference: str, groups: Sequence[Bucket], curves: Sequence[LengthCurve]
 ) -> str:
-    """The JSON that docs/guides/lengths.md describes."""
+    """Returns the JSON that docs/guides/lengths.md describes."""
     content = {
         "source": source,
         "reference": reference,

@@ -1,4 +1,4 @@
-"""Starts a server by the given command line and prints its answer to a request."""
+"""Starts a server with the given command line and prints its answer to a request."""
 
 import json
 import re

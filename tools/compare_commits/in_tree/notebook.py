@@ -35,7 +35,7 @@ def load() -> None:
 
 
 def train_and_keep(model: keras.Model, path: str) -> None:
-    """Writes the model's predictions, its training history, and the weights after that."""
+    """Writes predictions and scores, then trains, and writes its history and the weights."""
     data = dataset()
     logits = model.predict(data, verbose=0)
     scores = model.evaluate(data, verbose=0)

@@ -1,4 +1,4 @@
-"""Runs `fit` or `decode`, as stdin says, and prints a step's seconds of wall and CPU time."""
+"""Runs `fit` or `decode` for each line of stdin, and prints wall and CPU seconds per step."""
 
 import json
 import sys
