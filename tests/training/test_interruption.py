@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -53,6 +54,21 @@ def test_without_a_budget_nothing_stops():
     stopper = Stopper()
     assert not any(stopper.after_step() for _ in range(1_000))
     stopper.check()
+
+
+def test_outside_the_main_thread_there_is_only_the_budget():
+    """A server or a scheduler may train in a thread, in which no signal can be handled."""
+    reasons = []
+
+    def train():
+        with Stopper(Budget(steps=1)) as stopper:
+            stopper.after_step()
+            reasons.append(stopper.reason)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert reasons == ["--stop-after 1 steps"]
 
 
 def test_a_budget_of_steps_is_used_up_by_so_many_steps():

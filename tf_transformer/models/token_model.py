@@ -85,6 +85,11 @@ class TokenModel(KerasModel):
                 "compile keras.Model(model.inputs, model.outputs), which has Keras's own step. "
                 f"Received: backend {keras.backend.backend()!r}."
             )
+        if chunked_loss and not isinstance(loss, LabelSmoothedCrossEntropy):
+            raise ValueError(
+                "`chunked_loss` requires the loss LabelSmoothedCrossEntropy. Received: "
+                f"loss={loss!r}."
+            )
         optimizer = keras.optimizers.get(optimizer)
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self.dtype_policy.name == "mixed_float16" and not scaled:
@@ -95,11 +100,6 @@ class TokenModel(KerasModel):
         )
         self.replace_mean_loss(keras.metrics.Mean("loss", dtype=full_precision()))
         self.max_tokens_per_device = max_tokens_per_device
-        if chunked_loss and not isinstance(loss, LabelSmoothedCrossEntropy):
-            raise ValueError(
-                "`chunked_loss` requires the loss LabelSmoothedCrossEntropy. Received: "
-                f"loss={loss!r}."
-            )
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", ChunkedLoss(self) if chunked_loss else None)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
@@ -136,7 +136,7 @@ class TokenModel(KerasModel):
     # --- Training ------------------------------------------------------------------------
 
     def fit(self, *args, **kwargs):
-        if follows_schedule(self.optimizer):
+        if self.compiled and follows_schedule(self.optimizer):
             _refuse_plateau(kwargs.get("callbacks"))
         self._replica_seeds = self._replica_seeds or ReplicaSeeds(self)
         self._replica_seeds.spread()

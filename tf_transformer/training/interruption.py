@@ -3,9 +3,10 @@
 import logging
 import re
 import signal
+import threading
 import time
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from tf_transformer.errors import UserError, quoted
 
@@ -58,6 +59,7 @@ class Stopper:
     """Handles signals in a block `with Stopper(budget) as stopper:`, and keeps a budget.
 
     The signals are Ctrl-C, SIGTERM and, when a terminal closes, SIGHUP, except under `nohup`.
+    Python handles signals in the main thread alone: in another, there is only the budget.
 
     While `waiting` for a step to end, a signal only sets `reason`, and the trainer saves and
     stops; otherwise there is nothing to save, and the signal raises `Interrupted` at once. A
@@ -75,8 +77,10 @@ class Stopper:
         self._started = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in _NAMES}
-        if self._before[signal.SIGHUP] == signal.SIG_IGN:  # under nohup it stays ignored
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # others may handle none
+            self._before = {number: signal.getsignal(number) for number in _NAMES}
+        if self._before.get(signal.SIGHUP) == signal.SIG_IGN:  # under nohup it stays ignored
             del self._before[signal.SIGHUP]
         self.listen()
         return self
