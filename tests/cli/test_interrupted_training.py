@@ -261,7 +261,7 @@ def test_a_second_process_on_the_same_run_is_refused(story):
     beside = story.sessions["beside"]
     assert beside.status == 1
     assert re.fullmatch(
-        r"error: \S+/disturbed is in use: another process works there\. .*\n", beside.stderr
+        r"error: \S+/disturbed is in use by another process\. .*\n", beside.stderr
     )
     assert not [line for line in beside.lines if "step" in line]
 
