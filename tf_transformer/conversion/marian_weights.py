@@ -158,7 +158,7 @@ def read_weights(folder: Path) -> Arrays:
         if (folder / name).exists():
             tensors = read(folder / name)
             return {key: np.asarray(value, "float32") for key, value in tensors.items()}
-    raise UserError(f"{folder} has no weights: expected {' or '.join(readers)} in it.")
+    raise UserError(f"{folder} has no weights. Expected {' or '.join(readers)} in it.")
 
 
 def _read_safetensors(path: Path) -> Arrays:
