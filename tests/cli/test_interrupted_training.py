@@ -35,7 +35,7 @@ SETTINGS = (
     "decoding.max_extra_length=2",
 )
 SECONDS = 300
-GOES_ON = "the same command goes on from here"
+GOES_ON = "run the same command again to resume"
 
 
 @dataclass(frozen=True)

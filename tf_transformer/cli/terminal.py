@@ -1,4 +1,4 @@
-"""Messages on a terminal: wrapped at words, coloured, and clear of progress bars."""
+"""Messages on a terminal: wrapped at words, coloured, and apart from progress bars."""
 
 import logging
 import os
@@ -13,12 +13,12 @@ _HANGING = "  "  # before the second and later lines of a message
 
 
 def width() -> int:
-    """Columns of the terminal, or 80."""
+    """Returns the columns of the terminal, or 80 if there is none."""
     return shutil.get_terminal_size().columns
 
 
 def wrapped(text: str, columns: int, hanging: str) -> str:
-    """Wraps each line at words; what is longer than a line, such as a path, stays whole."""
+    """Wraps each line at spaces; a word longer than a line, such as a path, stays whole."""
     return "\n".join(_wrapped(line, columns, hanging) for line in text.split("\n"))
 
 
@@ -48,7 +48,7 @@ class MessageFormatter(logging.Formatter):
         self._stream = stream
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the message as it is shown."""
+        """Returns the message as displayed."""
         colour = _YELLOW if record.levelno >= logging.WARNING else None
         return _shown(super().format(record), self._stream, colour)
 

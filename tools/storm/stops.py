@@ -45,7 +45,7 @@ SIGNALS = {
 }
 SECONDS_TO_END = 10  # seconds after its last line
 SECONDS_TO_ANSWER = 120  # until that line: on a loaded machine a first step takes long
-GOES_ON = "the same command goes on from here"
+GOES_ON = "run the same command again to resume"
 FINISHED = "\nThe run is in "
 
 

@@ -38,7 +38,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _tree(path: str, wanted: int) -> Tree:
-    """The tree of a line, counted from 1."""
+    """Reads the tree on a line, counted from 1."""
     lines = 0
     for lines, line in enumerate(read_lines(Path(path)), start=1):
         if lines == wanted:
