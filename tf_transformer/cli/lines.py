@@ -46,7 +46,7 @@ def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
 
 
 def stdin_chunks(line_buffered: bool, sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """Returns the lines of stdin in chunks: those that have arrived, or see `in_chunks`.
+    """Returns the lines of stdin in chunks: as they arrive if `line_buffered`, or of `sizes`.
 
     On a terminal, a chunk is one line, for which the user is prompted.
     """

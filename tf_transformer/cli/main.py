@@ -34,7 +34,7 @@ GROUPS = {
         "attention": "draw the attention of a run",
         "generate": "translate a text into pairs to train on",
         "shortlist": "learn which target tokens each source token may need",
-        "client": "translate stdin to stdout with a model that is served",
+        "client": "send stdin to a served model, and print its answers",
         "convert": "convert to CTranslate2, or from Marian",
         "parse": "parse stdin to stdout, one tree per line",
         "draw": "draw a parse below the correct tree",

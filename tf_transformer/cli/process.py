@@ -47,7 +47,7 @@ def must_end(status: int) -> None:
     end = SECONDS_TO_END + _SECONDS_TO_EXPLAIN
     _later(SECONDS_TO_END, _explain, status)
     _later(end, os._exit, status)
-    # For the case that a thread keeps all others from running Python: the status is then 1.
+    # In case a thread keeps all others from running Python: the status can then only be 1.
     faulthandler.dump_traceback_later(end + _SECONDS_TO_EXPLAIN, exit=True, file=2)
 
 

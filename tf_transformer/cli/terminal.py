@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
 
 _RED, _YELLOW = 31, 33
-_HANGING = "  "  # before the second and later lines of a message
+_HANGING = "  "  # indents the second and later lines of a message
 
 
 def width() -> int:
@@ -36,12 +36,12 @@ def print_error(message: str) -> None:
 
 
 def print_line(line: str, *, hanging: str = _HANGING, warning: bool = False) -> None:
-    """Prints a line of a report to stdout; on a terminal wrapped, and yellow if it warns."""
+    """Prints a line of a report to stdout, on a terminal wrapped, and a warning yellow."""
     print(_shown(line, sys.stdout, _YELLOW if warning else None, hanging))
 
 
 class MessageFormatter(logging.Formatter):
-    """Formats messages: a line in a file; on a terminal wrapped, and warnings yellow."""
+    """Formats messages: one line in a file; on a terminal wrapped, and warnings yellow."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__("%(message)s")

@@ -114,7 +114,7 @@ def setting(default: Any, *, help: str, choices: Sequence[str] = (), **bounds: f
 
 
 def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
-    """Returns the fields of a dataclass as settings, by name with `prefix` before it."""
+    """Returns the fields of a dataclass as settings by name, each with `prefix` before it."""
     return {
         f"{prefix}{field.name}": Setting(field.type, default=field.default, **field.metadata)
         for field in dataclasses.fields(section)
@@ -183,7 +183,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def find_by_name(kind: str, name: str, known: Mapping[str, Any]) -> Any:
-    """Returns the value of a name; raises UserError with the nearest name if it is unknown."""
+    """Looks up a name; raises UserError, with the nearest known name, if it is unknown."""
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

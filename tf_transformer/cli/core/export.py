@@ -84,10 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes DIR/VERSION/: text to translation, tree or label as a SavedModel or for LiteRT.
+    """Exports a run to DIR/VERSION/, as a SavedModel or for LiteRT.
 
-    Several runs are exported as an ensemble. The written files are first tested against the
-    model in Python; see docs/guides/exporting.md.
+    The model maps text to translations, trees or labels. Several runs are exported as an
+    ensemble. The files are tested against the model in Python before they are published; see
+    docs/guides/exporting.md.
     """
     output = Path(options.output)
     check_readable(output)

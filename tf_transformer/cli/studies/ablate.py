@@ -1,4 +1,4 @@
-"""`tf-transformer ablate`: rows of the paper's Table 3, trained at a scale, as a table."""
+"""`tf-transformer ablate`: rows of the paper's Table 3, trained at a smaller scale."""
 
 import argparse
 import itertools
@@ -61,7 +61,7 @@ def _divisor(text: str) -> int:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Trains rows of the paper's Table 3 at a scale and prints them beside the paper's.
+    """Trains rows of the paper's Table 3, scaled down, and prints them beside the paper's.
 
     Run the same command again to resume: rows that have a result are not trained again.
     """
@@ -121,7 +121,7 @@ def _prepare(output: Path, configs: dict[str, Config]) -> dict[str, Config]:
     logger.info("%s", task.describe())
     shared = {
         "data.tokenizer": base.data.tokenizer or str(output / "tokenizer.model"),
-        "data.normalization": None,  # the tokenizer has it, as it has the coverage
+        "data.normalization": None,  # stored in the tokenizer, like the coverage
         "data.character_coverage": 1.0,
         "model.vocab_size": task.tokenizer.vocab_size,
     }

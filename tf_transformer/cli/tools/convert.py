@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run.
+    """Converts a run to a CTranslate2 model, or a Marian (OPUS-MT) checkpoint to a run.
 
     See docs/guides/conversion.md.
     """
