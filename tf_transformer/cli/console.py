@@ -4,8 +4,7 @@ import argparse
 import gc
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import ModuleType
 
 from tf_transformer.cli.process import abandon_output, flush_output
@@ -18,19 +17,12 @@ _HIDDEN = ("IPython", "matplotlib", "pandas", "scipy", "sklearn")
 
 
 def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow as `quiet.import_tensorflow` does, but seconds faster."""
-    with _fast_import():
-        import_tensorflow()
-
-
-@contextmanager
-def _fast_import() -> Iterator[None]:
-    """Makes the first import of TensorFlow seconds faster.
+    """Calls `quiet.import_tensorflow`, and makes a first import seconds faster.
 
     Objects created during this import live until exit, so collecting garbage is wasted time.
     """
     if "tensorflow" in sys.modules:
-        yield
+        import_tensorflow()
         return
     collects = gc.isenabled()
     gc.collect()  # else `freeze` would keep garbage for good
@@ -39,7 +31,7 @@ def _fast_import() -> Iterator[None]:
         sys.modules[name] = None  # type: ignore[assignment]  # hides it
     gc.disable()
     try:
-        yield
+        import_tensorflow()
     finally:
         gc.freeze()
         if collects:

@@ -79,9 +79,7 @@ class Setting:
         return value in self.bounds
 
     def check(self, name: str, value: Any) -> Any:
-        """Returns the value in the setting's type, converted without loss.
-
-        An integral float becomes an int, an int a float, and a list a tuple.
+        """Returns the value in the setting's type: 2.0 as an int, 2 as a float and so on.
 
         Raises:
             UserError: if the value is of another type or out of range.
@@ -158,11 +156,7 @@ def parse_assignments(
 
 
 def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Splits a setting's name into section and field.
-
-    Raises:
-        UserError: if there is no such setting; it suggests the nearest name.
-    """
+    """Splits a setting's name into section and field; UserError, with a hint, if unknown."""
     if dotted not in settings:
         by_name = {full.partition(".")[2]: full for full in settings}
         name = dotted.rpartition(".")[2]

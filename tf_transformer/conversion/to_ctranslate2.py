@@ -17,7 +17,6 @@ from tf_transformer.files import replacing_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 
-QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 LONGEST = 2048  # positions in the table of a model with sinusoids, which has no limit itself
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
 _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
@@ -37,7 +36,7 @@ def to_ctranslate2(
         model: a trained model.
         tokenizer: the tokenizer it was trained with.
         folder: folder to write; it must not exist.
-        quantization: one of `QUANTIZATIONS`.
+        quantization: float32, int8, int16, float16 or bfloat16.
 
     Raises:
         UserError: if the folder exists or cannot be written, or key_dim or value_dim is not
@@ -71,8 +70,8 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
         transformer_spec.TransformerEncoderSpec(**common),
         transformer_spec.TransformerDecoderSpec(**common),
     )
-    _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model)
-    _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, model)
+    _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding)
+    _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding)
     _set_stack(spec.encoder, model.encoder)
     _set_stack(spec.decoder, model.decoder)
     spec.decoder.projection.weight = _array(model.projection.output_kernel()).T.copy()
@@ -96,7 +95,7 @@ def _set_vocabulary(spec, tokenizer: Tokenizer) -> None:
     spec.config.add_source_eos = True
 
 
-def _set_embedding(stack, embeddings, layer, model: Transformer) -> None:
+def _set_embedding(stack, embeddings, layer) -> None:
     embeddings.weight = _array(layer.embeddings)
     stack.scale_embeddings = True  # by sqrt(D)
     if layer.positions == "learned":

@@ -143,7 +143,5 @@ def _system(
 def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
     translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:
-        translations = translator.translate(
-            [*sources], progress=lambda count: bars(str(path), count)
-        )
-    return [one_line(each.text) for each in translations]
+        outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))
+    return [one_line(each.text) for each in outputs]
