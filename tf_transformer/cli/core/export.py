@@ -167,20 +167,23 @@ def _refuse_options(run: Run, names: Iterable[str]) -> None:
 
 def _published(options: argparse.Namespace, run: Run) -> Path | None:
     """Returns the published model for the gate, None for no gate; refuses half of a gate."""
-    task, files = task_named(run.config.task), [options.source, options.reference]
-    if options.better_than is None and not any(files) and not options.margin:
+    task = task_named(run.config.task)
+    if not (options.better_than or options.source or options.reference or options.margin):
         return None
     if options.source and not task.languages:
         raise UserError(
             f"--source is for runs that translate: the file of --reference has the text of "
             f"--task {run.config.task} too. Received: {options.source}."
         )
-    given = [options.better_than, *(files if task.languages else files[1:])]
-    if not all(given) or options.no_text:
+    required = {"--better-than": options.better_than, "--reference": options.reference}
+    if task.languages:
+        required["--source"] = options.source
+    if not all(required.values()) or options.no_text:
+        received = ", ".join(f"{name} {value}" for name, value in required.items())
         names = "--better-than, --source" if task.languages else "--better-than"
         raise UserError(
             f"{names} and --reference belong together, and are for a model that takes text. "
-            f"Received: {', '.join(map(str, given))}{', --no-text' * options.no_text}."
+            f"Received: {received}{', --no-text' * options.no_text}."
         )
     published = find_export(Path(options.better_than))
     if published is None:

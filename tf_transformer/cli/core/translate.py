@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--prefix-file",
         metavar="FILE",
-        help="beginnings of the translations, one line per sentence, cut at its length limit; "
-        "an empty line prescribes nothing",
+        help="beginnings of the translations, one line per sentence, cut at the sentence's "
+        "length limit; an empty line prescribes nothing",
     )
     add(
         "--alignments",
