@@ -134,7 +134,7 @@ def holder(folder: Path, first: str = "") -> subprocess.Popen:
 def test_a_folder_is_held_as_long_as_the_process_lives(tmp_path, end):
     with holder(tmp_path / "new") as process:
         with (
-            pytest.raises(UserError, match="new is in use: another process works there"),
+            pytest.raises(UserError, match="new is in use by another process"),
             locked(tmp_path / "new"),
         ):
             pass
@@ -171,7 +171,7 @@ def test_on_network_storage_a_file_is_locked_instead(monkeypatch, tmp_path):
     as_on(monkeypatch, "(1, 2)")
     with holder(tmp_path / "new", NFS.replace("WRITABLE", "(1, 2)")) as process:
         with (
-            pytest.raises(UserError, match="new is in use: another process works there"),
+            pytest.raises(UserError, match="new is in use by another process"),
             locked(tmp_path / "new"),
         ):
             pass
@@ -185,7 +185,7 @@ def test_on_network_storage_a_file_is_locked_instead(monkeypatch, tmp_path):
 def test_a_file_system_without_locks_is_named(monkeypatch, tmp_path, caplog):
     as_on(monkeypatch, "()")
     with locked(tmp_path):
-        assert re.search(r"without locks: nothing keeps two processes from", caplog.text)
+        assert re.search(r"without locks: nothing prevents two processes from", caplog.text)
 
 
 def test_an_error_in_the_block_lets_go_of_the_folder(tmp_path):

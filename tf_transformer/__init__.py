@@ -1,9 +1,9 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in TensorFlow, Keras."""
+"""The Transformer ("Attention Is All You Need", 2017) in TensorFlow and Keras."""
 
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # for type checkers and autocompletion; the names are those of `_PUBLIC`
+if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_PUBLIC`
     from tf_transformer.api.load import load as load
     from tf_transformer.api.train import train as train
     from tf_transformer.config import DecodingConfig as DecodingConfig
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the names are those o
 
 __version__ = "0.1.0"
 
-# Imported when first asked for, so that the command line starts without TensorFlow.
+# Imported on first access, so that the command line starts without TensorFlow.
 _PUBLIC = {
     "Classifier": "models.classifier",
     "Decoder": "layers",
@@ -65,7 +65,7 @@ def __getattr__(name: str):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _PUBLIC[name]
     if module.startswith(("layers", "models")):
-        # All at once: importing them is what lets Keras find their classes in a saved model.
+        # All of them: Keras loads a saved model only if its classes have been imported.
         for each in sorted({*_PUBLIC.values()}):
             if each.startswith(("layers", "models")):
                 importlib.import_module(f"{__name__}.{each}")

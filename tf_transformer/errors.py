@@ -1,9 +1,9 @@
-"""The exception for mistakes a user can make, a single line, and quoting what they gave."""
+"""The exception for user mistakes, and helpers that quote input in one-line messages."""
 
 import reprlib
 import unicodedata
 
-# Characters that a terminal takes for the end of a line or a command, or UTF-8 cannot hold.
+# Unicode categories of line breaks, control characters and surrogates (invalid in UTF-8).
 _ESCAPED = {"Cc", "Cs", "Zl", "Zp"}
 _LONGEST_LINE = 2_000
 
@@ -12,22 +12,22 @@ _QUOTES.maxstring = _QUOTES.maxlong = _QUOTES.maxother = 80
 
 
 class UserError(Exception):
-    """A user's mistake: what was wrong, expected and received, and what to do, in one line.
+    """A user's mistake, in one line: what was expected, what was received and what to do.
 
     Attributes:
-        status: exit status of a command that it ends.
+        status: exit status of the command that it ends.
     """
 
     status = 1
 
 
 def missing_extra(user: str, package: str | None, extra: str) -> UserError:
-    """Returns the error of a package that only an extra of `setup.cfg` installs.
+    """Returns the error for a missing package that an extra of `setup.cfg` installs.
 
     Args:
-        user: the feature that needs it, as a sentence begins.
-        package: its name.
-        extra: such as "plot".
+        user: the feature that needs the package, the subject of the message.
+        package: name of the package.
+        extra: name of the extra, such as "plot".
     """
     return UserError(
         f'{user} needs {package}, which is not installed: pip install "tf-transformer[{extra}]"'
@@ -35,17 +35,17 @@ def missing_extra(user: str, package: str | None, extra: str) -> UserError:
 
 
 def quoted(value: object) -> str:
-    """The value as Python writes it, 80 characters at most of a string or number in it."""
+    """Returns the `repr` of a value, 200 characters at most, 80 of any string or number."""
     return shortened(_QUOTES.repr(value), 200)
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """The text itself if it has at most `most` characters, else its beginning and "..."."""
+    """Returns the text; if it is longer than `most` characters, its beginning and "..."."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def one_line(message: object) -> str:
-    """A message as a line of UTF-8: control characters escaped, its middle left out if long."""
+    """Returns a message as one line: control characters escaped, a long middle cut out."""
     line = "".join(map(_escaped, str(message)))
     if len(line) <= _LONGEST_LINE:
         return line

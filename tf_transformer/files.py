@@ -1,4 +1,4 @@
-"""Writing files so that nothing is lost: beside, fsynced, renamed; reading damaged JSON."""
+"""Atomic writing of files and folders (write beside, fsync, rename), locks, JSON, hashes."""
 
 import errno
 import fcntl
@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 
-# What `flock` says of a folder on file systems that have no such lock. NFS says EBADF: it locks
-# only what is open for writing, which a folder never is.
+# Errors of `flock` on file systems that cannot lock a folder. On NFS it is EBADF: only files
+# open for writing can be locked, and a folder is never open for writing.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EBADF)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`, which takes its place when the block succeeds.
+    """Yields a temporary path beside `path`, which replaces it when the block succeeds.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written; `path` is untouched.
@@ -33,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = _beside(path, "tmp")
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
-            # A device such as /dev/null would become a file: for everybody, if we are root.
+            # Run by root, renaming would replace a device such as /dev/null for all users.
             raise UserError(f"Cannot write {path}: it is a device. Give the path of a file.")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -43,8 +43,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
-            f"Cannot write {path}: {reason}. What was there before is untouched; free some "
-            "space or choose another folder, then run the same command again."
+            f"Cannot write {path}: {reason}. Any earlier version is untouched; free some space "
+            "or choose another folder, then run the same command again."
         ) from error
     finally:
         with suppress(OSError):
@@ -52,28 +52,28 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _beside(path: Path, ending: str) -> Path:
-    """A hidden path in the same folder, of this process."""
+    """Returns a hidden path in the same folder, unique to this process."""
     return path.parent / f".{path.name}.{os.getpid()}.{ending}"
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Reads JSON as `json.loads` does; JSON too deep to be read is a ValueError too."""
+    """Parses JSON like `json.loads`, but raises ValueError for brackets nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("brackets within brackets, too many to read") from None
+        raise ValueError("brackets are nested too deeply") from None
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes the folder if need be and holds it for this process.
+    """Creates the folder if it is missing, and locks it for this process.
 
-    The system lets go of it when the process ends, however that happens. No file is left in
-    the folder, but on network storage an empty `.lock`: there only a file can be locked, for
-    all machines alike.
+    The system releases the lock when the process ends, however it ends. No file is left in the
+    folder, except on network storage an empty `.lock`: there only a file can be locked for all
+    machines.
 
     Raises:
-        UserError: if another process holds it, or it cannot be made.
+        UserError: if another process holds the lock, or the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def locked(folder: Path) -> Iterator[None]:
             descriptors.append(_open_lock_file(folder))
             if not _lock(folder, descriptors[-1]):
                 logger.warning(
-                    "warning  %s is on a file system without locks: nothing keeps two "
+                    "warning  %s is on a file system without locks: nothing prevents two "
                     "processes from working there at once",
                     folder,
                 )
@@ -105,7 +105,7 @@ def _cannot_write(folder: Path, error: OSError) -> UserError:
 
 
 def _open_lock_file(folder: Path) -> int:
-    """It stays: if it were removed, two processes might hold files of the same name."""
+    """Opens the lock file; removing it could let two processes lock files of the same name."""
     try:
         return os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
@@ -113,13 +113,13 @@ def _open_lock_file(folder: Path) -> int:
 
 
 def _lock(folder: Path, descriptor: int) -> bool:
-    """Locks for this process; whether the file system can."""
+    """Locks a folder or its lock file; returns False if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
-            f"{folder} is in use: another process works there. Wait for its end, or give "
-            "another --output."
+            f"{folder} is in use by another process. Wait for it to end, or give another "
+            "--output."
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -130,12 +130,11 @@ def _lock(folder: Path, descriptor: int) -> bool:
 
 @contextmanager
 def replacing_folder(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yields a new folder beside `path`, which takes its place when the block succeeds.
+    """Yields a new folder beside `path`, which replaces it when the block succeeds.
 
     Args:
-        path: the folder to write; its parents are made.
-        replace: whether a folder that is there already gives way; else it stays, and that is
-            an error.
+        path: the folder to write; missing parents are created.
+        replace: whether an existing folder is replaced; otherwise it is an error.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written; `path` is untouched.
@@ -157,7 +156,10 @@ def replacing_folder(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def _set_aside(path: Path) -> Iterator[None]:
-    """A block that puts another folder at `path`; only then does the old one go."""
+    """Moves a folder aside while the block puts another at `path`, then deletes it.
+
+    If the block fails, the folder is moved back.
+    """
     aside = _beside(path, "old.tmp")
     with suppress(FileNotFoundError):
         os.rename(path, aside)
@@ -172,7 +174,7 @@ def _set_aside(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _temporary_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, gone at the end; its lock says that somebody writes it."""
+    """Yields a new folder beside `path`, deleted at the end and locked while it is in use."""
     temporary = _beside(path, "tmp")
     temporary.mkdir(parents=True)
     descriptor = os.open(temporary, os.O_RDONLY)
@@ -186,7 +188,7 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Tells if the process that wrote the folder is gone; False where no lock can tell."""
+    """Tells whether the process that wrote the folder has ended; False without locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,13 +200,13 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces the file's content, or leaves the file as it was."""
+    """Writes a UTF-8 file atomically: on failure, an existing file keeps its content."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
+    """Waits until a file's content, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -213,12 +215,12 @@ def sync(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Returns this package's folder of what can be made again, among the user's caches."""
+    """Returns this package's folder among the user's caches, for what can be recreated."""
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder, "tf_transformer")
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file's content, in hexadecimal."""
+    """Returns the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Progress bars on stderr, where somebody watches."""
+"""Progress bars on stderr, shown only if somebody watches."""
 
 import sys
 from collections.abc import Iterable, Sized
@@ -8,13 +8,13 @@ from tqdm import tqdm
 
 
 def is_watched(*, notebook: bool = False) -> bool:
-    """Tells whether stderr is a terminal or, if asked for, the output of a notebook."""
+    """Tells whether stderr is a terminal or, with `notebook`, the output of a notebook."""
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
     return sys.stderr.isatty() or (notebook and in_notebook)
 
 
 def bar(text: str, items: Iterable | None = None, **keywords) -> tqdm:
-    """Returns a bar of tqdm that fits the terminal and vanishes when it is closed."""
+    """Returns a tqdm bar that fits the terminal and vanishes when it is closed."""
     total = keywords.get("total") or (len(items) if isinstance(items, Sized) else None)
     form = "{n_fmt}/{total_fmt} |{bar}| {remaining} left" if total else "{n:,}, {elapsed}"
     form = "{desc}: " + form
@@ -23,11 +23,13 @@ def bar(text: str, items: Iterable | None = None, **keywords) -> tqdm:
 
 
 class ProgressBars:
-    """Shows counts as `bars("tokenising train", 2048)`; a new text closes the bar before.
+    """Progress bars, one at a time: `bars("tokenising train", 2048)` sets the count of a bar.
+
+    A new text closes the previous bar.
 
     Args:
         total: the final count, if it is known.
-        shown: whether to show them; None where stderr is a terminal.
+        shown: whether to show them; None shows them if stderr is a terminal.
     """
 
     def __init__(self, total: int | None = None, shown: bool | None = None) -> None:
@@ -37,7 +39,7 @@ class ProgressBars:
         self._bar: tqdm | None = None
 
     def __call__(self, text: str, done: int) -> None:
-        """Sets the count of `text`."""
+        """Sets the count of the bar named `text`."""
         if self._bar is None or text != self._text:
             self.close()
             self._text = text
@@ -45,7 +47,7 @@ class ProgressBars:
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
-        """Ends the line of the current bar."""
+        """Closes the current bar."""
         if self._bar is not None:
             self._bar.close()
 

@@ -1,4 +1,4 @@
-"""TensorFlow without the lines that its C++ side prints."""
+"""Import of TensorFlow without the messages of its C++ code."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Discards what is written to stderr, by C++ too, unless the block fails."""
+    """Holds back output to stderr, C++'s included; it is lost unless the block fails."""
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as held:
@@ -27,9 +27,9 @@ def stderr_held_back() -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow and lists the devices with stderr held back, unless that fails.
+    """Imports TensorFlow and lists the devices, with stderr held back unless that fails.
 
-    No environment variable silences the lines that the C++ side prints at import.
+    No environment variable silences all that the C++ code prints at import.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")

@@ -1,4 +1,4 @@
-"""Arguments of text: a string or a list of strings, and never a string cut into characters."""
+"""Checks of text arguments, which keep a string from being read as a list of characters."""
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, TypeAlias
@@ -15,14 +15,14 @@ def refuse_string(name: str, value: Any) -> None:
 
 
 def strings(name: str, value: Any) -> list[str]:
-    """Returns an argument that must be a list of strings; any ordered iterable of them is one.
+    """Returns an argument as a list of strings; it may be any ordered iterable of strings.
 
     Args:
-        name: of the argument.
-        value: its value.
+        name: name of the argument, for messages.
+        value: value of the argument.
 
     Raises:
-        TypeError: if it is a single string, or anything else.
+        TypeError: if it is a single string, or not a list of strings for another reason.
     """
     refuse_string(name, value)
     if not isinstance(value, Iterable) or isinstance(value, (Mapping, Set)):
@@ -31,7 +31,7 @@ def strings(name: str, value: Any) -> list[str]:
     for each in values:
         if not isinstance(each, str):
             raise TypeError(
-                f"`{name}` must be a list of strings. Received: one with {quoted(each)} in it."
+                f"`{name}` must be a list of strings. Received: one that has {quoted(each)}."
             )
     return values
 
@@ -67,7 +67,7 @@ def pairs(**sides: Any) -> tuple[bool, list[str], list[str]]:
         )
     if len(left) != len(right):
         raise ValueError(
-            f"`{first}` and `{second}` must have equally many strings. "
+            f"`{first}` and `{second}` must have the same number of strings. "
             f"Received: {len(left)} and {len(right)}."
         )
     return one, left, right

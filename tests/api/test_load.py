@@ -100,7 +100,7 @@ def test_a_string_beside_a_list_is_refused(translator):
         translator.score(["a", "b"], "ab")
     with pytest.raises(TypeError, match="`texts` and `prefix` must both be strings"):
         translator.translate(["a", "b"], prefix="ab")
-    with pytest.raises(ValueError, match="equally many strings. Received: 1 and 2"):
+    with pytest.raises(ValueError, match="the same number of strings. Received: 1 and 2"):
         translator.align(["a"], ["b", "c"])
 
 

@@ -34,7 +34,7 @@ def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch
     settings = {"data.max_length": 60}
     with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by --stop-after 1 steps"):
         tf_transformer.train("tiny", **text, settings=settings, stop_after="1 steps", **SIZE)
-    assert "the same call goes on from here" in capsys.readouterr().out
+    assert "call again to resume" in capsys.readouterr().out
     file = "preset: tiny\ndata.max_length: 60\nmodel.dropout: 0.5\n"  # which SIZE overrides
     Path("run.yaml").write_text(file, "utf-8")
     translator = tf_transformer.train(config="run.yaml", **text, **SIZE)
@@ -105,7 +105,7 @@ def test_ctrl_c_returns_the_best_so_far_where_somebody_watches(text, tmp_path, w
         [sys.executable, "-c", code, where, str(tmp_path / "run")],
         capture_output=True, text=True, env=environment(),
     )  # fmt: skip
-    assert "by Ctrl-C; the same call goes on from here" in done.stdout, done.stderr
+    assert "by Ctrl-C; call again to resume" in done.stdout, done.stderr
     if where == "session":
         assert done.stdout.endswith(
             "the best weights so far are returned\nreturned Translator\n"

@@ -137,7 +137,7 @@ def test_ctrl_c_is_passed_on_to_the_row_that_trains(arguments, tmp_path):
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read()
     assert process.wait() == 130
-    assert "the same command goes on from here" in rest
+    assert "run the same command again to resume" in rest
     assert not (output / "A-h4-seed1").exists()
     run = Run.open(output / "base-seed1")
     assert run.checkpoints.state_steps()[-1] >= 50  # saved, and no process left that trains
@@ -151,7 +151,7 @@ def test_no_row_is_begun_when_the_time_is_over(arguments, copy, capsys):
         path.unlink()
     more = ["--rows", *ROWS_HERE, "--output", str(copy), "--stop-after", "0.0000001s"]
     assert main([*arguments, *more]) == 0
-    assert "the same command goes on from here" in capsys.readouterr().out
+    assert "run the same command again to resume" in capsys.readouterr().out
     assert not any(path.exists() for path in results)
 
 

@@ -127,10 +127,10 @@ def test_each_file_is_told_in_a_line(trained_run, capsys):
 @pytest.mark.parametrize(
     ("options", "expected", "status"),
     [
-        ("--layer 2", "--layer must be in 1 to 1. Received: 2", 1),
-        ("--layer 0", "--layer must be in 1 to 1. Received: 0", 1),
-        ("--kind cross --layer 1 --head 9", r"--head must be in 1 to \d. Received: 9", 1),
-        ("--kind cross --layer 1 --head 0", r"--head must be in 1 to \d. Received: 0", 1),
+        ("--layer 2", "--layer must be from 1 to 1. Received: 2", 1),
+        ("--layer 0", "--layer must be from 1 to 1. Received: 0", 1),
+        ("--kind cross --layer 1 --head 9", r"--head must be from 1 to \d. Received: 9", 1),
+        ("--kind cross --layer 1 --head 0", r"--head must be from 1 to \d. Received: 0", 1),
         ("--kind cross --head 1", "--head needs --layer. Received: --head 1 alone", 1),
         ("--layer 1 --head 1", "--head needs --kind encoder, decoder or cross", 1),
         ("--ensemble other", "a single model. Received: --ensemble", 1),

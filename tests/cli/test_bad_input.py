@@ -110,7 +110,7 @@ COMMANDS = {
     "seed without sampling": ("translate run --seed 5", "--seed needs --sample"),
     "sampling with a beam": (
         "translate run --sample --beam 4",
-        "--sample draws and does not search: leave out --beam and --alpha",
+        "--sample does not search: leave out --beam and --alpha",
     ),
     "no such prefixes": (
         "translate run --prefix-file no.de",
@@ -122,7 +122,7 @@ COMMANDS = {
     ),
     "no such layer": (
         "translate run --alignments new.align --alignment-layer 2",
-        "--alignment-layer must be in 1 to 1. Received: 2",
+        "--alignment-layer must be from 1 to 1. Received: 2",
     ),
     "a layer for nothing": ("translate run --alignment-layer 1", "needs --alignments"),
     "no such run in an ensemble": (
@@ -152,7 +152,7 @@ COMMANDS = {
     ),
     "score of empty files": (
         "score run --source empty.en --target empty.de",
-        "at least one line. Received: empty.en and empty.de without any",
+        "empty.en must have at least one sentence. Received: none",
     ),
     "score of uneven files": (
         "score run --source uneven.en --target uneven.de",

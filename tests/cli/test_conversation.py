@@ -33,7 +33,7 @@ def test_a_line_is_answered_before_the_next_prompt(trained_run, tmp_path, capsys
     with subprocess.Popen(command, env=environment() | {"TERM": "dumb"}, **streams) as process:
         os.close(theirs)
         greeting = read_until(terminal, r"> $")
-        assert greeting == "A sentence, then Enter; Ctrl-D ends.\n> "
+        assert greeting == "Type a sentence, then Enter; Ctrl-D ends.\n> "
         for line, translation in zip(lines, expected, strict=True):
             os.write(terminal, f"{line}\n".encode())
             assert read_until(terminal, r"\n> $") == f"{line}\n{translation}\n> "

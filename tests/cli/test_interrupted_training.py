@@ -35,7 +35,7 @@ SETTINGS = (
     "decoding.max_extra_length=2",
 )
 SECONDS = 300
-GOES_ON = "the same command goes on from here"
+GOES_ON = "run the same command again to resume"
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def test_a_second_process_on_the_same_run_is_refused(story):
     beside = story.sessions["beside"]
     assert beside.status == 1
     assert re.fullmatch(
-        r"error: \S+/disturbed is in use: another process works there\. .*\n", beside.stderr
+        r"error: \S+/disturbed is in use by another process\. .*\n", beside.stderr
     )
     assert not [line for line in beside.lines if "step" in line]
 

@@ -54,7 +54,7 @@ def test_an_exit_function_is_waited_for_some_seconds_and_named(tmp_path):
         [*PROGRAMS["tf-transformer"], "translete"], BLOCKED["an exit function"], tmp_path
     )
     assert done.returncode == 2
-    assert f"The end takes longer than {SECONDS_TO_END} s." in done.stderr
+    assert f"Exiting takes longer than {SECONDS_TO_END} s." in done.stderr
     assert 'process.py", line' in done.stderr
 
 

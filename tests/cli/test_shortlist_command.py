@@ -33,7 +33,7 @@ def test_it_prints_what_it_covers_and_is_the_same_every_time(listed, copied, cap
     patterns = [
         r"learning from 300 pairs, [\d,]+ links",
         r".*shortlist\.npz",
-        r"dev set: (\d+) of 600 tokens for a sentence in the mean",
+        r"dev set: (\d+) of 600 tokens for a sentence on average",
         r"covered: ([\d.]+)% of ([\d,]+) target tokens",
     ]
     found = [re.fullmatch(*both) for both in zip(patterns, lines, strict=True)]

@@ -1,4 +1,4 @@
-"""Messages on a terminal: wrapped at words, coloured, and clear of progress bars."""
+"""Messages on a terminal: wrapped at words, coloured, and apart from progress bars."""
 
 import io
 import logging

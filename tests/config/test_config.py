@@ -130,7 +130,7 @@ def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(assignment):
 @pytest.mark.parametrize("setting", ["normalization=identity", "character_coverage=0.99"])
 def test_settings_of_a_new_tokenizer_are_refused_beside_one_that_exists(setting):
     assert Config().override([f"data.{setting}"]) != Config()
-    expected = r"must be left out with `data.tokenizer`, which holds its own. Received: "
+    expected = r"must be left out with `data.tokenizer`, which has its own. Received: "
     with pytest.raises(UserError, match=f"`data.{setting.partition('=')[0]}` {expected}"):
         Config().override([f"data.{setting}", "data.tokenizer=some.model"])
 

@@ -49,7 +49,7 @@ def test_the_file_of_a_run_is_the_whole_of_it(tmp_path):
         ("data: {target: no}", "`data.target` must be str. Received: False"),
         ("preset: 4", "`preset` must be str. Received: 4"),
         ("- a", r"must have sections of settings.* Received: \['a'\]"),
-        ("a: [", "is no valid YAML"),
+        ("a: [", "is not valid YAML"),
     ],
 )
 def test_what_is_no_setting_is_refused_with_the_nearest(tmp_path, text, expected):

@@ -243,7 +243,7 @@ def test_a_value_that_is_not_stated_is_that_of_transformers(checkpoint, tmp_path
     assert from_marian(checkpoint, tmp_path / "run").config.model.attention_bias
     del record["scale_embedding"]
     file.write_text(json.dumps(record))
-    with pytest.raises(UserError, match="`scale_embedding` .*nothing, which is False"):
+    with pytest.raises(UserError, match="`scale_embedding` .*nothing, which means False"):
         from_marian(checkpoint, tmp_path / "another")
 
 

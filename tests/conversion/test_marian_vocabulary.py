@@ -13,9 +13,9 @@ from tf_transformer.errors import UserError
 @pytest.mark.parametrize(
     ("piece", "message"),
     [
-        ("", "at least one, .*Received: ''"),
+        ("", "not empty, .*Received: ''"),
         ("a\0b", r"without NUL. Received: 'a\\x00b'"),
-        ("\ud800", r"characters of Unicode.*Received: '\\ud800'"),
+        ("\ud800", r"valid Unicode.*Received: '\\ud800'"),
         ("▁>>fra<<", "must have >>fra<< or ▁>>fra<<.*Received: both"),
     ],
 )

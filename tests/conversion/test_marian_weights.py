@@ -15,10 +15,18 @@ from tf_transformer.errors import UserError
     [
         ("model.shared.weight", None, "must have model.shared.weight of shape .* nothing"),
         ("final_logits_bias", lambda x: x[0], "final_logits_bias of shape"),
-        ("lm_head.weight", lambda x: x + 1, "lm_head.weight must be model.shared.weight"),
+        ("lm_head.weight", lambda x: x + 1, "lm_head.weight must equal model.shared.weight"),
         ("model.encoder.layernorm_embedding.weight", lambda x: x, "Received also: model.enc"),
-        ("model.decoder.embed_positions.weight", lambda x: x, "must be the sinusoids"),
-        ("model.decoder.embed_positions.weight", lambda x: x[0], "must be the sinusoids"),
+        (
+            "model.decoder.embed_positions.weight",
+            lambda x: x,
+            "must hold the paper's sinusoids",
+        ),
+        (
+            "model.decoder.embed_positions.weight",
+            lambda x: x[0],
+            "must hold the paper's sinusoids",
+        ),
     ],
 )
 def test_other_tensors_are_refused(checkpoint, tmp_path, name, change, message):

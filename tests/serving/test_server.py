@@ -347,7 +347,7 @@ def test_serve_follows_versions_and_ends_when_told(exported, tmp_path):
         ("--grace -1", "--grace must be from 0.0 to 86400.0. Received: -1.0"),
         ("--port 0 --host no.such.host.invalid", "Cannot listen on no.such.host.invalid:0: "),
         ("--port 0 --host ''", "--host must not be empty"),
-        ("--port 0 --name 'a b'", "A model's name must be of letters, .*Received: 'a b'"),
+        ("--port 0 --name 'a b'", "A model's name must consist of letters, .*Received: 'a b'"),
         ("--port TAKEN", "Cannot listen on 127.0.0.1:[0-9]+: Address already in use"),
     ],
 )

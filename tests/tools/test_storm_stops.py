@@ -13,7 +13,7 @@ from tools.storm.hung import PRINTS_STACKS, end_with_stacks
 from tools.storm.lab import Lab
 from tools.storm.stops import STEPS, differences, tries, what_is_wrong
 
-STOPPED = "device: CPU\nstopped at step 7 by SIGTERM; the same command goes on from here\n"
+STOPPED = "device: CPU\nstopped at step 7 by SIGTERM; run the same command again to resume\n"
 FINISHED = "device: CPU\n\nThe run is in run. Next:\n"
 
 

@@ -117,7 +117,7 @@ def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> N
         try:
             train_and_report(config, folder, budget, bars=True, **how)
         except Interrupted as stop:
-            logger.info("%s; the same call goes on from here", stop)
+            logger.info("%s; call again to resume", stop)
             if not (_may_return(stop) and Run.open(folder).checkpoints.best.exists()):
                 raise
             logger.info("the best weights so far are returned")

@@ -1,11 +1,10 @@
-"""A clean console: no TensorFlow noise, one line an event, errors without a traceback."""
+"""A clean console: no TensorFlow noise, one line per event, errors without a traceback."""
 
 import argparse
 import gc
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import ModuleType
 
 from tf_transformer.cli.process import abandon_output, flush_output
@@ -13,33 +12,26 @@ from tf_transformer.cli.terminal import MessageFormatter, print_error, without_b
 from tf_transformer.errors import UserError, one_line
 from tf_transformer.quiet import import_tensorflow
 
-# Keras imports them where they are installed, for what we do not use or import ourselves.
+# Keras imports these if they are installed, for features that we do not use.
 _HIDDEN = ("IPython", "matplotlib", "pandas", "scipy", "sklearn")
 
 
 def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow as `quiet.import_tensorflow` does, and seconds faster."""
-    with _fast_import():
-        import_tensorflow()
-
-
-@contextmanager
-def _fast_import() -> Iterator[None]:
-    """Saves seconds of the first import of TensorFlow.
+    """Calls `quiet.import_tensorflow`, and makes a first import seconds faster.
 
     Objects created during this import live until exit, so collecting garbage is wasted time.
     """
     if "tensorflow" in sys.modules:
-        yield
+        import_tensorflow()
         return
     collects = gc.isenabled()
-    gc.collect()  # present garbage would be frozen too
+    gc.collect()  # else `freeze` would keep garbage for good
     hidden = [name for name in _HIDDEN if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # hides it
     gc.disable()
     try:
-        yield
+        import_tensorflow()
     finally:
         gc.freeze()
         if collects:
@@ -49,10 +41,10 @@ def _fast_import() -> Iterator[None]:
 
 
 def run_command(module: ModuleType, options: argparse.Namespace) -> int:
-    """Runs a command module; returns its exit status, or 0. A UserError is one line."""
+    """Runs a command module and returns its exit status; a UserError prints one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's streams take any text
-            # UTF-8 as in files, whatever the locale; names of files may hold other bytes.
+            # UTF-8 whatever the locale, as in files; file names may hold other bytes.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     log = _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
@@ -76,18 +68,18 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         if not (exhausted or isinstance(error, MemoryError)):
             raise
         print_error(
-            "out of memory. In training, a lower --max-tokens-per-device takes less and does "
-            "not change the result; in decoding, a lower decoding.batch_tokens."
+            "out of memory. In training, lower --max-tokens-per-device, which does not change "
+            "the result; in decoding, lower decoding.batch_tokens."
         )
         return 1
     return 0
 
 
 class _Handler(logging.StreamHandler):
-    """A log that survives the loss of its reader (`| head`) or a full disk.
+    """A log handler that survives the loss of its reader (`| head`) and a full disk.
 
     Attributes:
-        lost: whether a line could not be written, which has been reported.
+        lost: whether a line could not be written; an error has then been printed.
     """
 
     lost = False
@@ -104,7 +96,7 @@ class _Handler(logging.StreamHandler):
             super().handleError(record)
             return
         self.lost = True
-        abandon_output(self.stream)  # or each line would fail again, with those before
+        abandon_output(self.stream)  # or the buffered lines would fail again with each new one
         with suppress(OSError):
             print_error(f"cannot write the log: {error.strerror or error}")
 

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tf_transformer.data.corpus import arriving_lines, read_lines
+from tf_transformer.data.corpus import arriving_lines, read_lines, read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 
-# Sentences sorted by length together: few at first, so that output begins soon. The last size
-# holds for all further chunks, which bounds the memory.
+# Sentences in a chunk, which are sorted by length together: few at first, so that output starts
+# soon. The last size is repeated, which bounds the memory.
 SIZES = (100, 1_000, 10_000)
 
 
 def require_equal_lengths(
     name: str | Path, lines: Sequence[str], other: str | Path, other_lines: Sequence[str]
 ) -> None:
-    """Refuses two files with different numbers of lines, or without any."""
+    """Raises UserError if two files have different numbers of lines, or none."""
     if len(lines) != len(other_lines) or not lines:
         raise UserError(
             "Both files must have the same number of lines, at least one. Received: "
@@ -27,20 +27,28 @@ def require_equal_lengths(
         )
 
 
+def read_some_pairs(source: str, target: str) -> list[tuple[str, str]]:
+    """Reads the pairs of lines of two files; raises UserError if there are none."""
+    pairs = list(read_pairs(Path(source), Path(target)))
+    if not pairs:
+        raise UserError(f"{source} must have at least one sentence. Received: none.")
+    return pairs
+
+
 def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
-    """--line-buffered."""
+    """Adds --line-buffered."""
     parser.add_argument(
         "--line-buffered",
         action="store_true",
-        help="answer the lines that have arrived without waiting for more, as a coprocess; "
+        help="answer lines as they arrive, without waiting for more, such as in a coprocess; "
         "slower if many lines are available at once",
     )
 
 
 def stdin_chunks(line_buffered: bool, sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """The lines of stdin: those that have arrived, or lists of these sizes; see `in_chunks`.
+    """Returns the lines of stdin in chunks: as they arrive if `line_buffered`, or of `sizes`.
 
-    On a terminal each is read when the one before has been answered.
+    On a terminal, a chunk is one line, for which the user is prompted.
     """
     if is_conversation():
         return _typed_lines()
@@ -48,7 +56,7 @@ def stdin_chunks(line_buffered: bool, sizes: Sequence[int] = SIZES) -> Iterator[
 
 
 def stdin_bars() -> ProgressBars:
-    """Progress bars of a command that reads stdin; none in a conversation."""
+    """Returns the progress bars of a command that reads stdin, hidden in a conversation."""
     return ProgressBars(shown=False if is_conversation() else None)
 
 
@@ -60,9 +68,9 @@ def is_conversation() -> bool:
 def _typed_lines() -> Iterator[list[str]]:
     """Prompts for a line at a time, until Ctrl-D."""
     with suppress(ImportError):
-        import readline  # noqa: F401  # lines can be edited then
+        import readline  # noqa: F401  # makes lines editable
     sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    print("A sentence, then Enter; Ctrl-D ends.", file=sys.stderr)
+    print("Type a sentence, then Enter; Ctrl-D ends.", file=sys.stderr)
     while True:
         try:
             yield [input("> ")]
@@ -72,7 +80,7 @@ def _typed_lines() -> Iterator[list[str]]:
 
 
 def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """Lists of at most these sizes, the last of which holds for all that follow."""
+    """Yields lists of at most these sizes, the last of which is repeated."""
     lines = iter(lines)
     for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
         if not (chunk := list(itertools.islice(lines, size))):
@@ -81,5 +89,5 @@ def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[li
 
 
 def one_line(text: str) -> str:
-    """Replaces line ends, which byte pieces can spell: output stays aligned with input."""
+    """Replaces line ends, which byte pieces can spell, to keep output aligned with input."""
     return text.replace("\r", " ").replace("\n", " ")

@@ -1,6 +1,6 @@
 """`tf-transformer COMMAND`: one module per command, named after it.
 
-A module has `add_arguments(parser)` and `command(options)`, whose docstring is its help.
+A module has `add_arguments(parser)` and `command(options)`, whose docstring is the help.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from tf_transformer.cli.parser import Parser
 from tf_transformer.cli.process import run_process
 from tf_transformer.cli.terminal import width, wrapped
 
-# By the subpackage that holds the commands' modules, in the order of `--help`.
+# Commands by the subpackage of their modules, in the order of `--help`.
 GROUPS = {
     "core": {
         "train": "train on parallel text, on trees or on labelled sentences",
@@ -26,15 +26,15 @@ GROUPS = {
     "tools": {
         "doctor": "check text, vocabulary and memory before training",
         "tokenizer": "train a vocabulary for several runs to share",
-        "compare": "say which system translates a test set better, with significance",
+        "compare": "compare systems on a test set, with tests of significance",
         "curves": "print or draw the learning curves of runs",
         "card": "write and print a run's settings, scores and cost",
         "average": "average the weights of checkpoints",
         "tune": "choose length penalty, beam and weights on dev text",
         "attention": "draw the attention of a run",
-        "generate": "write pairs of a text and its translations to train on",
+        "generate": "translate a text into pairs to train on",
         "shortlist": "learn which target tokens each source token may need",
-        "client": "translate stdin to stdout with a served model",
+        "client": "send stdin to a served model, and print its answers",
         "convert": "convert to CTranslate2, or from Marian",
         "parse": "parse stdin to stdout, one tree per line",
         "draw": "draw a parse below the correct tree",
@@ -45,7 +45,7 @@ GROUPS = {
         "recipe": "print how a run departs from the paper",
         "ablate": "train the rows of the paper's Table 3, scaled down",
         "heads": "measure which heads a run needs, and prune the others",
-        "lengths": "draw BLEU against the length of the source",
+        "lengths": "draw BLEU against source length",
     },
 }
 
@@ -53,9 +53,9 @@ GROUP_OF = {command: group for group, commands in GROUPS.items() for command in 
 
 
 def build_parser(name: str | None = None) -> Parser:
-    """Builds the parser of all commands, with the options of the command `name` alone.
+    """Builds the parser of all commands, with the options of the command `name` only.
 
-    Importing the modules of all commands would dominate `--help`.
+    Importing the modules of all commands would make `--help` slow.
     """
     parser = Parser(
         prog="tf-transformer",
@@ -78,7 +78,7 @@ def build_parser(name: str | None = None) -> Parser:
 
 
 def _list_of_commands() -> str:
-    """Formats the commands of each group, one line per command where it fits."""
+    """Formats the commands by group, one line per command if it fits."""
     lines = []
     for group, commands in GROUPS.items():
         lines += [f"{group}:", *(f"    {name:<12}{line}" for name, line in commands.items())]
@@ -91,7 +91,7 @@ def run() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line, by default that of the process; returns its exit status."""
+    """Runs a command line, by default the process's; returns its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = build_parser(*arguments[:1]).parse(arguments)
     return run_command(options.module, options)

@@ -23,14 +23,14 @@ CHECKPOINT_HELP = "best, average, last or a step (default: the run's, best if no
 _DECODING = {
     "beam_size": ("--beam", "W", "beam size"),
     "alpha": ("--alpha", "A", "exponent of the length penalty"),
-    "batch_tokens": ("--batch-tokens", "N", "source tokens x beams in a batch"),
-    "max_length": ("--max-length", "N", "most tokens of output, EOS included"),
-    "min_length": ("--min-length", "N", "fewest tokens of output"),
+    "batch_tokens": ("--batch-tokens", "N", "source tokens times beams in a batch"),
+    "max_length": ("--max-length", "N", "most output tokens, EOS included"),
+    "min_length": ("--min-length", "N", "fewest output tokens, EOS included"),
     "no_repeat_ngram": ("--no-repeat-ngram", "N", "repeat no sequence of N tokens"),
     "lookahead": (
         "--lookahead",
         "N",
-        "stop if nothing better can end within N tokens; 0: exact",
+        "stop if no better translation can end within N tokens; 0: exact",
     ),
 }
 
@@ -38,7 +38,7 @@ _DECODING = {
 _SAMPLING = {
     "temperature": ("T", "sharper below 1, flatter above, from 0.01 to 100 (default: 1)"),
     "top_k": ("K", "draw from the K most probable tokens"),
-    "top_p": ("P", "draw from the fewest tokens of total probability P"),
+    "top_p": ("P", "draw from the fewest tokens whose total probability reaches P"),
     "seed": ("N", "seed of the random numbers (default: 1)"),
 }
 
@@ -50,7 +50,7 @@ def add_run_options(
     metavar: str = "RUN",
     help: str = RUN_HELP,
 ) -> None:
-    """RUN and --checkpoint."""
+    """Adds RUN and --checkpoint."""
     add = parser.add_argument
     add("run", metavar=metavar, nargs=nargs, help=help)
     add("--checkpoint", metavar="WHICH", help=CHECKPOINT_HELP)
@@ -59,7 +59,7 @@ def add_run_options(
 def add_decoding_options(
     parser: argparse.ArgumentParser, fields: Iterable[str] = _DECODING
 ) -> None:
-    """Options of the search."""
+    """Adds options of the search."""
     for field in fields:
         option, metavar, text = _DECODING[field]
         parser.add_argument(
@@ -72,52 +72,52 @@ def add_decoding_options(
 
 
 def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
-    """--shortlist."""
+    """Adds --shortlist."""
     parser.add_argument(
         "--shortlist",
         action="store_true",
-        help="translate each sentence with the tokens that are likely for it, as learnt by "
-        "tf-transformer shortlist RUN",
+        help="restrict each translation to tokens that are likely for its source, as learned "
+        "by `tf-transformer shortlist RUN`",
     )
 
 
 def add_precision_option(parser: argparse.ArgumentParser) -> None:
-    """--precision."""
-    text = "float32, bfloat16, or int8, for one sentence at a time (default: float32)"
+    """Adds --precision."""
+    text = "float32, bfloat16, or int8, with one sentence at a time (default: float32)"
     parser.add_argument("--precision", default="float32", choices=PRECISIONS, help=text)
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
-    """--threads."""
-    text = "threads of an operation (default: the fastest, measured once and kept)"
+    """Adds --threads."""
+    text = "threads per operation (default: the fastest number, measured once and cached)"
     parser.add_argument("--threads", type=int_from(1, MAX_THREADS), metavar="N", help=text)
 
 
 def add_tag_option(parser: argparse.ArgumentParser) -> None:
-    """--tag."""
+    """Adds --tag."""
     parser.add_argument(
         "--tag",
         metavar="TAG",
-        help="text before each sentence, of the tags that the run was trained with: '<2de>'",
+        help="tag put before each sentence, one that the run was trained with, such as '<2de>'",
     )
 
 
 def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
-    """--ensemble."""
+    """Adds --ensemble."""
     parser.add_argument(
         "--ensemble",
         nargs="+",
         default=(),
         metavar="RUN",
-        help="further runs with the same tokenizer: decode with the mean of all probabilities",
+        help="more runs with the same tokenizer: decode with the mean of all probabilities",
     )
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `sampling_config`."""
+    """Adds the options that `sampling_config` reads."""
     group = parser.add_argument_group("sampling")
-    draw = "draw translations instead of searching for the best"
-    group.add_argument("--sample", action="store_true", help=draw)
+    text = "draw translations instead of searching for the best"
+    group.add_argument("--sample", action="store_true", help=text)
     for name, (metavar, text) in _SAMPLING.items():
         option = f"--{name.replace('_', '-')}"
         group.add_argument(option, type=value_of(name), metavar=metavar, help=text)
@@ -131,7 +131,7 @@ def add_translator_options(
     shortlist: bool = False,
     tag: bool = False,
 ) -> None:
-    """The options of `load_translator`."""
+    """Adds the options that `load_translator` reads."""
     add_run_options(parser, nargs=nargs)
     add_decoding_options(parser)
     if ensemble:
@@ -146,11 +146,11 @@ def open_run(path: str, task: str | None = "translation") -> Run:
     """Opens a run.
 
     Args:
-        path: its directory.
+        path: the run directory.
         task: the task that the command is for; None for any.
 
     Raises:
-        UserError: if it is no run, or a run of another task.
+        UserError: if it is not a run, or a run of another task.
     """
     run = Run.open(path)
     check_run(run)
@@ -164,7 +164,7 @@ def open_run(path: str, task: str | None = "translation") -> Run:
 
 
 def picture(output: str) -> Path:
-    """The path of a picture to write, a .png, .svg or .pdf."""
+    """Returns the path of a picture to write; refuses all but .png, .svg and .pdf."""
     path = Path(output)
     if path.suffix not in SUFFIXES:
         raise UserError(f"--output must end in .png, .svg or .pdf. Received: {output}.")
@@ -172,28 +172,28 @@ def picture(output: str) -> Path:
 
 
 def require_writable(name: str, path: Path) -> None:
-    """Refuses a file or folder to write, the value of option `name`, if it is not writable."""
+    """Raises UserError if `path`, the value of option `name`, cannot be written."""
     if path.is_dir():
-        raise UserError(f"{name} must not be a folder that exists. Received: {path}.")
+        raise UserError(f"{name} must not be an existing folder. Received: {path}.")
     nearest = next(folder for folder in path.absolute().parents if folder.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
-        raise UserError(f"{name} must be where files can be written. Received: {path}.")
+        raise UserError(f"{name} must be in a writable folder. Received: {path}.")
 
 
 def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
-    """The run's options of the search, replaced by those of the command line."""
+    """Returns the run's search settings, overridden by options of the command line."""
     values = {field: getattr(options, field, None) for field in _DECODING}
     changed = {field: value for field, value in values.items() if value is not None}
     return dataclasses.replace(run.config.decoding, **changed)
 
 
 def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
-    """Options of drawing translations; None to search for the best."""
+    """Returns the options of sampling, None without --sample."""
     values = {name: getattr(options, name) for name in _SAMPLING}
     values = {name: value for name, value in values.items() if value is not None}
     if options.sample:
         if (options.beam_size, options.alpha) != (None, None):
-            raise UserError("--sample draws and does not search: leave out --beam and --alpha.")
+            raise UserError("--sample does not search: leave out --beam and --alpha.")
         if options.shortlist:
             raise UserError("--shortlist is for the search. Received: --sample as well.")
         return SamplingConfig(**values)
@@ -211,10 +211,10 @@ def load_translator(
     task: str = "translation",
     sentences: Sequence[int] = (),
 ):
-    """The translator that `options` describe: its run, checkpoint, ensemble and search.
+    """Loads the translator that `options` describe: run, checkpoint, ensemble and search.
 
-    `sentences` are how many it shall translate at once: with the fastest number of threads for
-    that, or --threads. None leaves the number to TensorFlow.
+    Without --threads, it uses the number of threads that is fastest for translating `sentences`
+    at once (see `use_threads`); if that is empty, TensorFlow chooses.
     """
     run = open_run(options.run, task)
     others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
@@ -227,7 +227,7 @@ def load_translator(
     import_tensorflow_quietly()
     precision = getattr(options, "precision", "float32")
     threads = getattr(options, "threads", None)
-    if sentences and precision != "int8":  # LiteRT has threads of its own
+    if sentences and precision != "int8":  # LiteRT has its own threads
         config = dataclasses.replace(run.config, decoding=decoding)
         use_threads(threads, config, sentences)
 

@@ -1,4 +1,4 @@
-"""The parser of every command: UTF-8 only, numbers with bounds, errors in one line."""
+"""The argument parser of every command: UTF-8 only, bounded numbers, errors in one line."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ DEADLINES = (0.001, 86_400.0)
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Help whose usage names the arguments that are required: the list below has the others."""
+    """Formats help with a usage line that names only the required arguments."""
 
     def add_usage(self, usage, actions, groups, prefix=None) -> None:
         """Adds the usage."""
@@ -27,13 +27,14 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class _RawHelpFormatter(_HelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """The same, with description and epilog as they are."""
+    """Formats help in the same way, with description and epilog as written."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` whose arguments are UTF-8, as all text of a run is, and not empty.
+    """An `ArgumentParser` that prints one-line errors and refuses some arguments.
 
-    An empty path would be the current folder. Errors are one line.
+    They must be UTF-8, as all text of a run is, and not empty: an empty path would mean the
+    current folder.
     """
 
     def __init__(self, *, raw_epilog: bool = False, **keywords) -> None:
@@ -57,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Prints `message` and the command for help; status 2."""
+        """Prints `message` and the command for help; exits with status 2."""
         argument, colon, wrong = message.removeprefix("argument ").partition(": must ")
         if colon:  # from a reader below
             message = f"{argument} must {wrong}"
@@ -66,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Once(argparse.Action):
-    """Stores a value, and refuses a second one instead of forgetting the first."""
+    """Stores a value, and refuses a second one instead of replacing the first."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         """Stores `values`."""
@@ -77,22 +78,22 @@ class Once(argparse.Action):
 
 
 def int_from(low: int, high: int = MAX_COUNT) -> Reader:
-    """Returns a `type` of arguments: an int within bounds."""
+    """Returns an argument `type`: an int within bounds."""
     return _reader(Setting(int, Bounds(low=low, high=high)))
 
 
 def integer(text: str) -> int:
-    """Reads an int whose bounds depend on a run or a file, where the command checks them."""
+    """Reads an int whose bounds the command checks: they depend on a run or a file."""
     return _reader(Setting(int))(text)
 
 
 def float_from(low: float, high: float) -> Reader:
-    """Returns a `type` of arguments: a number within bounds."""
+    """Returns an argument `type`: a number within bounds."""
     return _reader(Setting(float, Bounds(low=low, high=high)))
 
 
 def value_of(name: str) -> Reader:
-    """Returns a `type` of arguments: a value of a setting, such as "decoding.beam_size"."""
+    """Returns an argument `type`: the value of a setting, such as "decoding.beam_size"."""
     return _reader((SETTINGS | SAMPLING)[name])
 
 

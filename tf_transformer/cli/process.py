@@ -1,4 +1,4 @@
-"""The process of a command, which ends within seconds whatever its threads do."""
+"""The process of a command, which ends within seconds whatever its threads are doing."""
 
 import atexit
 import faulthandler
@@ -20,7 +20,7 @@ def run_process(main: Callable[[], int]) -> NoReturn:
     """Runs `main` and ends the process with its status, without the interpreter's shutdown.
 
     At shutdown the interpreter destroys the remaining objects while no other thread may run
-    Python code. A `tf.data` iterator over two devices then waits for ever for its generator's
+    Python code. A `tf.data` iterator over two devices then waits forever for its generator's
     thread; Keras leaves such iterators to the garbage collector.
     """
     _open_closed_streams()
@@ -37,24 +37,24 @@ def run_process(main: Callable[[], int]) -> NoReturn:
 
 
 def must_end(status: int) -> None:
-    """Ends the process with this status in some seconds: all is saved and printed.
+    """Makes the process end with this status within seconds; all must be saved and printed.
 
-    If it has not ended by itself by then, the Python stack of every thread is printed. In a
-    process that does not belong to a command, such as a notebook's, nothing happens.
+    If it does not end by itself, prints the Python stack of every thread and ends it. Does
+    nothing in a process that is not a command's, such as a notebook's.
     """
     if not _is_a_command.is_set():
         return
     end = SECONDS_TO_END + _SECONDS_TO_EXPLAIN
     _later(SECONDS_TO_END, _explain, status)
     _later(end, os._exit, status)
-    # In case a thread keeps all others from running Python: the status can only be 1 then.
+    # In case a thread keeps all others from running Python: the status can then only be 1.
     faulthandler.dump_traceback_later(end + _SECONDS_TO_EXPLAIN, exit=True, file=2)
 
 
 def flush_output(status: int) -> int:
     """Flushes standard output; returns the status, or 1 instead of 0 if that fails.
 
-    A reader that has gone (`| head`) is no error: it has all that it wanted.
+    A reader that has gone (`| head`) is not an error: it has all it wanted.
     """
     try:
         sys.stdout.flush()
@@ -67,17 +67,17 @@ def flush_output(status: int) -> int:
 
 
 def abandon_output(stream: TextIO) -> None:
-    """Discards all further output, and what is still buffered."""
+    """Discards all further output and whatever is still buffered."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _open_closed_streams() -> None:
-    """Opens the standard streams that were closed (`>&-`) on the null device.
+    """Opens standard streams that were closed (`>&-`) on the null device.
 
-    Otherwise the next file to be opened, perhaps a checkpoint, would get their number, and
-    with it all printed text.
+    Otherwise the next file to be opened, perhaps a checkpoint, would get their descriptor, and
+    all printed text.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
@@ -88,7 +88,7 @@ def _open_closed_streams() -> None:
 
 
 def _status_of(main: Callable[[], int]) -> int:
-    """The interpreter's status for the end of `main`; Ctrl-C prints no traceback."""
+    """Runs `main`; returns the interpreter's exit status, without a traceback for Ctrl-C."""
     try:
         return main()
     except SystemExit as end:
@@ -104,10 +104,10 @@ def _status_of(main: Callable[[], int]) -> int:
 
 
 def _explain(status: int) -> None:
-    """Prints where each thread is, on the system's stderr: Python's may be locked."""
+    """Prints the stack of every thread to descriptor 2: `sys.stderr` may be locked."""
     text = (
-        f"The end takes longer than {SECONDS_TO_END} s. Everything is saved: ending with "
-        f"status {status}. Where every thread is:\n"
+        f"Exiting takes longer than {SECONDS_TO_END} s. Everything is saved: ending with "
+        f"status {status}. Stack of every thread:\n"
     )
     os.write(2, text.encode())
     faulthandler.dump_traceback(file=2)

@@ -1,4 +1,4 @@
-"""Reports on a terminal: text wrapped at words, and rows of a wide table as paragraphs."""
+"""Reports that fit a terminal: wrapped text, and rows of wide tables as paragraphs."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ _RULE = re.compile(r"(?=.*--)[-|: ]+")  # below a table's header, in Markdown an
 
 
 def print_report(text: str) -> None:
-    """Prints a report to stdout: as it is to a file, on a terminal with no line too long."""
+    """Prints a report to stdout: unchanged in a file, fitted to the width of a terminal."""
     sys.stdout.write(fitted(text, width()) if sys.stdout.isatty() else text)
 
 
@@ -21,12 +21,12 @@ def fitted(text: str, columns: int) -> str:
     Args:
         text: paragraphs, code between ```, and tables of `tabulate`, with an empty line after
             each of them.
-        columns: of the terminal.
+        columns: width of the terminal.
 
     Returns:
-        The text, wrapped at words. Code stays whole, for pasting. A table that is too wide is
-        set without lines and padding; if it still is, each row becomes a paragraph, `first cell
-        header value; header value`.
+        The text, wrapped at words. Code stays whole, for pasting. A table that is too wide
+        loses its lines and padding; if it is still too wide, each row becomes a paragraph,
+        `first cell  header value; header value`.
     """
     parts = re.split(r"(?ms)(^```.*?^```$|\n\n)", text)  # the odd ones match
     parts[::2] = [_block(part, columns) for part in parts[::2]]
@@ -47,7 +47,7 @@ def _has_wide(text: str) -> bool:
 
 
 def _narrowed(table: list[str], columns: int) -> list[str]:
-    """The lines of a table that is too wide: its columns closer together, or paragraphs."""
+    """Returns the lines of a table that is too wide: narrower columns, or paragraphs."""
     starts = [part.start() for part in re.finditer("-+", table[1])]
     header, _, *rows = (_cells(line, starts) for line in table)
     if any(len(row) != len(header) for row in rows) or _has_wide("".join(table)):
@@ -60,12 +60,12 @@ def _narrowed(table: list[str], columns: int) -> list[str]:
 
 def _paragraph(header: Sequence[str], row: Sequence[str]) -> str:
     named = zip(header[1:], row[1:], strict=True)
-    told = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell)
-    return f"{row[0]}  {told}"
+    text = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell)
+    return f"{row[0]}  {text}"
 
 
 def _cells(line: str, starts: Sequence[int]) -> list[str]:
-    """The cells of a line: between bars, or below the parts of the rule."""
+    """Returns the cells of a line: between bars, or aligned with the segments of the rule."""
     if line.startswith("|"):
         return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
     ends = [*starts[1:], None]

@@ -30,12 +30,12 @@ BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
     """Trains the run in `folder` to its end, or for some seconds (0: no limit).
 
-    In a single process the rows would add up: about 70 MB for a row of one layer, measured.
-    Signals are passed on, once each, so that the run is saved.
+    In a single process the memory of the rows would add up: a row of one layer leaves about
+    70 MB, measured. Signals are passed on, once each, so that the run is saved.
 
     Returns:
-        DONE, FAILED (which has been explained), STOPPED, one of BY_SIGNAL if a signal came
-        meanwhile, however the process ended, or the status of another end.
+        DONE; FAILED, with the error printed; STOPPED; one of BY_SIGNAL if a signal came
+        meanwhile, however the process ended; or else the status of the process.
     """
     words = [str(folder), "--parent", str(os.getpid()), "--seconds", str(seconds)]
     words += ["--devices", str(devices)] if devices is not None else []
@@ -63,8 +63,9 @@ class Relay:
             signal.signal(number, handler)
 
     def run(self, words: list[str]) -> int:
-        """Runs a command; its status, or 128 + the first signal that came or killed it."""
-        # In a new session: a terminal sends Ctrl-C to the whole session, so twice to the child.
+        """Runs a command; returns its status, or 128 + the signal that came or killed it."""
+        # In a new session: a terminal sends Ctrl-C to its whole session, so the child would
+        # receive it twice.
         self._process = subprocess.Popen(words, start_new_session=True)
         self._pass_on()  # signals from before the process existed
         status = self._process.wait()
@@ -78,14 +79,14 @@ class Relay:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Sends each pending signal once, though the next may interrupt this at any point."""
+        """Sends each pending signal once, though another may interrupt this at any point."""
         with suppress(IndexError):
             while self._process:
                 self._process.send_signal(self._pending.pop(0))
 
 
 def command(options: argparse.Namespace) -> int:
-    """Trains, in the child process."""
+    """Trains the run, in the child process."""
     threading.Thread(target=_end_with, args=(options.parent,), daemon=True).start()
     import_tensorflow_quietly()
 
@@ -104,7 +105,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """Stops this process, which saves, if its parent was killed and cannot pass signals on."""
+    """Stops this process, which then saves, if its parent has been killed."""
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)

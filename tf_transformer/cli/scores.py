@@ -32,32 +32,36 @@ def seen_before(
     references: Sequence[Sequence[str]],
     tag: str | None = None,
 ) -> dict[str, Any]:
-    """Logs how many test sentences each run has seen; returns the numbers, None if unknown."""
+    """Logs how many test sentences each run has seen.
+
+    Returns:
+        The counts by run; None for a run whose text cannot be read.
+    """
     from tf_transformer.tasks.translation.overlap import describe, overlaps
 
-    numbers: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     for path in runs:
         try:
-            found = overlaps(Run.open(path), sources, references, tag)
+            by_role = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:
-            numbers[path] = None
+            counts[path] = None
             logger.warning("caution  %s may have seen these lines, unchecked: %s", path, error)
             continue
-        numbers[path] = {role: asdict(overlap) for role, overlap in found.items()}
-        if text := describe(found, len(sources)):
+        counts[path] = {role: asdict(overlap) for role, overlap in by_role.items()}
+        if text := describe(by_role, len(sources)):
             logger.warning("caution  %s has seen these lines: %s", path, text)
-    return numbers
+    return counts
 
 
 def rules_of(path: str | None) -> Rules:
-    """The rules of a parameter file, Collins's without one."""
+    """Reads the rules of an evalb parameter file; without one, returns Collins's."""
     return COLLINS if path is None else read_rules(read_lines(Path(path)), path)
 
 
 def print_brackets(
     gold: Sequence[str], output: Sequence[str], rules: Rules, gold_name: str
 ) -> None:
-    """Prints the scores of all sentences and of short ones; logs each that is left out."""
+    """Prints the scores of all and of short sentences; logs each sentence left out."""
     scores = score_lines(gold, output, rules, gold_name=gold_name)
     for number, score in enumerate(scores, start=1):
         if score.status == Status.ERROR:
@@ -67,12 +71,12 @@ def print_brackets(
 
 
 def _warn_of_root(gold: Sequence[str], rules: Rules, name: str) -> None:
-    """Warns if the rules count the root of the gold trees, which a parser calls TOP."""
+    """Warns if the rules count the gold trees' root as a bracket; a parser's root is TOP."""
     first = next((line for line in gold if line.strip()), "")
     labels = [tree.label for tree in read_line(first, name)]
     if any(label in ROOTS and rules.counts(label) for label in labels):
         logger.warning(
-            "warning  the trees in %s are under %s, which counts as a bracket by these rules: "
+            "warning  the root of the trees in %s is %s, which these rules count as a bracket: "
             "rename it to TOP, unless the output has it too",
             name,
             labels[0] or "a bracket without a label",
@@ -94,7 +98,7 @@ def _bracket_table(scores: Sequence[SentenceScore], cutoff: int) -> str:
 
 
 def print_class_scores(scores, picture: Path | None) -> None:
-    """Prints `ClassScores`, and draws the confusions into a picture if there is a path."""
+    """Prints `ClassScores` and, if `picture` is given, draws the confusions."""
     from tf_transformer.tasks.classification.metrics import format_scores
 
     print_report(format_scores(scores))

@@ -1,4 +1,4 @@
-"""Training with several seeds: a run for each, in a process of its own, and their spread."""
+"""Training with several seeds: one run for each, in its own process, and their spread."""
 
 import argparse
 import logging
@@ -12,6 +12,7 @@ from tabulate import tabulate
 from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import Relay
+from tf_transformer.cli.training_options import seconds_of
 from tf_transformer.config import Config
 from tf_transformer.data.texts import identity
 from tf_transformer.errors import UserError, quoted
@@ -21,7 +22,6 @@ from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.changes import differences
 from tf_transformer.run.facts import evaluation_of
 from tf_transformer.run.scores import read_record
-from tf_transformer.training.interruption import Budget
 from tf_transformer.training.selection import BestWeights
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
 
 def seeds_from(text: str) -> list[int]:
-    """Reads a list such as "1,2,3", as a `type` of arguments."""
+    """Reads a list such as "1,2,3"; an argument `type`."""
     seeds = [value_of("training.seed")(each) for each in text.split(",")]
     if len(set(seeds)) < max(2, len(seeds)):
         raise argparse.ArgumentTypeError(
@@ -43,15 +43,16 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
     """Trains the seeds that are not finished, one after the other, and prints their scores.
 
     Args:
-        options: those of `train`.
+        options: the options of `train`.
         config: the configuration that they describe.
         output: folder of the runs, seed-1 and so on.
 
     Returns:
-        0; the status of a training that failed or was interrupted, which ends the others too.
+        0, or the status of the first training that fails or is interrupted; the seeds after it
+        are not trained.
 
     Raises:
-        UserError: if `output` holds something else, or an option is not for several seeds.
+        UserError: if `output` holds something else, or an option does not go with --seeds.
     """
     seconds = _check(options, config, output)
     began = time.monotonic()
@@ -68,7 +69,7 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
                 status = relay.run(_command(options, output, seed, left if seconds else 0))
             if status:
                 return status
-            if seconds and not is_finished(folder, config):  # its time was over
+            if seconds and not is_finished(folder, config):  # its time was up
                 break
         runs.append(Run.open(folder))
     else:
@@ -76,12 +77,12 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
         write_text(output / TABLE_FILE, text)
         print_report(f"\n{text}")
         return 0
-    logger.info("the same command goes on from here")
+    logger.info("run the same command again to resume")
     return 0
 
 
 def is_finished(folder: Path, config: Config) -> bool:
-    """Tells whether a run has been trained to its end, where the average is evaluated."""
+    """Tells whether a run has been trained to its end, when the average is evaluated."""
     if not (folder / "config.json").exists():
         return False
     run = Run.open(folder)
@@ -96,7 +97,7 @@ def is_finished(folder: Path, config: Config) -> bool:
 
 
 def spread_table(runs: Sequence[Run]) -> str:
-    """Formats the dev scores of the best weights of each run, their mean and deviation."""
+    """Formats the dev scores of each run's best weights, with mean and deviation."""
     records = [evaluation_of(run, run.checkpoints.best) or {} for run in runs]
     names = [name for name in records[0] if name.startswith("valid_")]
     header = ["seed", *(name.removeprefix("valid_") for name in names)]
@@ -111,7 +112,7 @@ def spread_table(runs: Sequence[Run]) -> str:
 
 
 def _check(options: argparse.Namespace, config: Config, output: Path) -> float:
-    """Returns the seconds of --stop-after, 0 without it."""
+    """Refuses wrong options; returns the seconds of --stop-after, 0 without it."""
     if any(each.partition("=")[0].strip() == "training.seed" for each in options.set):
         raise UserError("Give --seeds or --set training.seed, not both.")
     if not (output / SETTINGS_FILE).exists() and holds_other_files(output):
@@ -125,13 +126,7 @@ def _check(options: argparse.Namespace, config: Config, output: Path) -> float:
                 f"{output} has seeds of another configuration: {wrong[0]}. Give another "
                 "--output."
             )
-    budget = Budget.parse(options.stop_after) if options.stop_after else Budget()
-    if budget.steps:
-        raise UserError(
-            "--seeds stops after a time, such as --stop-after 2h. Received: "
-            f"{quoted(options.stop_after)}."
-        )
-    return budget.seconds
+    return seconds_of(options.stop_after, "--seeds")
 
 
 def _command(options: argparse.Namespace, output: Path, seed: int, seconds: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""Messages on a terminal: wrapped at words, coloured, and clear of progress bars."""
+"""Messages on a terminal: wrapped at words, coloured, and apart from progress bars."""
 
 import logging
 import os
@@ -9,16 +9,16 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
 
 _RED, _YELLOW = 31, 33
-_HANGING = "  "  # before the second and later lines of a message
+_HANGING = "  "  # indents the second and later lines of a message
 
 
 def width() -> int:
-    """Columns of the terminal, or 80."""
+    """Returns the columns of the terminal, or 80 if there is none."""
     return shutil.get_terminal_size().columns
 
 
 def wrapped(text: str, columns: int, hanging: str) -> str:
-    """Wraps each line at words; what is longer than a line, such as a path, stays whole."""
+    """Wraps each line at spaces; a word longer than a line, such as a path, stays whole."""
     return "\n".join(_wrapped(line, columns, hanging) for line in text.split("\n"))
 
 
@@ -36,19 +36,19 @@ def print_error(message: str) -> None:
 
 
 def print_line(line: str, *, hanging: str = _HANGING, warning: bool = False) -> None:
-    """Prints a line of a report to stdout; on a terminal wrapped, and yellow if it warns."""
+    """Prints a line of a report to stdout, on a terminal wrapped, and a warning yellow."""
     print(_shown(line, sys.stdout, _YELLOW if warning else None, hanging))
 
 
 class MessageFormatter(logging.Formatter):
-    """Formats messages: a line in a file; on a terminal wrapped, and warnings yellow."""
+    """Formats messages: one line in a file; on a terminal wrapped, and warnings yellow."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__("%(message)s")
         self._stream = stream
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the message as it is shown."""
+        """Returns the message as displayed."""
         colour = _YELLOW if record.levelno >= logging.WARNING else None
         return _shown(super().format(record), self._stream, colour)
 

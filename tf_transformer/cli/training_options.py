@@ -1,4 +1,4 @@
-"""The options of a training, which `train`, `doctor` and `ablate` share."""
+"""Training options, which `train`, `doctor` and `ablate` share."""
 
 import argparse
 from typing import Any
@@ -8,7 +8,9 @@ from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.config.recipes import RECIPES
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.tasks.registry import TASKS
+from tf_transformer.training.interruption import Budget
 
 # The options, other than --set, that name a setting.
 _SETTINGS = {
@@ -18,7 +20,7 @@ _SETTINGS = {
 
 
 def add_run_settings(parser: argparse.ArgumentParser) -> None:
-    """The options of `train`; `model` is None without --model."""
+    """Adds the options of `train`; `model` is None without --model."""
     add = parser.add_argument
     tasks = " or ".join(TASKS)
     add("--task", choices=TASKS, metavar="TASK", help=f"{tasks} (default: the model's)")
@@ -29,12 +31,12 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
         help=f"training recipe for any model: {', '.join(RECIPES)}; other options override it",
     )
     add(
-        "--encoder-from",  # its earlier name
+        "--encoder-from",  # its former name
         "--init-from",
         dest="init_from",
         metavar="RUN",
-        help="begin with the weights and the tokenizer of a run and, without --model and "
-        "--recipe, with the settings of its training",
+        help="start from the weights and the tokenizer of a run and, without --model and "
+        "--recipe, from its training settings",
     )
     add(
         "--freeze",
@@ -47,7 +49,7 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
         dest="lora_rank",
         type=value_of("training.lora_rank"),
         metavar="RANK",
-        help="train adapters of this rank (LoRA) on the weights of --init-from",
+        help="train only adapters of this rank (LoRA), on the weights of --init-from",
     )
     add(
         "--config",
@@ -58,33 +60,34 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     add(
         "--accept-new-data",
         action="store_true",
-        help="resume a run although the content of its training text has changed",
+        help="resume a run even if the content of its training text has changed",
     )
     add_training_options(parser)
 
 
 def add_training_options(parser: argparse.ArgumentParser) -> None:
-    """Data, batch, devices, end of the session and settings."""
+    """Adds options for data, batches, devices, the session's length, and any setting."""
     add = parser.add_argument
     add(
         "--train",
         action="append",
         metavar="PREFIX",
-        help="training text PREFIX.LANG or PREFIX.LANG.gz, or a table FILE.tsv[.gz], for other "
-        "tasks a file of trees or labelled sentences; repeatable",
+        help="training text PREFIX.LANG[.gz] or a table FILE.tsv[.gz]; for other tasks, a file "
+        "of trees or labelled sentences; repeatable",
     )
     add(
         "--mix",
         metavar="W:W",
         help="weights of the --train texts, such as 1:4, or temperature=5 (default: by size)",
     )
-    add("--valid", action="append", metavar="PREFIX", help="dev text, likewise")
+    text = "dev text, in the same form; repeatable"
+    add("--valid", action="append", metavar="PREFIX", help=text)
     add(
         "--tag",
         action="append",
         metavar="KEY=TAG",
-        help="text before each source, for a target language or the name of a corpus, such as "
-        "'de=<2de>'; a tag of one word is a piece of the vocabulary; repeatable",
+        help="text put before each source, by target language or corpus name, such as "
+        "'de=<2de>'; a one-word tag is one piece of the vocabulary; repeatable",
     )
     add("--source", metavar="LANG", help="source language, such as en")
     add("--target", metavar="LANG", help="target language, such as de")
@@ -98,14 +101,15 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         "--max-tokens-per-device",
         type=value_of("training.max_tokens_per_device"),
         metavar="N",
-        help="tokens that a device computes at once; larger batches are accumulated, with the "
-        "same result (default: as many as its memory holds; 0: no limit)",
+        help="tokens per side that a device computes at once; larger batches are accumulated, "
+        "with the same result (default: as many as its memory holds; 0: no limit)",
     )
-    add("--devices", type=int_from(1, 128), metavar="N", help="default: all GPUs, or the CPU")
+    text = "number of devices (default: all GPUs, or the CPU)"
+    add("--devices", type=int_from(1, 128), metavar="N", help=text)
     add(
         "--stop-after",
         metavar="TIME",
-        help="end this session after 2h, 90m, 45s or '500 steps', saved as on Ctrl-C",
+        help="end this session after 2h, 90m, 45s or '500 steps', saving as on Ctrl-C",
     )
     add(
         "--set",
@@ -117,7 +121,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The values of the options other than --set, by "section.field"."""
+    """Returns the values of the options other than --set, by "section.field"."""
     return {
         f"{section}.{name}": getattr(options, name)
         for section, names in _SETTINGS.items()
@@ -126,8 +130,19 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def seconds_of(stop_after: str | None, subject: str) -> float:
+    """Returns the seconds of --stop-after, 0 without it; refuses a number of steps."""
+    budget = Budget.parse(stop_after) if stop_after else Budget()
+    if budget.steps:
+        raise UserError(
+            f"{subject} stops after a time, such as --stop-after 2h. Received: "
+            f"{quoted(stop_after)}."
+        )
+    return budget.seconds
+
+
 def config_of(options: argparse.Namespace) -> Config:
-    """The configuration that the options of `add_run_settings` describe."""
+    """Returns the configuration that the options of `add_run_settings` describe."""
     return configure(
         options.model,
         task=options.task,

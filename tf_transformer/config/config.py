@@ -19,8 +19,8 @@ class Config:
     """Everything that defines a run, stored as config.json in its directory.
 
     Attributes:
-        preset: name of the preset it began with, or empty.
-        task: name of what it learns, a key of `tasks.registry`.
+        preset: name of the preset it is based on, or empty.
+        task: name of the task, a key of `tasks.registry.TASKS`.
     """
 
     preset: str = ""
@@ -31,7 +31,7 @@ class Config:
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def flat(self) -> dict[str, Any]:
-        """Returns all settings as `{"section.field": value}`, and preset and task."""
+        """Returns all settings as `{"section.field": value}`, with `preset` and `task`."""
         flat: dict[str, Any] = {}
         for section, value in dataclasses.asdict(self).items():
             if isinstance(value, dict):
@@ -41,19 +41,19 @@ class Config:
         return flat
 
     def to_json(self) -> str:
-        """Writes the content of config.json."""
+        """Returns the content of config.json."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Reads `to_json`'s text; an unknown or wrongly typed field is a UserError."""
+        """Parses config.json; raises UserError for an unknown or wrongly typed field."""
         try:
             record = json.loads(text)
             names = {"preset": record.pop("preset")}
-            names["task"] = record.pop("task", cls.task)  # older files have none
+            names["task"] = record.pop("task", cls.task)  # older files lack it
             record["model"] = EARLIER_GAINS | record.get("model", {})
             training = record.get("training", {})
-            if "encoder_from" in training:  # an earlier name
+            if "encoder_from" in training:  # its former name
                 training["init_from"] = training.pop("encoder_from")
             values = {
                 f"{section}.{name}": value
@@ -88,7 +88,7 @@ _SECTIONS = {
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
-# Every setting of a run as "section.field", and those of a drawn translation.
+# The settings of a run by "section.field", and the options of sampling.
 SETTINGS = {
     name: setting
     for section, cls in _SECTIONS.items()

@@ -12,29 +12,30 @@ from tf_transformer.config.settings import (
 )
 from tf_transformer.errors import UserError, quoted
 
-# How a tokenizer rewrites text before splitting it; the first is the default of a new one.
+# Ways in which a tokenizer rewrites text before splitting it; the first is the default.
 NORMALIZATIONS = ("identity", "nfc", "nfkc", "nmt_nfkc")
 
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """The text; without `tokenizer` one of `model.vocab_size` pieces is trained on it.
+    """The text; without `tokenizer`, one of `model.vocab_size` pieces is trained on it.
 
-    Pairs filtered by `max_length` and `max_ratio` are missing from training and the dev loss;
-    dev BLEU is measured on all pairs.
+    Pairs beyond `max_length` or `max_ratio` are left out of training and the dev loss; dev BLEU
+    is measured on all pairs.
     """
 
     train: tuple[str, ...] = setting(
         (), help="training text: prefixes of PREFIX.LANG[.gz] or tables FILE.tsv[.gz], with "
-        ":SOURCE-TARGET if their languages are others; of one-sided tasks files")
-    valid: tuple[str, ...] = setting((), help="dev text, likewise")
+        ":SOURCE-TARGET if their languages differ from the run's; for other tasks, files")
+    valid: tuple[str, ...] = setting((), help="dev text, in the same form")
     mix: str = setting(
         "", help="weights of the training texts, such as 1:4, or temperature=5; empty: by size")
     tag: tuple[str, ...] = setting(
-        (), help="KEY=TAG: text before each source, by target language or corpus, as de=<2de>")
+        (), help="KEY=TAG: text put before each source, by target language or corpus, such as "
+        "de=<2de>")
     symbols: tuple[str, ...] = setting(
-        (), help="words that a new tokenizer keeps whole in any text, as tags of one word are")
+        (), help="words that a new tokenizer never splits, in addition to one-word tags")
     source: str = setting("", help="language to translate from, the suffix of its files")
     target: str = setting("", help="language to translate to")
     tokenizer: str = setting(
@@ -42,8 +43,8 @@ class DataConfig:
     separate_vocabularies: bool = setting(
         False, help="a new tokenizer for each language; needs model.tie_embeddings=false")
     subword_sampling: float = setting(
-        0.0, low=0, below=1, help="sentences cut anew at each step: BPE-dropout's probability "
-        "(0.1), or alpha of a unigram vocabulary (0.2); 0: off")
+        0.0, low=0, below=1, help="resample subwords at each step: probability of BPE-dropout, "
+        "such as 0.1, or alpha of a unigram vocabulary, such as 0.2; 0: off")
     tokenizer_kind: str = setting(
         "bpe", choices=("bpe", "unigram"), help="algorithm of a new tokenizer")
     normalization: str | None = setting(
@@ -54,13 +55,13 @@ class DataConfig:
     max_length: int = setting(
         256, low=8, high=MAX_TOKENS, help="longest side of a training pair, in tokens with EOS")
     max_ratio: float = setting(
-        4.0, low=1, high=MAX_FLOAT, help="largest ratio of the sides of a training pair")
+        4.0, low=1, high=MAX_FLOAT, help="largest length ratio of the sides of a training pair")
     # fmt: on
 
     def __post_init__(self) -> None:
         require_allowed(self, "data.")
         if self.tokenizer:
-            left_out = "left out with `data.tokenizer`, which holds its own"
+            left_out = "left out with `data.tokenizer`, which has its own"
             for name, default in {"normalization": None, "character_coverage": 1}.items():
                 value = getattr(self, name)
                 require(value == default, f"data.{name}", left_out, value)
@@ -73,28 +74,28 @@ class DataConfig:
 
 
 def split_tags(tags: Sequence[str]) -> dict[str, str]:
-    """Returns the tag of each key from "KEY=TAG"; UserError if one is not of that form."""
-    found: dict[str, str] = {}
+    """Parses "KEY=TAG" strings into tags by key; raises UserError for any other form."""
+    by_key: dict[str, str] = {}
     for each in tags:
         key, _, tag = each.partition("=")
-        fits = key and tag.split() and key not in found
+        fits = key and tag.split() and key not in by_key
         require(bool(fits), "data.tag", "KEY=TAG, such as de=<2de>, each key once", each)
-        found[key] = " ".join(tag.split())
-    return found
+        by_key[key] = " ".join(tag.split())
+    return by_key
 
 
 def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
     """Returns the relative weight of each corpus.
 
     Args:
-        mix: weights with colons between them, such as "1:4"; or "temperature=T", by which a
-            corpus of n pairs has the weight n**(1/T) (Arivazhagan et al. 2019, "Massively
+        mix: weights separated by colons, such as "1:4"; or "temperature=T", which gives a
+            corpus of n pairs the weight n**(1/T) (Arivazhagan et al. 2019, "Massively
             Multilingual Neural Machine Translation in the Wild").
         sizes: number of pairs of each corpus.
 
     Raises:
-        UserError: if the mix is neither, has another number of weights than there are corpora,
-            or a number in it is not positive.
+        UserError: if the mix has neither form, the wrong number of weights, or a number that
+            is not positive.
     """
     name, equals, temperature = mix.partition("=")
     try:
@@ -104,13 +105,13 @@ def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
     by_size = equals and name == "temperature" and len(numbers) == 1
     if not (by_size or (not equals and len(numbers) == len(sizes))):
         raise UserError(
-            "`data.mix` must be temperature=T, or weights with colons between them, such as "
-            f"1:4, one for each of the {len(sizes)} --train. Received: {quoted(mix)}."
+            "`data.mix` must be temperature=T, or weights separated by colons, such as 1:4, "
+            f"one for each of the {len(sizes)} --train. Received: {quoted(mix)}."
         )
     if not all(0 < number <= MAX_FLOAT for number in numbers):
         raise UserError(
-            f"The numbers of `data.mix` must be above 0. Received: {quoted(mix)}. To do "
-            "without a corpus, leave it out of --train."
+            f"The numbers in `data.mix` must be above 0. Received: {quoted(mix)}. To exclude "
+            "a corpus, leave it out of --train."
         )
     if not by_size:
         return numbers

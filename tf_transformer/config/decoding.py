@@ -14,7 +14,7 @@ from tf_transformer.config.settings import (
 MAX_BEAM_SIZE = 1_000
 # A larger exponent of the length penalty could overflow.
 MAX_ALPHA = 10.0
-# Beyond these, logits divided by the temperature soon overflow or are all the same.
+# Beyond these, logits divided by the temperature soon overflow or become equal.
 TEMPERATURES = (0.01, 100.0)
 # `tf-transformer shortlist`: pairs to learn from, translations of a token, frequent tokens.
 SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS, SHORTLIST_FREQUENT = 200_000, 50, 100
@@ -29,22 +29,22 @@ class DecodingConfig:
     alpha: float = setting(
         0.6, low=0, high=MAX_ALPHA, help="exponent of the length penalty; 0 for none")
     max_extra_length: int = setting(
-        50, low=1, high=10_000, help="most tokens of the output beyond those of the input")
+        50, low=1, high=10_000, help="how many tokens the output may have more than the input")
     max_source_length: int = setting(
-        1_024, low=1, high=MAX_TOKENS, help="tokens of input at most; the rest is cut off")
+        1_024, low=1, high=MAX_TOKENS, help="most input tokens; the rest is cut off")
     checkpoint: str = setting(
-        "best", choices=("best", "average", "last"), help="weights that translate by default")
+        "best", choices=("best", "average", "last"), help="weights used by default")
     batch_tokens: int = setting(
         4_096, low=1, high=MAX_COUNT, help="source positions translated at once")
     min_length: int = setting(
-        0, low=0, high=MAX_TOKENS, help="fewest tokens of the output with EOS; 0: off")
+        0, low=0, high=MAX_TOKENS, help="fewest output tokens, EOS included; 0: off")
     max_length: int = setting(
-        0, low=0, high=MAX_TOKENS, help="most tokens of the output with EOS; 0: off")
+        0, low=0, high=MAX_TOKENS, help="most output tokens, EOS included; 0: off")
     no_repeat_ngram: int = setting(
-        0, low=0, high=100, help="length of the n-grams that occur only once; 0: off")
+        0, low=0, high=100, help="length of the n-grams that may occur only once; 0: off")
     lookahead: int = setting(
         0, low=0, high=MAX_TOKENS,
-        help="stop when nothing better could end within this many tokens; 0: exact")
+        help="stop when no better hypothesis could end within this many tokens; 0: exact")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -57,16 +57,16 @@ class DecodingConfig:
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    """Drawing translations from the model instead of searching for the best."""
+    """Sampling of translations, instead of a search for the best."""
 
     temperature: float = setting(
         1.0, low=TEMPERATURES[0], high=TEMPERATURES[1],
         help="divides the logits: below 1 sharpens the distribution, above 1 flattens it")
     top_k: int = setting(
-        0, low=0, high=MAX_COUNT, help="draws among this many most probable tokens; 0: all")
+        0, low=0, high=MAX_COUNT, help="draw from this many most probable tokens; 0: all")
     top_p: float = setting(
         1.0, above=0, high=1, help="of these, the fewest whose probabilities reach this sum")
-    seed: int = setting(1, low=0, high=2**32 - 1, help="of the random numbers")
+    seed: int = setting(1, low=0, high=2**32 - 1, help="seed of the random numbers")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class SamplingConfig:
 
 
 class SearchOptions(TypedDict, total=False):
-    """Fields of `DecodingConfig` and `SamplingConfig` as arguments of a translation."""
+    """Fields of `DecodingConfig` and `SamplingConfig`, as arguments of a translation."""
 
     beam_size: int
     alpha: float

@@ -7,9 +7,9 @@ from tf_transformer.errors import UserError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
-# Of queries, keys and values: as if one Xavier kernel [D, 3 D] made all three.
+# Gain of the query, key and value kernels: as if they were one Xavier kernel [D, 3 D].
 DEFAULT_GAIN = 2**-0.5
-# Those of models from before there were gains.
+# The gains of models that were configured before there were such settings.
 EARLIER_GAINS = {"query_key_gain": 1.0, "value_gain": 1.0}
 
 
@@ -21,7 +21,7 @@ class ModelConfig:
     vocab_size: int = setting(
         37_000, low=EOS_ID + 2, high=1_000_000, help="V, shared by source and target")
     num_layers: int = setting(
-        6, low=1, high=1_000, help="N, of the encoder and of the decoder")
+        6, low=1, high=1_000, help="N, layers in the encoder and in the decoder")
     d_model: int = setting(
         512, low=1, high=65_536, help="D, the width of every sublayer's output; even")
     d_ff: int = setting(
@@ -29,37 +29,41 @@ class ModelConfig:
     num_heads: int = setting(
         8, low=1, high=65_536, help="H, attention heads per sublayer")
     key_dim: int | None = setting(
-        None, low=1, high=65_536, help="queries and keys per head; d_model / num_heads if None")
+        None, low=1, high=65_536,
+        help="K, the width of a head's queries and keys; d_model / num_heads if None")
     value_dim: int | None = setting(
-        None, low=1, high=65_536, help="values per head; d_model / num_heads if None")
+        None, low=1, high=65_536,
+        help="width of a head's values; d_model / num_heads if None")
     dropout: float = setting(
         0.1, low=0, below=1, help="rate on sublayer outputs and on embeddings plus positions")
     attention_dropout: float = setting(
         0.0, low=0, below=1, help="rate on attention weights; the paper has none there")
     activation_dropout: float = setting(
         0.0, low=0, below=1,
-        help="rate inside the feed-forward networks, after the activation; likewise none")
+        help="rate after the activation of feed-forward networks; the paper has none there")
     norm_first: bool = setting(
         False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
     positions: str = setting(
-        "sinusoidal", choices=("sinusoidal", "learned"), help="added to the embeddings")
+        "sinusoidal", choices=("sinusoidal", "learned"),
+        help="positional encodings added to the embeddings")
     tie_embeddings: bool = setting(
         True, help="one matrix for both embeddings and the output projection (paper 3.4)")
     max_length: int = setting(
-        1024, low=1, high=MAX_TOKENS, help="longest input where positions are learned")
+        1024, low=1, high=MAX_TOKENS, help="longest input if positions are learned")
     attention_bias: bool = setting(
         False, help="biases in the projections of attention; the paper has none")
     output_bias: bool = setting(
         False, help="a bias added to the logits; the paper has none")
     activation: str = setting(
-        "relu", choices=("relu", "swish"), help="of the feed-forward networks")
+        "relu", choices=("relu", "swish"), help="activation of the feed-forward networks")
     norm_epsilon: float = setting(
         1e-6, above=0, high=1, help="added to the variance in every layer norm")
     query_key_gain: float = setting(
         DEFAULT_GAIN, above=0, high=100,
-        help="factor of Xavier's uniform in the initial kernels of queries and keys")
+        help="gain of the Xavier uniform initialisation of query and key kernels")
     value_gain: float = setting(
-        DEFAULT_GAIN, above=0, high=100, help="likewise in those of values")
+        DEFAULT_GAIN, above=0, high=100,
+        help="gain of the Xavier uniform initialisation of value kernels")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -5,13 +5,12 @@ base model and recipe; none is built on another.
 """
 
 import dataclasses
-import difflib
 
 from tf_transformer.config.config import Config
 from tf_transformer.config.decoding import DecodingConfig
 from tf_transformer.config.model import ModelConfig
+from tf_transformer.config.settings import find_by_name
 from tf_transformer.config.training import TrainingConfig
-from tf_transformer.errors import UserError, quoted
 
 
 def _table3(
@@ -19,9 +18,9 @@ def _table3(
     dropout: float, label_smoothing: float, steps: int, averaged: int,
     positions: str = "sinusoidal",
 ) -> Config:  # fmt: skip
-    """A row of Table 3, decoded with the average of `averaged` checkpoints (section 6.1).
+    """Returns a row of Table 3, decoded with the average of `averaged` checkpoints (6.1).
 
-    Sizes per head are d_model / num_heads if None, as value_dim is in every row.
+    `key_dim` None means d_model / num_heads, which value_dim is in every row.
     """
     model = ModelConfig(
         vocab_size=37_000, num_layers=num_layers, d_model=d_model, d_ff=d_ff,
@@ -61,9 +60,9 @@ TABLE3 = {
 
 
 def _table4(vocab_size: int) -> Config:
-    """The 4-layer parser of section 6.3, otherwise with the base model's settings.
+    """Returns the 4-layer parser of section 6.3, otherwise with the base model's settings.
 
-    The paper chose dropout and learning rate on WSJ section 22 and does not print them.
+    The paper chose dropout and learning rate on WSJ section 22 and does not report them.
     """
     return Config(
         task="parsing",
@@ -97,11 +96,11 @@ PRESETS = {
         training=TrainingConfig(
             steps=50_000, batch_tokens=8_192, warmup_steps=4_000, evaluate_every=1_000),
     ),
-    # Multi30k (29,000 short caption pairs) on two CPU cores: docs/results/translation.md. The
-    # shape is that of Wu et al. 2021 (arXiv 2105.14462), who found small and well regularised
-    # best; pre-LN, because post-LN needed several times the steps to begin to read the source;
-    # some 140 epochs, as published runs have, with dropout inside the sublayers and a moving
-    # average for that.
+    # Multi30k (29,000 short caption pairs) on two CPU cores: docs/results/translation.md. Sizes
+    # from Wu et al. 2021 (arXiv 2105.14462), who found small, well-regularised models best.
+    # Pre-LN, because post-LN needed several times the steps before it used the source. Some
+    # 140 epochs, as in published runs, which call for dropout inside the sublayers and a
+    # moving average of the weights.
     "multi30k": Config(
         model=ModelConfig(
             vocab_size=8_000, num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
@@ -109,11 +108,11 @@ PRESETS = {
         training=TrainingConfig(
             steps=18_000, batch_tokens=4_096, warmup_steps=2_000, learning_rate_scale=2.53,
             ema_decay=0.999, evaluate_every=1_000, keep_last=10, average_last=10),
-        # A caption has hardly more tokens than the one it translates: docs/lab/decoding.md.
+        # A translated caption is hardly longer than its source: docs/lab/decoding.md.
         decoding=DecodingConfig(beam_size=5, alpha=0.6, max_extra_length=15),
     ),
     # Some 30,000 trees on a CPU: docs/results/parsing.md. Small batches and a moving average,
-    # because on a CPU there is time for few updates.
+    # because a CPU has time for few updates.
     "parsing-small": Config(
         task="parsing",
         model=ModelConfig(
@@ -126,7 +125,7 @@ PRESETS = {
         decoding=DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=300),
     ),
     # Some 10,000 labelled sentences, minutes on two CPU cores: docs/results/classification.md.
-    # Few layers and much dropout, because so little text is soon learned by heart.
+    # Few layers and much dropout, because so little text is soon memorised.
     "classification-small": Config(
         task="classification",
         model=ModelConfig(
@@ -141,11 +140,5 @@ PRESETS = {
 
 
 def preset(name: str) -> Config:
-    """Returns a configuration by name; an unknown name is a UserError with the nearest."""
-    if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UserError(
-            f"There is no model {quoted(name)}.{hint} There are: {', '.join(PRESETS)}."
-        )
-    return dataclasses.replace(PRESETS[name], preset=name)
+    """Returns a preset by name; raises UserError, with the nearest name, for an unknown one."""
+    return dataclasses.replace(find_by_name("model", name, PRESETS), preset=name)

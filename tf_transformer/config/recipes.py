@@ -1,22 +1,21 @@
-"""Training recipes, each of which goes with any model.
+"""Training recipes, which go with any model.
 
-A recipe is absolute in the settings it names, whatever the preset says, and leaves the others
-alone. `paper` is the paper's; `t2t` the default of its authors' code (tensor2tensor's
-transformer_base, third version; only transformer_base_v1 is the paper); `modern` what later
-work has shown to be robust, at small scale too.
+A recipe overrides the preset in the settings it names and leaves the others alone. `paper` is
+the paper's recipe; `t2t` is the default of its authors' code (tensor2tensor's
+transformer_base_v3; only transformer_base_v1 matches the paper); `modern` is what later work
+has shown to be robust, at small scale too.
 """
 
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
 from tf_transformer.config.config import Config
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.config.settings import find_by_name
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Values of settings with their sources, and features that this package lacks."""
+    """Settings with their values and sources, and features that this package lacks."""
 
     settings: dict[str, tuple[Any, str]]
     missing: tuple[str, ...] = ()
@@ -91,11 +90,5 @@ RECIPES = {
 
 
 def recipe(name: str) -> Recipe:
-    """Returns a recipe by name; an unknown name is a UserError with the nearest."""
-    if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UserError(
-            f"There is no recipe {quoted(name)}.{hint} There are: {', '.join(RECIPES)}."
-        )
-    return RECIPES[name]
+    """Returns a recipe by name; raises UserError, with the nearest name, for an unknown one."""
+    return find_by_name("recipe", name, RECIPES)

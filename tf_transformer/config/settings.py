@@ -13,13 +13,13 @@ from tf_transformer.strings import strings
 
 # Counts fit int32; the largest float is roughly that of float32.
 MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38
-# Tokens of a text, positions of a model: beyond this a search would hardly ever end.
+# Tokens in a text, positions in a model: a longer search would hardly ever end.
 MAX_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """An interval: from `low`, or above `above`, to `high`, or below `below`."""
+    """An interval from `low` (inclusive) or `above` to `high` (inclusive) or `below`."""
 
     low: float | None = None
     high: float | None = None
@@ -44,7 +44,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Setting:
-    """The type of a setting (also a union, or tuple[str, ...]), its range, default and help."""
+    """A setting: type (also a union, or tuple[str, ...]), bounds or choices, default, help."""
 
     type: Any
     bounds: Bounds | None = None
@@ -54,11 +54,11 @@ class Setting:
 
     @property
     def types(self) -> tuple[type, ...]:
-        """The members of a union, or the type alone."""
+        """The members of a union, or the type itself."""
         return self.type.__args__ if isinstance(self.type, types.UnionType) else (self.type,)
 
     def __str__(self) -> str:
-        """The end of "must be ..."."""
+        """Returns the words that complete "must be ..."."""
         if self.choices:
             return f"one of {self.choices}"
         if self.type == tuple[str, ...]:
@@ -71,7 +71,7 @@ class Setting:
         return "None" if type_ is types.NoneType else type_.__name__
 
     def allows(self, value: Any) -> bool:
-        """Tells if a value of the right type is within bounds or among the choices."""
+        """Tells whether a value of the right type is within bounds or among the choices."""
         if value is None:
             return types.NoneType in self.types
         if self.bounds is None:
@@ -79,7 +79,7 @@ class Setting:
         return value in self.bounds
 
     def check(self, name: str, value: Any) -> Any:
-        """Converts without loss (2.0 to an int, 2 to a float, a list to a tuple).
+        """Returns the value in the setting's type: 2.0 as an int, 2 as a float and so on.
 
         Raises:
             UserError: if the value is of another type or out of range.
@@ -92,7 +92,7 @@ class Setting:
         return int(value) if int in self.types else float(value)
 
     def fits(self, value: Any) -> bool:
-        """Tells if `check` accepts the value."""
+        """Tells whether `check` accepts the value."""
         return self._is_of_type(value) and self.allows(value)
 
     def _is_of_type(self, value: Any) -> bool:
@@ -106,13 +106,13 @@ class Setting:
 
 
 def setting(default: Any, *, help: str, choices: Sequence[str] = (), **bounds: float) -> Any:
-    """A dataclass field with one line of help and its range: `bounds` are those of `Bounds`."""
+    """Returns a dataclass field with help and choices or bounds (the fields of `Bounds`)."""
     limits = {"bounds": Bounds(**bounds) if bounds else None, "choices": tuple(choices)}
     return dataclasses.field(default=default, metadata=limits | {"help": help})
 
 
 def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
-    """The fields of a dataclass as settings, by prefix and name."""
+    """Returns the fields of a dataclass as settings by name, each with `prefix` before it."""
     return {
         f"{prefix}{field.name}": Setting(field.type, default=field.default, **field.metadata)
         for field in dataclasses.fields(section)
@@ -120,14 +120,14 @@ def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
 
 
 def require_allowed(section: Any, prefix: str = "") -> None:
-    """Raises a UserError for the first field of a dataclass that is out of its range."""
+    """Raises UserError for the first field of a dataclass that is out of range."""
     for name, setting in settings_of(type(section), prefix).items():
         value = getattr(section, name.removeprefix(prefix))
         require(setting.allows(value), name, str(setting), value)
 
 
 def require(condition: bool, name: str, expected: str, received: object) -> None:
-    """Raises the UserError of a setting out of its range, unless `condition` holds."""
+    """Raises UserError unless `condition` is true: the setting must be `expected`."""
     if not condition:
         raise UserError(f"`{name}` must be {expected}. Received: {quoted(received)}.")
 
@@ -135,7 +135,7 @@ def require(condition: bool, name: str, expected: str, received: object) -> None
 def parse_assignments(
     assignments: Sequence[str], settings: Mapping[str, Setting]
 ) -> dict[str, Any]:
-    """Reads the `section.field=value` arguments of --set; the last one of a field wins.
+    """Parses the `section.field=value` arguments of --set; the last one for a field wins.
 
     Raises:
         UserError: if there is no equals sign or no such setting.
@@ -156,11 +156,11 @@ def parse_assignments(
 
 
 def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Splits a name into section and field; a UserError suggests the nearest known name."""
+    """Splits a setting's name into section and field; UserError, with a hint, if unknown."""
     if dotted not in settings:
         by_name = {full.partition(".")[2]: full for full in settings}
         name = dotted.rpartition(".")[2]
-        same = [by_name[name]] if name in by_name else []  # of another section
+        same = [by_name[name]] if name in by_name else []  # in another section
         near = same or difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7)
         near = near or [by_name[each] for each in difflib.get_close_matches(name, by_name, n=1)]
         hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(settings)}."
@@ -170,26 +170,37 @@ def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the end of an error about an unknown name: the nearest known one, or all."""
+    """Returns a hint for an unknown name: the nearest known name, or all of them."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}."
 
 
+def find_by_name(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """Looks up a name; raises UserError, with the nearest known name, if it is unknown."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UserError(
+            f"There is no {kind} {quoted(name)}.{hint} There are: {', '.join(known)}."
+        )
+    return known[name]
+
+
 def _is_text(value: Any) -> bool:
-    """Tells if a value is a string that UTF-8 files and file names can hold."""
+    """Tells whether a value is a string that UTF-8 files and file names can hold."""
     return type(value) is str and not any(
         char == "\0" or "\ud800" <= char <= "\udfff" for char in value
     )
 
 
 def parse_value(setting: Setting, text: str) -> Any:
-    """Reads the text of a value: JSON where it is JSON, comma-separated lists, else text."""
+    """Parses a value: comma-separated for a list, else as JSON if it is valid, else as text."""
     if setting.type == tuple[str, ...]:
         return [part for part in text.split(",") if part]
     if setting.type is str:
         return text
     try:
         return json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))
-    except (ValueError, RecursionError):  # no JSON, too many digits, or too deep
+    except (ValueError, RecursionError):  # not JSON, too many digits, or nested too deeply
         return text

@@ -1,4 +1,4 @@
-"""Settings in a file: any of them in YAML, or all of a run in its config.json."""
+"""Settings from a file: some of them in YAML, or all of a run's in its config.json."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +10,14 @@ from tf_transformer.config.config import SETTINGS, Config
 from tf_transformer.config.settings import find_field, parse_value
 from tf_transformer.errors import UserError, quoted
 
-_NAMES = ("preset", "task")  # beside the sections
+_NAMES = ("preset", "task")  # settings outside the sections
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
-    """Reads settings by "section.field", and `preset` and `task` if they are given.
+    """Reads settings by "section.field", and `preset` and `task` if present.
 
-    A .json is the config.json of a run. Any other file is YAML, with the same sections, or with
-    dotted names; a value is what --set takes, or YAML's own number, list and so on.
+    A .json file is the config.json of a run. Any other file is YAML, with the same sections or
+    with dotted names; a value is a string as --set takes it, or a YAML number, list and so on.
 
     Raises:
         UserError: if the file cannot be read, or has an unknown setting or a wrong value.
@@ -31,7 +31,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     try:
         record = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"--config {path} is no valid YAML: {error}.") from None
+        raise UserError(f"--config {path} is not valid YAML: {error}.") from None
     if not isinstance(record, dict):
         raise UserError(
             f"--config {path} must have sections of settings, such as `model:`. Received: "

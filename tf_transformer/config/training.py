@@ -12,7 +12,7 @@ from tf_transformer.config.settings import (
 
 BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
 
-# Target positions whose logits are computed at once in training. With fewer, adding up the
+# Target positions whose logits are computed at once in training. With fewer, accumulating the
 # gradients of the output projection takes longer.
 LOGIT_ROWS = 512
 
@@ -22,57 +22,60 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """The recipe (paper 5). A batch is that of one update, over all devices."""
+    """The recipe (paper 5). A batch is the data of one update, over all devices."""
 
-    steps: int = setting(100_000, low=1, high=MAX_COUNT, help="updates in all")
+    steps: int = setting(100_000, low=1, high=MAX_COUNT, help="updates in total")
     batch_tokens: int = setting(
-        25_000, low=1, high=MAX_COUNT, help="positions of one side of a batch")
+        25_000, low=1, high=MAX_COUNT, help="positions per side of a batch")
     max_tokens_per_device: int | None = setting(
         None, low=0, high=MAX_COUNT,
-        help="positions a device computes at once; None fits its memory, 0 is the whole batch")
+        help="positions a device computes at once; None: as memory allows; 0: the whole batch")
     warmup_steps: int = setting(
-        4_000, low=1, high=MAX_COUNT, help="steps of linear growth of the learning rate")
+        4_000, low=1, high=MAX_COUNT, help="steps in which the learning rate grows linearly")
     learning_rate_scale: float = setting(
-        1.0, above=0, high=MAX_FLOAT, help="factor of the paper's learning rate (5.3)")
-    beta_1: float = setting(0.9, low=0, below=1, help="Adam's decay of the mean gradient")
-    beta_2: float = setting(0.98, low=0, below=1, help="Adam's decay of the mean square")
-    epsilon: float = setting(1e-9, above=0, high=1, help="Adam's term in the denominator")
+        1.0, above=0, high=MAX_FLOAT, help="factor on the paper's learning rate (5.3)")
+    beta_1: float = setting(0.9, low=0, below=1, help="Adam's decay rate of the first moment")
+    beta_2: float = setting(0.98, low=0, below=1, help="Adam's decay rate of the second moment")
+    epsilon: float = setting(1e-9, above=0, high=1, help="term added to Adam's denominator")
     label_smoothing: float = setting(
         0.1, low=0, below=1, help="probability spread over the vocabulary (5.4)")
     clip_norm: float = setting(
-        0.0, low=0, high=MAX_FLOAT, help="largest norm of the global gradient; 0 never clips")
+        0.0, low=0, high=MAX_FLOAT, help="largest global norm of the gradient; 0: no clipping")
     ema_decay: float = setting(
         0.0, low=0, below=1,
-        help="of a moving average of the weights, evaluated and kept in their place; 0: off")
+        help="decay of a moving average, evaluated and saved instead of the weights; 0: off")
     evaluate_every: int = setting(
         1_500, low=1, high=MAX_COUNT, help="steps between evaluations on the dev set")
-    best_by: str = setting("bleu", choices=BEST_BY, help="dev score of the best weights")
+    best_by: str = setting(
+        "bleu", choices=BEST_BY, help="dev score that decides which weights are best")
     keep_last: int = setting(
         5, low=1, high=MAX_COUNT, help="newest checkpoints kept; at least average_last")
     average_last: int = setting(
         5, low=1, high=MAX_COUNT, help="newest checkpoints averaged at the end (6.1)")
     patience: int = setting(
-        0, low=0, high=MAX_COUNT, help="evaluations without a better score to end; 0: off")
+        0, low=0, high=MAX_COUNT,
+        help="evaluations without a better score after which training ends; 0: off")
     save_minutes: float = setting(
         10.0, above=0, high=1_000_000, help="minutes between saves of the state for resuming")
     precision: str = setting("float32", choices=PRECISIONS, help="Keras's dtype policy")
     recompute: bool = setting(
         False,
-        help="compute layers again in the backward pass: less memory, slower, the same result")
+        help="recompute layers in the backward pass: less memory, slower, the same result")
     jit_compile: bool = setting(False, help="compile the train step with XLA")
     deterministic: bool = setting(
-        False, help="fixed order of additions on a GPU, which is slower; a CPU always has one")
+        False, help="fix the order of additions on a GPU, which is slower; a CPU's always is")
     init_from: str = setting(
-        "", help="run whose best weights and tokenizer training begins with; empty for none")
+        "", help="run whose best weights and tokenizer training starts from; empty: none")
     freeze: tuple[str, ...] = setting(
-        (), help="layers not to train, as shell patterns such as encoder; !*norm: all others")
+        (), help="layers not to train, as shell patterns: encoder, or !*norm for all but norms")
     lora_rank: int = setting(
         0, low=0, high=65_536,
-        help="train adapters of this rank on attention and feed-forward kernels alone; 0: off")
+        help="train only adapters of this rank on attention and feed-forward kernels; 0: off")
     schedule_start: int = setting(
-        0, low=0, high=MAX_COUNT, help="steps of the learning rate's schedule to skip")
+        0, low=0, high=MAX_COUNT, help="steps of the learning-rate schedule to skip")
     seed: int = setting(
-        1, low=0, high=2**32 - 1, help="of initial weights, dropout and the order of batches")
+        1, low=0, high=2**32 - 1,
+        help="seed of initial weights, dropout and the order of batches")
     # fmt: on
 
     def __post_init__(self) -> None:

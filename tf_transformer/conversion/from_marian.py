@@ -1,7 +1,7 @@
-"""Imports a Marian checkpoint (OPUS-MT), as Hugging Face's transformers writes it, as a run.
+"""Conversion of a Marian checkpoint (OPUS-MT) in Hugging Face's format to a run.
 
-Marian's Transformer is the paper's with biases in the attention and the logits, another
-activation, and positional encodings of all sines, then all cosines.
+Marian's Transformer differs from the paper's in biases in the attention and on the logits, in
+the activation, and in positional encodings with all sines before all cosines.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
 
-# Values in config.json that the architecture requires, each with the default of transformers.
+# Values that config.json must have, each with the default in transformers.
 _REQUIRED = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
@@ -29,7 +29,7 @@ _REQUIRED = {
     "share_encoder_decoder_embeddings": (True, True),
     "tie_word_embeddings": (True, True),
 }
-# Values that encoder and decoder must have in common.
+# Values that must be the same in encoder and decoder.
 _COMMON = {
     "encoder_layers": "decoder_layers",
     "encoder_attention_heads": "decoder_attention_heads",
@@ -48,8 +48,8 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
         run: the folder to write; it must not exist.
 
     Raises:
-        UserError: if a file is missing or damaged, or the architecture cannot be converted;
-            nothing is written then.
+        UserError: if a file is missing or damaged, or the architecture cannot be converted.
+            Nothing is written in that case.
     """
     if run.exists():
         raise UserError(f"{run} exists already. Choose another folder.")
@@ -58,9 +58,9 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
     pieces = read_json(checkpoint / "vocab.json")
     _check_vocabulary(record, pieces)
     vocabulary = merge_vocabulary(pieces, checkpoint / "source.spm", checkpoint / "target.spm")
-    wishes = _stated(read_json(checkpoint / "generation_config.json", optional=True))
+    generation = _stated(read_json(checkpoint / "generation_config.json", optional=True))
     model_settings = _model_settings(record, len(vocabulary.rows))
-    config = Config().replace(model_settings | search_settings(record, record | wishes))
+    config = Config().replace(model_settings | search_settings(record, record | generation))
     model = Transformer(config.model, name="transformer")
     assign_weights(model, read_weights(checkpoint), vocabulary)
     with replacing_folder(run, replace=False) as temporary:
@@ -79,15 +79,15 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
 
 
 def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
-    """Reads a JSON object; an empty one for a missing file that is `optional`."""
+    """Reads a JSON object; an `optional` file that is missing counts as an empty one."""
     if optional and not path.exists():
         return {}
     try:
         record = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
-            f"{path} cannot be read: {error.strerror}. Expected the folder of a checkpoint as "
-            "huggingface.co has it: config.json, vocab.json, source.spm, target.spm and "
+            f"{path} cannot be read: {error.strerror}. Expected a checkpoint's folder as on "
+            "huggingface.co: config.json, vocab.json, source.spm, target.spm and "
             "model.safetensors or pytorch_model.bin."
         ) from None
     except ValueError as error:
@@ -98,18 +98,18 @@ def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
 
 
 def _stated(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a record without its nulls, which stand for defaults."""
+    """Returns a record without its nulls, which mean defaults."""
     return {name: value for name, value in record.items() if value is not None}
 
 
 def _check_written(folder: Path) -> None:
-    """Opens the written run as all commands will."""
+    """Opens the written run, as every command will."""
     try:
         Tokenizer(Run.open(folder).tokenizer)
     except UserError as error:
         raise UserError(
             "vocab.json, source.spm and target.spm must together be valid SentencePiece "
-            f"models. Received: what cannot be opened again ({error})"
+            f"models. Received: files whose merged models cannot be opened ({error})"
         ) from None
 
 
@@ -138,9 +138,9 @@ def _require(record: dict[str, Any], name: str, value: object, required: object)
     if value != required:
         stated = quoted(record.get(name, value))
         if name not in record:
-            stated = f"nothing, which is {stated}"
+            stated = f"nothing, which means {stated}"
         raise UserError(
-            f"`{name}` in config.json must be {required!r}: no other can be converted. "
+            f"`{name}` in config.json must be {required!r}: no other value can be converted. "
             f"Received: {stated}."
         )
 
@@ -149,12 +149,14 @@ def _check_vocabulary(record: dict[str, Any], pieces: dict[str, Any]) -> None:
     required = {EOS: record.get("eos_token_id"), PAD: record.get("pad_token_id")}
     ids = {name: pieces.get(name) for name in required}
     if ids != required:
-        raise UserError(f"vocab.json must have {required}, as config.json. Received: {ids}.")
+        raise UserError(
+            f"vocab.json must have {required}, as config.json does. Received: {ids}."
+        )
     for name in ("vocab_size", "decoder_vocab_size"):
         if record.get(name) not in (len(pieces), None):
             raise UserError(
-                f"`{name}` in config.json must be the {len(pieces)} pieces of vocab.json: "
-                f"vocabularies of two sizes cannot be converted. Received: "
+                f"`{name}` in config.json must be {len(pieces)}, the number of pieces in "
+                f"vocab.json: vocabularies of different sizes cannot be converted. Received: "
                 f"{quoted(record[name])}."
             )
 

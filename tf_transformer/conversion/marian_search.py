@@ -1,4 +1,4 @@
-"""Search settings of a Marian checkpoint, as settings of `decoding`."""
+"""Conversion of a Marian checkpoint's search settings."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tf_transformer.config import MAX_TOKENS, SETTINGS, DecodingConfig
 from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.errors import UserError, quoted
 
-# Options of transformers' search that ours lacks, each with the value that turns it off.
+# Options of transformers' search that ours lacks, each with the value that disables it.
 _NEUTRAL = {
     "do_sample": False,
     "repetition_penalty": 1,
@@ -29,65 +29,65 @@ _NEUTRAL = {
 }
 
 
-def search_settings(record: dict[str, Any], wishes: dict[str, Any]) -> dict[str, Any]:
+def search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
     """Returns the search settings of a checkpoint as settings of `decoding`.
 
-    Its length penalty divides by the length, ours by (5 + length) / 6, to the same exponent.
-    Its lengths count BOS, ours do not. Its `min_length` counts BOS and not EOS, ours EOS and
-    not BOS, so that number stays the same.
+    The checkpoint's length penalty divides by length ** alpha, ours by
+    ((5 + length) / 6) ** alpha. Its `max_length` counts BOS, ours does not. Its `min_length`
+    counts BOS but not EOS, ours EOS but not BOS, so the number stays the same.
 
     Args:
         record: content of config.json.
-        wishes: search settings of config.json and generation_config.json.
+        search: search settings from config.json and generation_config.json.
 
     Raises:
-        UserError: if our search cannot follow these settings.
+        UserError: if our search lacks one of the settings.
     """
-    _check_search(record, wishes)
+    _check_search(record, search)
     longest = record["max_position_embeddings"]
-    max_length = _number(wishes, "max_length", longest, Bounds(low=2, high=MAX_TOKENS))
+    max_length = _number(search, "max_length", longest, Bounds(low=2, high=MAX_TOKENS))
     return {
-        "decoding.beam_size": _setting(wishes, "num_beams", "beam_size"),
-        "decoding.alpha": _setting(wishes, "length_penalty", "alpha", 1.0),
+        "decoding.beam_size": _setting(search, "num_beams", "beam_size"),
+        "decoding.alpha": _setting(search, "length_penalty", "alpha", 1.0),
         "decoding.max_source_length": longest,
         "decoding.max_length": max_length - 1,
         "decoding.min_length": _number(
-            wishes, "min_length", 0, Bounds(low=0, high=max_length - 1)
+            search, "min_length", 0, Bounds(low=0, high=max_length - 1)
         ),
-        "decoding.no_repeat_ngram": _setting(wishes, "no_repeat_ngram_size", "no_repeat_ngram"),
+        "decoding.no_repeat_ngram": _setting(search, "no_repeat_ngram_size", "no_repeat_ngram"),
     }
 
 
-def _check_search(record: dict[str, Any], wishes: dict[str, Any]) -> None:
+def _check_search(record: dict[str, Any], search: dict[str, Any]) -> None:
     """Raises UserError for rules that our search lacks."""
-    banned = wishes.get("bad_words_ids", [])
+    banned = search.get("bad_words_ids", [])
     if banned not in ([], [[record["pad_token_id"]]]):
         raise UserError(
-            "`bad_words_ids` must be those of padding alone: the search cannot forbid others. "
+            "`bad_words_ids` must be only padding: the search cannot forbid other tokens. "
             f"Received: {quoted(banned)}."
         )
     end = record["eos_token_id"]
-    if wishes.get("forced_eos_token_id", end) not in (end, [end]):
+    if search.get("forced_eos_token_id", end) not in (end, [end]):
         raise UserError(
             f"`forced_eos_token_id` must be `eos_token_id`, {end}: the search ends with no "
-            f"other. Received: {quoted(wishes['forced_eos_token_id'])}."
+            f"other token. Received: {quoted(search['forced_eos_token_id'])}."
         )
     for name, neutral in _NEUTRAL.items():
-        if wishes.get(name, neutral) not in (neutral, []):
+        if search.get(name, neutral) not in (neutral, []):
             raise UserError(
-                f"`{name}` must be {neutral!r} or not stated: the search has no such rule. "
-                f"Received: {quoted(wishes[name])}."
+                f"`{name}` must be {neutral!r} or absent: the search has no such rule. "
+                f"Received: {quoted(search[name])}."
             )
 
 
 def _setting(
-    wishes: dict[str, Any], name: str, ours: str, default: float | None = None
+    search: dict[str, Any], name: str, ours: str, default: float | None = None
 ) -> float:
-    """Returns a number within the bounds of our setting, whose default holds if None."""
+    """Returns a number within the bounds of our setting, by default that setting's default."""
     default = getattr(DecodingConfig, ours) if default is None else default
-    return _number(wishes, name, default, SETTINGS[f"decoding.{ours}"].bounds)
+    return _number(search, name, default, SETTINGS[f"decoding.{ours}"].bounds)
 
 
-def _number(wishes: dict[str, Any], name: str, default: float, bounds: Bounds | None) -> float:
-    """Returns a number of the type of its default, within the bounds."""
-    return Setting(type(default), bounds).check(name, wishes.get(name, default))
+def _number(search: dict[str, Any], name: str, default: float, bounds: Bounds | None) -> float:
+    """Returns a number within bounds, of the same type as its default."""
+    return Setting(type(default), bounds).check(name, search.get(name, default))

@@ -2,7 +2,7 @@
 
 Marian has a SentencePiece model for each language, and one list of pieces for both, vocab.json.
 Each of our two models has the whole list: the pieces of its language segment text as before,
-the others only spell the decoder's output.
+the others only turn the decoder's output into text.
 """
 
 import re
@@ -23,7 +23,7 @@ _Piece: TypeAlias = sentencepiece_proto.ModelProto.SentencePiece
 _UNIGRAM = sentencepiece_proto.TrainerSpec.UNIGRAM
 _LANGUAGE = re.compile(r">>[^<>]+<<")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, invalid in UTF-8
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a blank, in a piece
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # stands for a space in a piece
 # SentencePiece's treatment of white space, which both models must share.
 _SPACES = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
 
@@ -33,11 +33,12 @@ class MarianVocabulary:
     """Marian's vocabulary in our order.
 
     Attributes:
-        source_model, target_model: SentencePiece models with the same V pieces, which segment
-            text of the source and the target language.
-        rows: int [V], the id in vocab.json of each piece: <pad> for our BOS, with which
-            Marian's decoder begins, and <unk> for pieces that vocab.json lacks.
-        inputs_only: bool [V], pieces that Marian cannot generate: our padding, and those that
+        source_model, target_model: SentencePiece models with the same V pieces, for text of the
+            source and the target language.
+        rows: int [V], the id of each piece in vocab.json: that of <pad> for our BOS, because
+            Marian's decoder starts with <pad>, and that of <unk> for pieces that vocab.json
+            lacks.
+        inputs_only: bool [V], pieces that Marian cannot generate: padding, and pieces that
             vocab.json lacks.
     """
 
@@ -58,12 +59,12 @@ def merge_vocabulary(
     Marian reads them as <unk>.
 
     Args:
-        vocabulary: ids of the pieces, which must be 0 to their number.
-        source: file of the SentencePiece model of the source language.
-        target: that of the target language.
+        vocabulary: ids of the pieces, which must be 0 to len(vocabulary) - 1.
+        source: SentencePiece model of the source language.
+        target: SentencePiece model of the target language.
 
     Raises:
-        UserError: if a file cannot be read, or differs from those of OPUS-MT models.
+        UserError: if a file cannot be read, or is not of the kind that OPUS-MT models have.
     """
     _check_ids(vocabulary)
     _check_pieces(vocabulary)
@@ -102,7 +103,7 @@ def _check_ids(vocabulary: dict[str, int]) -> None:
     if {type(i) for i in ids} != {int} or sorted(ids) != list(range(len(vocabulary))):
         raise UserError(
             f"The ids in vocab.json must be 0 to {len(vocabulary) - 1}, each once. Received: "
-            "others."
+            "other ids."
         )
 
 
@@ -111,13 +112,13 @@ def _check_pieces(vocabulary: dict[str, int]) -> None:
     for piece in vocabulary:
         if not piece or "\0" in piece or _SURROGATE.search(piece):
             raise UserError(
-                "The pieces in vocab.json must be characters of Unicode, at least one, without "
-                f"NUL. Received: {quoted(piece)}."
+                "The pieces in vocab.json must be valid Unicode, not empty, and without NUL. "
+                f"Received: {quoted(piece)}."
             )
         if _LANGUAGE.fullmatch(piece) and f"{_SPACE}{piece}" in vocabulary:
             raise UserError(
-                f"vocab.json must have {piece} or {_SPACE}{piece}, for they are one piece in "
-                "SentencePiece. Received: both."
+                f"vocab.json must have {piece} or {_SPACE}{piece}, but not both: they are one "
+                "piece in SentencePiece. Received: both."
             )
 
 
@@ -126,10 +127,12 @@ def _read(path: Path) -> sentencepiece_proto.ModelProto:
     if model.trainer_spec.model_type != _UNIGRAM or not model.pieces:
         raise UserError(
             f"{path} must be a unigram SentencePiece model, as OPUS-MT's are. Received: "
-            "another."
+            "another kind."
         )
     if any(piece.type == _Piece.BYTE for piece in model.pieces):
-        raise UserError(f"{path} spells characters in bytes, which OPUS-MT's models do not.")
+        raise UserError(
+            f"{path} must have no byte pieces, as OPUS-MT's models have none. Received: some."
+        )
     return model
 
 
@@ -144,7 +147,7 @@ def _check_spaces(source, target) -> None:
 
 
 def _special_pieces(vocabulary: dict[str, int]) -> list:
-    """Returns pieces 0 to 3."""
+    """Returns the pieces with ids 0 to 3; BOS gets a name that `vocabulary` lacks."""
     free = ("<s>", *(f"<s{i}>" for i in range(len(vocabulary))))
     bos = next(name for name in free if name not in vocabulary)
     names = {PAD_ID: PAD, UNK_ID: UNK, BOS_ID: bos, EOS_ID: EOS}
@@ -158,7 +161,7 @@ def _with_pieces(model, specials: list, names: list[str]) -> bytes:
     """Returns `model` with `specials` and `names` as its pieces."""
     by_name = {piece.piece: piece for piece in model.pieces}
     pieces = specials + [_ordinary_piece(name, by_name.get(name)) for name in names]
-    # Other fields are not copied: a self-test would have the previous ids.
+    # Other fields are not copied: self-test data, for one, would have the old ids.
     merged = sentencepiece_proto.ModelProto(
         pieces=pieces,
         trainer_spec=model.trainer_spec,
@@ -175,8 +178,8 @@ def _with_pieces(model, specials: list, names: list[str]) -> bytes:
 
 
 def _ordinary_piece(name: str, piece: _Piece | None) -> _Piece:
-    """Returns the model's piece of this name, or an unused one if that is None."""
+    """Returns the piece for a name: a language tag, else `piece`, else an unused piece."""
     if _LANGUAGE.fullmatch(name):
-        # It includes the space that SentencePiece puts before it, as in Marian.
+        # It includes the space that SentencePiece puts before it, as Marian does.
         return _Piece(piece=f"{_SPACE}{name}", type=_Piece.USER_DEFINED)
     return piece or _Piece(piece=name, type=_Piece.UNUSED)

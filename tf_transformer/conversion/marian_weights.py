@@ -1,6 +1,6 @@
 """Weights of a Marian checkpoint: read from its file, and assigned to a Transformer.
 
-Marian's positional encodings are all sines, then all cosines; ours alternate. Nothing else
+Marian's positional encodings have all sines before all cosines; ours alternate. Nothing else
 depends on the order of the D units between layers, so the conversion permutes them in every
 weight that reads or writes them, and no setting is needed.
 """
@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 # A logit that makes a piece impossible without dominating a label-smoothed loss.
 _NEVER = -100.0
 _SHARED = "model.shared.weight"
-# The same matrix by other names, all optional.
+# Other names of the same matrix, all optional.
 _COPIES = (
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
@@ -28,17 +28,17 @@ _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_posit
 
 
 def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabulary) -> None:
-    """Assigns Marian's tensors to a model, in its order of pieces and units.
+    """Assigns Marian's tensors to a model, in the model's order of pieces and units.
 
     Raises:
         UserError: if a tensor is missing, of another shape, or left over.
     """
     marian = _Tensors(tensors, model.config.d_model)
-    pieces = vocabulary.rows.max() + 1
-    words = marian.embeddings(pieces)[vocabulary.rows]
-    bias = marian.take("final_logits_bias", (1, pieces))[0, vocabulary.rows]
+    vocab_size = vocabulary.rows.max() + 1
+    embeddings = marian.take_embeddings(vocab_size)[vocabulary.rows]
+    bias = marian.take("final_logits_bias", (1, vocab_size))[0, vocabulary.rows]
     bias[vocabulary.inputs_only] = _NEVER
-    model.projection.embeddings.assign(words[:, marian.units])
+    model.projection.embeddings.assign(embeddings[:, marian.units])
     model.projection.output_bias.assign(bias)
     for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for number, layer in enumerate(stack.layers):
@@ -47,22 +47,23 @@ def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabu
 
 
 def _assign_layer(layer, marian: "_Tensors", prefix: str) -> None:
-    marian.attention(f"{prefix}.self_attn", layer.self_attention)
-    marian.norm(f"{prefix}.self_attn_layer_norm", layer.self_attention_norm.norm)
+    marian.assign_attention(f"{prefix}.self_attn", layer.self_attention)
+    marian.assign_norm(f"{prefix}.self_attn_layer_norm", layer.self_attention_norm.norm)
     if hasattr(layer, "cross_attention"):
-        marian.attention(f"{prefix}.encoder_attn", layer.cross_attention)
-        marian.norm(f"{prefix}.encoder_attn_layer_norm", layer.cross_attention_norm.norm)
+        marian.assign_attention(f"{prefix}.encoder_attn", layer.cross_attention)
+        norm = layer.cross_attention_norm.norm
+        marian.assign_norm(f"{prefix}.encoder_attn_layer_norm", norm)
     inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-    marian.reader(f"{prefix}.fc1", inner.kernel, inner.bias)
-    marian.writer(f"{prefix}.fc2", outer.kernel, outer.bias)
-    marian.norm(f"{prefix}.final_layer_norm", layer.feed_forward_norm.norm)
+    marian.assign_reader(f"{prefix}.fc1", inner.kernel, inner.bias)
+    marian.assign_writer(f"{prefix}.fc2", outer.kernel, outer.bias)
+    marian.assign_norm(f"{prefix}.final_layer_norm", layer.feed_forward_norm.norm)
 
 
 class _Tensors:
-    """The tensors of a checkpoint, each to be taken once.
+    """The tensors of a checkpoint, each of which may be taken once.
 
     Attributes:
-        units: int [D], Marian's unit for each of ours: sine and cosine i are i and D / 2 + i.
+        units: int [D], Marian's unit for each of ours: sine i is unit i, cosine i is D / 2 + i.
     """
 
     def __init__(self, tensors: Arrays, d_model: int) -> None:
@@ -80,50 +81,52 @@ class _Tensors:
             )
         return tensor
 
-    def embeddings(self, pieces: int) -> np.ndarray:
-        """Returns the matrix [pieces, D] shared by both embeddings and the output."""
-        shape = (pieces, len(self.units))
-        words = self.take(_SHARED, shape)
+    def take_embeddings(self, vocab_size: int) -> np.ndarray:
+        """Returns the matrix [V, D] shared by both embeddings and the output projection."""
+        shape = (vocab_size, len(self.units))
+        embeddings = self.take(_SHARED, shape)
         for name in _COPIES:
-            if name in self._left and not np.array_equal(self.take(name, shape), words):
+            if name in self._left and not np.array_equal(self.take(name, shape), embeddings):
                 raise UserError(
-                    f"{name} must be {_SHARED}: a checkpoint with several embeddings cannot "
+                    f"{name} must equal {_SHARED}: a checkpoint with several embeddings cannot "
                     "be converted. Received: another matrix."
                 )
-        return words
+        return embeddings
 
-    def reader(self, name: str, kernel, bias) -> None:
+    def assign_reader(self, name: str, kernel, bias) -> None:
         """Assigns a dense layer that reads the D units: weight [outputs, D], bias [outputs]."""
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1]).T[self.units])
         bias.assign(self.take(f"{name}.bias", bias.shape))
 
-    def writer(self, name: str, kernel, bias) -> None:
+    def assign_writer(self, name: str, kernel, bias) -> None:
         """Assigns a dense layer that writes the D units: weight [D, inputs], bias [D]."""
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1])[self.units].T)
         bias.assign(self.take(f"{name}.bias", bias.shape)[self.units])
 
-    def attention(self, name: str, layer) -> None:
+    def assign_attention(self, name: str, layer) -> None:
         """Assigns the four projections of an attention layer."""
-        self.reader(f"{name}.q_proj", layer.query_kernel, layer.query_bias)
-        self.reader(f"{name}.k_proj", layer.key_kernel, layer.key_bias)
-        self.reader(f"{name}.v_proj", layer.value_kernel, layer.value_bias)
-        self.writer(f"{name}.out_proj", layer.output_kernel, layer.output_bias)
+        self.assign_reader(f"{name}.q_proj", layer.query_kernel, layer.query_bias)
+        self.assign_reader(f"{name}.k_proj", layer.key_kernel, layer.key_bias)
+        self.assign_reader(f"{name}.v_proj", layer.value_kernel, layer.value_bias)
+        self.assign_writer(f"{name}.out_proj", layer.output_kernel, layer.output_bias)
 
-    def norm(self, name: str, layer) -> None:
+    def assign_norm(self, name: str, layer) -> None:
         """Assigns gain and bias of a layer norm."""
         layer.gamma.assign(self.take(f"{name}.weight", layer.gamma.shape)[self.units])
         layer.beta.assign(self.take(f"{name}.bias", layer.beta.shape)[self.units])
 
     def check_all_taken(self) -> None:
-        """Raises UserError for tensors left over, except tables of the paper's sinusoids."""
+        """Raises UserError for tensors not taken, except tables of the paper's sinusoids."""
         for name in _POSITIONS:
             table = self._left.pop(name, None)
             if table is not None and not _are_sinusoids(table, len(self.units)):
-                raise UserError(f"{name} must be the sinusoids of the paper. Received: others.")
+                raise UserError(
+                    f"{name} must hold the paper's sinusoids. Received: other values."
+                )
         if self._left:
             raise UserError(
-                "The checkpoint must be that of a MarianMTModel. Received also: "
-                f"{', '.join(sorted(self._left)[:3])}."
+                "The checkpoint must have the weights of a MarianMTModel and no others. "
+                f"Received also: {', '.join(sorted(self._left)[:3])}."
             )
 
 
@@ -147,8 +150,8 @@ def read_weights(folder: Path) -> Arrays:
     """Reads all tensors of a checkpoint by their names, in float32.
 
     Raises:
-        UserError: if the file of weights is missing or damaged, or the library that reads it
-            is not installed.
+        UserError: if the weights are missing or damaged, or the library that reads them is not
+            installed.
     """
     readers = {"model.safetensors": _read_safetensors, "pytorch_model.bin": _read_torch}
     for name, read in readers.items():
@@ -175,7 +178,7 @@ def _read_torch(path: Path) -> Arrays:
         import torch
     except ImportError:
         raise UserError(
-            f"{path} needs PyTorch, which is not installed: pip install torch. Or take the "
+            f"{path} needs PyTorch, which is not installed: pip install torch. Or use the "
             "checkpoint's model.safetensors, if it has one."
         ) from None
     try:

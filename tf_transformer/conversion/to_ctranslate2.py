@@ -1,4 +1,4 @@
-"""Exports a model to CTranslate2, for fast decoding on CPUs, in int8 too.
+"""Conversion of a model to CTranslate2, for fast decoding on CPUs, also in int8.
 
 https://opennmt.net/CTranslate2
 """
@@ -17,8 +17,7 @@ from tf_transformer.files import replacing_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 
-QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
-LONGEST = 2048  # positions in the table of a model without a limit
+LONGEST = 2048  # positions in the table of a model with sinusoids, which has no limit itself
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
 _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 
@@ -35,12 +34,12 @@ def to_ctranslate2(
 
     Args:
         model: a trained model.
-        tokenizer: the one it was trained with.
+        tokenizer: the tokenizer it was trained with.
         folder: folder to write; it must not exist.
-        quantization: one of `QUANTIZATIONS`.
+        quantization: float32, int8, int16, float16 or bfloat16.
 
     Raises:
-        UserError: if the folder exists or cannot be written, or the sizes per head are not
+        UserError: if the folder exists or cannot be written, or key_dim or value_dim is not
             d_model / num_heads, as CTranslate2 requires.
     """
     if folder.exists():
@@ -58,7 +57,7 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
     head = config.d_model // config.num_heads
     if {config.key_dim, config.value_dim} - {None, head}:
         raise UserError(
-            "CTranslate2 needs model.key_dim and model.value_dim of d_model / num_heads, "
+            "CTranslate2 needs model.key_dim and model.value_dim to be d_model / num_heads, "
             f"{head}. Received: {config.key_dim}, {config.value_dim}."
         )
     common = {
@@ -71,8 +70,8 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
         transformer_spec.TransformerEncoderSpec(**common),
         transformer_spec.TransformerDecoderSpec(**common),
     )
-    _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model)
-    _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, model)
+    _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding)
+    _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding)
     _set_stack(spec.encoder, model.encoder)
     _set_stack(spec.decoder, model.decoder)
     spec.decoder.projection.weight = _array(model.projection.output_kernel()).T.copy()
@@ -96,7 +95,7 @@ def _set_vocabulary(spec, tokenizer: Tokenizer) -> None:
     spec.config.add_source_eos = True
 
 
-def _set_embedding(stack, embeddings, layer, model: Transformer) -> None:
+def _set_embedding(stack, embeddings, layer) -> None:
     embeddings.weight = _array(layer.embeddings)
     stack.scale_embeddings = True  # by sqrt(D)
     if layer.positions == "learned":
@@ -127,7 +126,7 @@ def _set_attention(spec, attention, norm, projections: list[tuple[str, ...]]) ->
 
 
 def _set_projections(spec, attention, *names: str) -> None:
-    """Sets kernels [inputs, outputs], concatenated as [outputs, inputs], and their biases."""
+    """Sets kernels [inputs, outputs], concatenated to [outputs, inputs], and their biases."""
     kernels = [_array(getattr(attention, f"{name}_kernel")).T for name in names]
     biases = [getattr(attention, f"{name}_bias") for name in names]
     sizes = [len(kernel) for kernel in kernels]

@@ -43,9 +43,9 @@ SIGNALS = {
     signal.SIGHUP: "SIGHUP",
     signal.SIGKILL: "SIGKILL",
 }
-SECONDS_TO_END = 10  # after its last line
-SECONDS_TO_ANSWER = 120  # until that line; a first step takes long on a loaded machine
-GOES_ON = "the same command goes on from here"
+SECONDS_TO_END = 10  # seconds after its last line
+SECONDS_TO_ANSWER = 120  # until that line: on a loaded machine a first step takes long
+GOES_ON = "run the same command again to resume"
 FINISHED = "\nThe run is in "
 
 

@@ -1,4 +1,4 @@
-"""`tf-transformer evaluate`: the scores of a run, or of a finished hypothesis file."""
+"""`tf-transformer evaluate`: the scores of a run, or of a file of translations."""
 
 import argparse
 import dataclasses
@@ -36,25 +36,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_translator_options(parser, nargs="?", ensemble=True, shortlist=True, tag=True)
     add_precision_option(parser)
     add("--source", metavar="FILE", help="text to translate with RUN")
-    add("--hypothesis", metavar="FILE", action=Once, help="translations made elsewhere")
+    text = "finished translations to score, instead of RUN's"
+    add("--hypothesis", metavar="FILE", action=Once, help=text)
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
     add("--output", metavar="FILE", help="where to write the translations")
     record = "keep the scores in RUN/results.jsonl, for `tf-transformer card`"
     add("--record", action="store_true", help=record)
     add("--lowercase", action="store_true", help="case-insensitive BLEU")
-    tokenize = "sacreBLEU's tokeniser (default: 13a); none for text that is tokenised already"
+    tokenize = "sacreBLEU's tokeniser (default: 13a); none for text that is already tokenised"
     add("--tokenize", default="13a", choices=TOKENIZERS, help=tokenize)
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--report",
         metavar="LANGUAGE",
-        help="every kind of BLEU, also as in 2017 on Moses' tokens of LANGUAGE, such as de",
+        help="print all kinds of BLEU, also as in 2017 on Moses tokens of LANGUAGE, such as de",
     )
     kinds.add_argument(
         "--brackets",
         action="store_true",
-        help="the files are trees in Penn brackets: labelled precision, recall and so on",
+        help="score the files as trees in Penn brackets: labelled precision, recall and so on",
     )
     add("--rules", metavar="FILE", help="evalb parameters of --brackets (default: COLLINS.prm)")
 
@@ -63,8 +64,8 @@ def command(options: argparse.Namespace) -> None:
     """Prints sacreBLEU with its signature, chrF and the share of exact translations.
 
     Translates --source with RUN, or takes --hypothesis as it is, and compares with --reference.
-    --report prints every kind of BLEU, --brackets scores trees. Sentences that RUN has seen in
-    training, or in its dev text, are counted in a last line.
+    --report prints every kind of BLEU, --brackets scores trees. A last line counts sentences
+    that RUN has seen in training or in its dev text.
     """
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]
@@ -100,9 +101,9 @@ def _check(options: argparse.Namespace) -> None:
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}, --hypothesis {options.hypothesis}."
         )
-    given = {name: getattr(options, name) for name in ("shortlist", "record", "tag")}
-    given["precision"] = options.precision != "float32"
-    if options.hypothesis and (wrong := [name for name, value in given.items() if value]):
+    for_runs = {name: getattr(options, name) for name in ("shortlist", "record", "tag")}
+    for_runs["precision"] = options.precision != "float32"
+    if options.hypothesis and (wrong := [name for name, value in for_runs.items() if value]):
         raise UserError(f"--{wrong[0]} is for RUN and --source. Received: --hypothesis.")
     if options.brackets and (options.source or len(options.reference) > 1):
         raise UserError(
@@ -111,13 +112,15 @@ def _check(options: argparse.Namespace) -> None:
     if options.rules and not options.brackets:
         raise UserError("--rules are for trees: add --brackets.")
     if options.report and (options.lowercase or options.tokenize != "13a"):
-        raise UserError("--report has every kind: leave out --lowercase and --tokenize.")
+        raise UserError(
+            "--report prints every kind of BLEU: leave out --lowercase and --tokenize."
+        )
 
 
 def _record(
     options: argparse.Namespace, entries: Sequence[Entry], scores: Scores, seen
 ) -> None:
-    """Keeps the result in the run."""
+    """Appends the result to the run's results.jsonl."""
     run = open_run(options.run)
     files = [options.source, *options.reference]
     run.record_result(

@@ -27,7 +27,7 @@ from tf_transformer.tasks.registry import task_named
 logger = logging.getLogger(__name__)
 
 _FORMATS = {"savedmodel": ("float32", "bfloat16"), "litert": ("float32", "int8")}
-# Arguments of loading and exporting, as the command line has them.
+# What the command line calls the arguments of loading and exporting.
 _OPTIONS = {
     "decoding": "An option of the search",
     "ensemble": "An ensemble",
@@ -47,13 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_decoding_options(parser)
     add_shortlist_option(parser)
     add_tag_option(parser)
-    add("--average", metavar="lastN", help="the mean of the last N checkpoints of the run")
+    add("--average", metavar="lastN", help="export the mean of the run's last N checkpoints")
     add(
         "--precision",
         default="float32",
         choices=PRECISIONS,
-        help="of weights and computation (default: float32); bfloat16 halves the size, int8 "
-        "(with --format litert) quarters it, and both may change translations: evaluate them",
+        help="precision of weights and computation (default: float32); bfloat16 halves the "
+        "size, int8 (with --format litert) quarters it; both may change translations: evaluate "
+        "them",
     )
     text = "a SavedModel (default), or encoder and decoding step for LiteRT"
     add("--format", default="savedmodel", choices=tuple(_FORMATS), help=text)
@@ -63,15 +64,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-text",
         action="store_true",
         help="take and return token ids: the model then needs no SentencePiece operations, and "
-        "converts to LiteRT",
+        "can be converted to LiteRT",
     )
     add("--output", required=True, metavar="DIR", help="the model's folder")
     version = int_from(1, 2**63 - 1)  # as TF Serving reads it
-    add("--version", type=version, metavar="N", help="default: the next free one")
+    text = "number of the version (default: the next free one)"
+    add("--version", type=version, metavar="N", help=text)
     gate = parser.add_argument_group(
-        "gate", "Nothing is published, and the status is 3, if the model fails."
+        "gate", "If the model fails, nothing is published and the exit status is 3."
     )
-    text = "fails if it is significantly worse than this export"
+    text = "a published model: the new one fails if it is significantly worse"
     gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
     gate.add_argument("--source", metavar="FILE", help="dev text to translate")
     text = "its correct translations; for other tasks dev trees, or labelled dev sentences"
@@ -82,10 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes DIR/VERSION/: text to translation, tree or label as a SavedModel or for LiteRT.
+    """Exports a run to DIR/VERSION/, as a SavedModel or for LiteRT.
 
-    Several runs are exported as an ensemble. The written files are first tested against the
-    model in Python; see docs/guides/exporting.md.
+    The model maps text to translations, trees or labels. Several runs are exported as an
+    ensemble. The files are tested against the model in Python before they are published; see
+    docs/guides/exporting.md.
     """
     output = Path(options.output)
     check_readable(output)
@@ -97,11 +100,11 @@ def command(options: argparse.Namespace) -> None:
     average = _average(options)
     published = _published(options, run)
     loading = _loading(options, run, others)
-    how: dict[str, Any] = {"text": False} if options.no_text else {}
-    how |= {"format": "litert"} if options.format == "litert" else {}
-    _refuse_options(run, [*loading, *how])
+    exporting: dict[str, Any] = {"text": False} if options.no_text else {}
+    exporting |= {"format": "litert"} if options.format == "litert" else {}
+    _refuse_options(run, [*loading, *exporting])
     if options.fixed_length:
-        how["fixed_length"] = options.fixed_length
+        exporting["fixed_length"] = options.fixed_length
     if average is None:
         for each in (run, *others):
             each.weights(options.checkpoint)  # before TensorFlow is imported
@@ -110,7 +113,7 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.api.export import export_run
 
     if published:
-        how["gate"] = _gate(options, run, published)
+        exporting["gate"] = _gate(options, run, published)
     path = export_run(
         run,
         output,
@@ -118,14 +121,14 @@ def command(options: argparse.Namespace) -> None:
         average=average,
         options=loading,
         version=options.version,
-        **how,
+        **exporting,
     )
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
 
 
 def _check_format(options: argparse.Namespace) -> None:
-    """Refuses what the format cannot hold, before work is lost."""
+    """Refuses options that the format does not support, before work is lost."""
     allowed = _FORMATS[options.format]
     if options.precision not in allowed:
         raise UserError(
@@ -141,7 +144,7 @@ def _check_format(options: argparse.Namespace) -> None:
 
 
 def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
-    """Options to load the run with, as far as they are not the defaults."""
+    """Returns the options of loading the run that differ from the defaults."""
     decoding = decoding_config(options, run)
     values = {
         "decoding": decoding if decoding != run.config.decoding else None,
@@ -163,21 +166,24 @@ def _refuse_options(run: Run, names: Iterable[str]) -> None:
 
 
 def _published(options: argparse.Namespace, run: Run) -> Path | None:
-    """Returns the published model that the gate compares with; refuses half of a gate."""
-    task, files = task_named(run.config.task), [options.source, options.reference]
-    if options.better_than is None and not any(files) and not options.margin:
+    """Returns the published model for the gate, None for no gate; refuses half of a gate."""
+    task = task_named(run.config.task)
+    if not (options.better_than or options.source or options.reference or options.margin):
         return None
     if options.source and not task.languages:
         raise UserError(
             f"--source is for runs that translate: the file of --reference has the text of "
             f"--task {run.config.task} too. Received: {options.source}."
         )
-    given = [options.better_than, *(files if task.languages else files[1:])]
-    if not all(given) or options.no_text:
+    required = {"--better-than": options.better_than, "--reference": options.reference}
+    if task.languages:
+        required["--source"] = options.source
+    if not all(required.values()) or options.no_text:
+        received = ", ".join(f"{name} {value}" for name, value in required.items())
         names = "--better-than, --source" if task.languages else "--better-than"
         raise UserError(
             f"{names} and --reference belong together, and are for a model that takes text. "
-            f"Received: {', '.join(map(str, given))}{', --no-text' * options.no_text}."
+            f"Received: {received}{', --no-text' * options.no_text}."
         )
     published = find_export(Path(options.better_than))
     if published is None:
@@ -195,7 +201,7 @@ def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
 
 
 def _average(options: argparse.Namespace) -> int | None:
-    """The number of the last checkpoints to average; None to export a single one."""
+    """Returns how many last checkpoints to average; None to export a single one."""
     if options.average is None:
         return None
     if options.checkpoint is not None:

@@ -1,9 +1,9 @@
-"""`tf-transformer score RUN`: log-probabilities of given translations, by forced decoding."""
+"""`tf-transformer score RUN`: log-probabilities of translations, by forced decoding."""
 
 import argparse
 import sys
-from pathlib import Path
 
+from tf_transformer.cli.lines import read_some_pairs
 from tf_transformer.cli.options import (
     add_decoding_options,
     add_ensemble_option,
@@ -12,8 +12,6 @@ from tf_transformer.cli.options import (
     load_translator,
 )
 from tf_transformer.cli.scores import seen_before
-from tf_transformer.data.corpus import read_pairs
-from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 
 STDOUT_IS_DATA = True
@@ -37,12 +35,7 @@ def command(options: argparse.Namespace) -> None:
     the run's decoding.max_source_length tokens, a target at decoding.max_extra_length more.
     A line on stderr counts sentences that RUN has seen in training or in its dev text.
     """
-    pairs = list(read_pairs(Path(options.source), Path(options.target)))
-    if not pairs:
-        raise UserError(
-            "Both files must have at least one line. Received: "
-            f"{options.source} and {options.target} without any."
-        )
+    pairs = read_some_pairs(options.source, options.target)
     translator = load_translator(options)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     with ProgressBars(len(pairs)) as bars:

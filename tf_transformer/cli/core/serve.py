@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model = "run directory, or a folder that `export` wrote"
     add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
     add("--name", help="the model's name in the paths (default: its folder's)")
-    add("--host", default="127.0.0.1", help="default: this machine alone")
+    text = "address to listen on (default: 127.0.0.1, for this machine only)"
+    add("--host", default="127.0.0.1", help=text)
     port = "default: 8501; 0 for any free port"
     add("--port", type=int_from(0, 65_535), default=8501, help=port)
     seconds = float_from(*DEADLINES)
@@ -41,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--deadline", type=seconds, default=30.0, metavar="SECONDS", help=text)
     text = "largest request (default: 1 MiB)"
     add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
-    text = "in the queue of short requests, and in that of long ones (default: 256)"
+    text = "most rows in each of the queues, of short and of long requests (default: 256)"
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
-    seconds, text = float_from(0.0, DEADLINES[1]), "to answer accepted requests at the end"
+    seconds, text = float_from(0.0, DEADLINES[1]), "time to answer accepted requests at the end"
     add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=f"{text} (default: 10)")
-    text = "a JSON line for each answer, or for errors alone (default: errors)"
+    text = "log a JSON line for each answer, or only for errors (default: errors)"
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
     add_shortlist_option(parser)
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
-    At / is a page to try it. A run is exported first. See docs/guides/serving.md.
+    The page at / lets you try the model. A run is exported first. See docs/guides/serving.md.
     """
     source = _source(options)
     import_tensorflow_quietly()
@@ -105,9 +106,9 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _source(options: argparse.Namespace) -> Path | Run:
-    """Returns the export to serve, or the run to export first; refuses what it cannot do."""
+    """Returns the export to serve, or the run to export first; refuses wrong options."""
     exported = find_export(Path(options.model))
-    # By option: the name in `registry.Entry.options`, and whether it is given.
+    # By option: its name in `registry.Entry.options`, and whether it was given.
     for_runs = {
         "--shortlist": ("shortlist", options.shortlist),
         "--precision int8": ("int8", options.precision == "int8"),
@@ -131,7 +132,7 @@ def _source(options: argparse.Namespace) -> Path | Run:
 
 
 def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
-    """Returns what finds the version folders: all of a model, or the only one served."""
+    """Returns a function that finds the version folders: all of a model, or just `path`."""
     if path.parent == model and is_version(path.name):
         return lambda: {
             number: folder
@@ -145,7 +146,7 @@ def _serve(listener, loaded, grace: float) -> None:
     """Serves until a signal; then answers accepted requests, for at most `grace` seconds.
 
     Raises:
-        UserError: if no version can be loaded, or nothing is computed any more.
+        UserError: if no version can be loaded, or a loaded one has stopped computing.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: _stop(listener, number))
@@ -157,11 +158,11 @@ def _serve(listener, loaded, grace: float) -> None:
     listener.drain(grace)
     if listener.unanswered:
         logger.warning("requests not answered in %g s: %d", grace, listener.unanswered)
-    loaded.close(1.0)  # ends what is computed still
+    loaded.close(1.0)  # ends computations that are still running
     listener.drain(1.0)
     if failed:
         raise loaded.failure or UserError(
-            "Nothing is computed any more, see above. Start the server again."
+            "The model has stopped computing, see above. Start the server again."
         )
     logger.info("stopped")
 
@@ -175,7 +176,7 @@ def _stop(listener, number: int) -> None:
 def _checked_name(name: str) -> str:
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise UserError(
-            f"A model's name must be of letters, digits, '_', '.' and '-'. Received: "
+            f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
             f"{name!r}. Give another with --name."
         )
     return name
@@ -194,7 +195,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
 
 def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
-    """Returns what loads a SavedModel of the run so that it searches in int8."""
+    """Returns a function that opens a SavedModel of the run with an int8 search."""
     from tf_transformer.serving.lite_session import LiteSession
     from tf_transformer.tasks.models import load_translator
 
@@ -211,7 +212,7 @@ def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
 
 
 def _name(model: Path, path: Path) -> str:
-    """NAME of MODELS/NAME/VERSION, or RUN."""
+    """Returns the model's default name: NAME of MODELS/NAME/VERSION, or that of the run."""
     model = model.resolve()
-    is_folder = model == path.resolve() and is_version(model.name)
-    return model.parent.name if is_folder else model.name
+    is_version_folder = model == path.resolve() and is_version(model.name)
+    return model.parent.name if is_version_folder else model.name

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=seeds_from,
         metavar="N,N,...",
-        help="train a run with each seed, OUTPUT/seed-N, and print mean and deviation",
+        help="train a run with each seed, OUTPUT/seed-N, and print mean and standard deviation",
     )
 
 
@@ -51,7 +51,7 @@ def command(options: argparse.Namespace) -> int:
     from tf_transformer.training import devices
 
     if not devices.is_chief():
-        logging.getLogger("tf_transformer").setLevel("ERROR")  # the chief speaks for all
+        logging.getLogger("tf_transformer").setLevel("ERROR")  # the chief logs for all workers
     try:
         run, result = train_and_report(
             config,
@@ -66,7 +66,7 @@ def command(options: argparse.Namespace) -> int:
         if result:
             _print_next(run, result)
     except Interrupted as stop:
-        logger.info("%s; the same command goes on from here", stop)
+        logger.info("%s; run the same command again to resume", stop)
         must_end(stop.status)
         return stop.status
     must_end(0)
@@ -74,7 +74,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _print_next(run: Run, result: "Result") -> None:
-    """Logs where the run is, and prints the commands that use it, unwrapped for pasting."""
+    """Logs where the run is, and prints commands that use it, unwrapped for pasting."""
     task = task_named(run.config.task)
     logger.info("\nThe run is in %s. Next:", run.path)
     program = _program()
@@ -84,7 +84,7 @@ def _print_next(run: Run, result: "Result") -> None:
 
 
 def _program() -> str:
-    """Returns `tf-transformer` as the user can type it, even without its environment."""
+    """Returns `tf-transformer` as the user can type it, even outside its environment."""
     name = "tf-transformer"
     here = Path(sys.executable).with_name(name)
     return name if shutil.which(name) == str(here) else os.path.relpath(here)

@@ -44,13 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int_from(1, MAX_BEAM_SIZE),
         default=1,
         metavar="N",
-        help="N translations of each sentence, as lines of: number, score, text, tab-separated",
+        help="print the N best translations of each sentence, as lines of number, score and "
+        "text, separated by tabs",
     )
     add(
         "--prefix-file",
         metavar="FILE",
-        help="beginnings of the translations, a line for each sentence, cut at its length "
-        "limit; an empty line leaves it free",
+        help="beginnings of the translations, one line per sentence, cut at the sentence's "
+        "length limit; an empty line prescribes nothing",
     )
     add(
         "--alignments",
@@ -97,21 +98,21 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
-    """The layer, counted from 0."""
+    """Returns the layer to read alignments from, counted from 0; None for the default."""
     layer = options.alignment_layer
     if layer is None:
         return None
     if not options.alignments:
-        raise UserError("--alignment-layer needs --alignments. Received: it alone.")
+        raise UserError("--alignment-layer needs --alignments. Received: none.")
     layers = translator.model.config.num_layers
     if not 1 <= layer <= layers:
-        raise UserError(f"--alignment-layer must be in 1 to {layers}. Received: {layer}.")
+        raise UserError(f"--alignment-layer must be from 1 to {layers}. Received: {layer}.")
     return layer - 1
 
 
 @contextmanager
 def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
-    """Opens the file to write, which appears when all is done."""
+    """Opens the file of alignments, which appears only when it is complete."""
     if path is None:
         yield None
         return
@@ -120,7 +121,7 @@ def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Texts and, if there is a file of them, prefixes."""
+    """Yields chunks of texts with their prefixes, which are None without --prefix-file."""
     chunks = stdin_chunks(options.line_buffered)
     if options.prefix_file is None:
         yield from ((texts, None) for texts in chunks)

@@ -1,4 +1,4 @@
-"""`tf-transformer ablate`: rows of the paper's Table 3, trained at a scale, as a table."""
+"""`tf-transformer ablate`: rows of the paper's Table 3, trained at a smaller scale."""
 
 import argparse
 import itertools
@@ -11,9 +11,13 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import BY_SIGNAL, DONE, FAILED, STOPPED, train_in_process
-from tf_transformer.cli.training_options import add_training_options, settings_of
+from tf_transformer.cli.training_options import (
+    add_training_options,
+    seconds_of,
+    settings_of,
+)
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.errors import UserError
 from tf_transformer.files import locked, write_text
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
@@ -28,7 +32,6 @@ from tf_transformer.studies.ablation.rows import (
     select_rows,
 )
 from tf_transformer.studies.run_card import try_to_write_card
-from tf_transformer.training.interruption import Budget
 
 logger = logging.getLogger(__name__)
 
@@ -36,19 +39,20 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    rows = f"of {', '.join(ROWS)}, or a letter for all its rows (default: all)"
+    rows = f"rows to train: {', '.join(ROWS)}, or a letter for all its rows (default: all)"
     add("--rows", nargs="+", default=(), metavar="ROW", help=rows)
     scale = "paper (default), or a number that divides widths, steps and warm-up"
     add("--scale", type=_divisor, default=1, metavar="N", help=scale)
-    steps = "of base (default: 100,000 / scale); warm-up, evaluations and big in proportion"
+    steps = "steps of base (default: 100,000 / scale); big, warm-up, evaluations in proportion"
     add("--steps", type=value_of("training.steps"), metavar="N", help=steps)
     seed = value_of("training.seed")
-    add("--seeds", type=seed, nargs="+", default=[1], metavar="SEED", help="default: 1")
-    add("--output", metavar="DIR", help="default: runs/ablate-N")
+    seeds = "seeds to train each row with (default: 1)"
+    add("--seeds", type=seed, nargs="+", default=[1], metavar="SEED", help=seeds)
+    add("--output", metavar="DIR", help="folder of the runs (default: runs/ablate-N)")
     only = parser.add_mutually_exclusive_group()
     parameters = "print the rows' parameters beside the paper's; needs no data"
     only.add_argument("--params-only", action="store_true", help=parameters)
-    only.add_argument("--table", action="store_true", help="print the table of present results")
+    only.add_argument("--table", action="store_true", help="print the results so far")
     add_training_options(parser)
 
 
@@ -57,7 +61,7 @@ def _divisor(text: str) -> int:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Trains rows of the paper's Table 3 at a scale and prints them beside the paper's.
+    """Trains rows of the paper's Table 3, scaled down, and prints them beside the paper's.
 
     Run the same command again to resume: rows that have a result are not trained again.
     """
@@ -73,7 +77,7 @@ def command(options: argparse.Namespace) -> int:
     if options.params_only:
         print_report(f"{table.parameters_table(configs)}\n{table.PARAMETERS_NOTE}\n")
         return DONE
-    seconds = _seconds(options.stop_after)
+    seconds = seconds_of(options.stop_after, "ablate")
     import_tensorflow_quietly()
     _check(output, configs, options.seeds)
     with locked(output):
@@ -81,23 +85,10 @@ def command(options: argparse.Namespace) -> int:
         base, configs = configs[BASE], {row: configs[row] for row in rows}
         status = _train_rows(output, configs, base, options, seconds)
     if status not in (DONE, FAILED):
-        logger.info("the same command goes on from here")
+        logger.info("run the same command again to resume")
         return DONE if status == STOPPED else status
     _print_table(output)
     return status
-
-
-def _seconds(stop_after: str | None) -> float:
-    """The time of --stop-after; 0 without one."""
-    if not stop_after:
-        return 0.0
-    budget = Budget.parse(stop_after)
-    if budget.steps:
-        raise UserError(
-            "ablate stops after a time, such as --stop-after 2h. "
-            f"Received: {quoted(stop_after)}."
-        )
-    return budget.seconds
 
 
 def _check(output: Path, configs: dict[str, Config], seeds: list[int]) -> None:
@@ -108,13 +99,13 @@ def _check(output: Path, configs: dict[str, Config], seeds: list[int]) -> None:
         raise UserError("ablate trains on one machine: run it without TF_CONFIG.")
     results.check_folder(output, configs[BASE])
     for config in {config.model.positions: config for config in configs.values()}.values():
-        check_config(config)  # which reads all of the data: once for all rows alike
+        check_config(config)  # reads all of the data, so not for every row
     for seed in seeds:
         configs[BASE].replace({"training.seed": seed})
 
 
 def _prepare(output: Path, configs: dict[str, Config]) -> dict[str, Config]:
-    """Makes the tokenizer and the tokenised corpus of all rows.
+    """Creates the tokenizer and the tokenised corpus that all rows share.
 
     Returns:
         The configurations, with this tokenizer.
@@ -130,7 +121,7 @@ def _prepare(output: Path, configs: dict[str, Config]) -> dict[str, Config]:
     logger.info("%s", task.describe())
     shared = {
         "data.tokenizer": base.data.tokenizer or str(output / "tokenizer.model"),
-        "data.normalization": None,  # which the tokenizer holds, as the coverage
+        "data.normalization": None,  # stored in the tokenizer, like the coverage
         "data.character_coverage": 1.0,
         "model.vocab_size": task.tokenizer.vocab_size,
     }
@@ -147,7 +138,8 @@ def _train_rows(
     """Trains all rows without a result, seed after seed, for `limit` seconds (0: no limit).
 
     Returns:
-        DONE; FAILED if a row failed, which does not stop the others; else the reason to stop.
+        DONE; FAILED if a row failed, which does not stop the others; else the status of the
+        row that was stopped.
     """
     status, began = DONE, time.monotonic()
     for seed, (row, config) in itertools.product(options.seeds, configs.items()):
@@ -174,7 +166,7 @@ def _train_rows(
 def _train_row(
     folder: Path, config: Config, options: argparse.Namespace, seconds: float
 ) -> int:
-    """Trains an ordinary run on the tokenised corpus of all rows; returns its status."""
+    """Trains an ordinary run on the rows' shared corpus; returns its status."""
     try:
         run = Run.create_or_resume(folder, config)
     except UserError as error:

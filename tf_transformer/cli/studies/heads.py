@@ -1,9 +1,10 @@
-"""`tf-transformer heads RUN`: the importance of each head, and pruning of the others."""
+"""`tf-transformer heads RUN`: the importance of heads, and pruning of the least important."""
 
 import argparse
 import logging
 from pathlib import Path
 
+from tf_transformer.cli.lines import read_some_pairs
 from tf_transformer.cli.options import (
     add_translator_options,
     load_translator,
@@ -12,7 +13,6 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import int_from, integer
 from tf_transformer.cli.report import print_report
-from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.plots.figure import new_figure
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--source", metavar="FILE", required=True, help="sentences to measure on")
     add("--reference", metavar="FILE", required=True, help="their translations")
     add("--limit", type=int_from(1), metavar="N", help="only the first N sentences")
-    add("--no-bleu", action="store_true", help="measure the loss alone, which is much faster")
+    add("--no-bleu", action="store_true", help="measure only the loss, which is much faster")
     iterative = "measure the remaining heads again after each pruning"
     add("--iterative", action="store_true", help=iterative)
     add("--output", metavar="DIR", help="default: RUN/heads")
@@ -72,13 +72,13 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace, run: Run, output: Path) -> list[tuple[str, str]]:
-    """Refuses mistakes before anything slow; returns the pairs to measure on."""
+    """Refuses wrong options before anything slow; returns the pairs to measure on."""
     if bool(options.write) != (options.keep is not None):
         raise UserError("--write and --keep go together. Received: only one of them.")
     model = run.config.model
     number = 3 * model.num_layers * model.num_heads
     if options.keep is not None and not 0 <= options.keep <= number:
-        raise UserError(f"--keep must be in 0 to {number}. Received: {options.keep}.")
+        raise UserError(f"--keep must be from 0 to {number}. Received: {options.keep}.")
     if options.write:
         _check_write(Path(options.write), output)
     if not (output / MEASUREMENTS).exists() and holds_other_files(output):
@@ -87,10 +87,7 @@ def _check(options: argparse.Namespace, run: Run, output: Path) -> list[tuple[st
             "new folder."
         )
     new_figure(1, 1)  # fails early without matplotlib
-    pairs = list(read_pairs(Path(options.source), Path(options.reference)))
-    if not pairs:
-        raise UserError(f"{options.source} must have a sentence. Received: none.")
-    return pairs[: options.limit]
+    return read_some_pairs(options.source, options.reference)[: options.limit]
 
 
 def _check_write(path: Path, output: Path) -> None:
@@ -99,6 +96,6 @@ def _check_write(path: Path, output: Path) -> None:
         raise UserError(f"{path} exists already. Give --write a new folder.")
     if path.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(
-            f"--write must not be the folder of --output or hold it. Received: {path}."
+            f"--write must not be the folder of --output or contain it. Received: {path}."
         )
     require_writable("--write", path)

@@ -1,10 +1,11 @@
-"""`tf-transformer lengths RUN...`: BLEU by the length of the source, also beyond training."""
+"""`tf-transformer lengths RUN...`: BLEU by source length, also beyond that of training."""
 
 import argparse
 import logging
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.lines import read_some_pairs
 from tf_transformer.cli.options import (
     CHECKPOINT_HELP,
     add_decoding_options,
@@ -16,7 +17,6 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.report import print_report
-from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.plots.figure import new_figure, save
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference", metavar="FILE", required=True, help="its translations")
     width = "pieces per bucket (default: 8)"
     add("--width", type=int_from(1), default=8, metavar="N", help=width)
-    least = "fewest sentences of a bucket; smaller ones join the next (default: 20)"
+    least = "fewest sentences in a bucket; smaller ones join the next (default: 20)"
     add("--least", type=int_from(1), default=20, metavar="N", help=least)
     output = "a .png, .svg or .pdf (default: lengths.png)"
     add("--output", default="lengths.png", metavar="FILE", help=output)
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Translates a test set with one or more runs and draws BLEU against source length.
 
-    Lengths beyond those of the training are marked.
+    Lengths beyond those seen in training are marked.
     """
     path = picture(options.output)
     new_figure(1, 1)  # fails early without matplotlib
@@ -79,10 +79,8 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _read_pairs(source: str, reference: str) -> tuple[list[str], list[str]]:
-    """Sources and references; UserError without a pair, or for a blank reference."""
-    pairs = list(read_pairs(Path(source), Path(reference)))
-    if not pairs:
-        raise UserError(f"{source} must have a sentence. Received: none.")
+    """Reads sources and references; raises UserError for no pairs or a blank reference."""
+    pairs = read_some_pairs(source, reference)
     for number, (_, text) in enumerate(pairs, start=1):
         if not text.strip():
             raise UserError(

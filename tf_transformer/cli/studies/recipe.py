@@ -12,7 +12,7 @@ from tf_transformer.studies.departures import describe_departures
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add("action", choices=("diff",), help="the comparison")
+    add("action", choices=("diff",), help="compare")
     add("run", metavar="RUN", help=RUN_HELP)
     recipes = f"{', '.join(RECIPES)} (default: paper)"
     add("recipe", nargs="?", default="paper", metavar="RECIPE", help=recipes)
@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Prints how a run departs from a recipe, one setting per line.
 
-    A line has the run's value, the recipe's and its source. For the paper, the choices that it
-    leaves open follow.
+    A line has the run's value, the recipe's value and its source. For the recipe `paper`, the
+    choices that the paper leaves open follow.
     """
     run = open_run(options.run, None)
-    own = settings_of(run.tokenizer)
-    print_report("\n".join(describe_departures(run.config, options.recipe, own)) + "\n")
+    tokenizer = settings_of(run.tokenizer)
+    print_report("\n".join(describe_departures(run.config, options.recipe, tokenizer)) + "\n")

@@ -41,14 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a .png, .svg or .pdf (default: attention.png, or no picture with --data)"
     add("--output", metavar="FILE", help=text)
     add("--data", metavar="FILE", help="write pieces and weights as JSON")
-    # Hidden: users who know it from `translate` are told why it is refused.
+    # Hidden: it is here so that users who know it from `translate` are told why it is refused.
     add("--ensemble", nargs="+", default=(), help=argparse.SUPPRESS)
 
 
 def command(options: argparse.Namespace) -> None:
-    """Draws the attention of a run that is forced to a translation of a sentence.
+    """Draws a run's attention while it is forced to produce a translation.
 
-    The picture shows one head, all heads of a layer, or the alignment, the mean of the heads
+    The picture shows one head, all heads of a layer, or the alignment: the mean of the heads,
     with aligned words in boxes. Layers and heads are counted from 1.
     """
     _check(options)
@@ -73,14 +73,14 @@ def command(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     if options.ensemble:
-        raise UserError("attention looks into a single model. Received: --ensemble.")
+        raise UserError("attention is for a single model. Received: --ensemble.")
     for name in ("sentence", "target"):
         value = getattr(options, name)
         if value is not None and not value.strip():
-            raise UserError(f"--{name} must be a text. Received: a blank one.")
+            raise UserError(f"--{name} must not be blank. Received: {value!r}.")
     if options.head is not None and options.kind == "alignment":
         raise UserError(
-            "--head needs --kind encoder, decoder or cross: an alignment is of all heads. "
+            "--head needs --kind encoder, decoder or cross: an alignment averages all heads. "
             f"Received: --head {options.head}."
         )
     if options.head is not None and options.layer is None:
@@ -88,21 +88,21 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _layer(options: argparse.Namespace, translator) -> int:
-    """The layer, counted from 0; refuses a layer or head that the model lacks."""
+    """Returns the layer, counted from 0; refuses a layer or head that the model lacks."""
     from tf_transformer.decoding.alignment import default_layer
 
     config = translator.model.config
     for name, most in (("layer", config.num_layers), ("head", config.num_heads)):
         number = getattr(options, name)
         if number is not None and not 1 <= number <= most:
-            raise UserError(f"--{name} must be in 1 to {most}. Received: {number}.")
+            raise UserError(f"--{name} must be from 1 to {most}. Received: {number}.")
     if options.layer is None:
         return default_layer(config.num_layers)
     return options.layer - 1
 
 
 def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:
-    """The JSON that docs/guides/attention.md describes."""
+    """Returns the JSON that docs/guides/attention.md describes."""
     content = {
         "sentence": options.sentence,
         "target": target,

@@ -34,8 +34,8 @@ def command(options: argparse.Namespace) -> None:
     number = numbers[0] if numbers else min(5, len(kept))
     if not 1 <= number <= len(kept):
         raise UserError(
-            f"The number of checkpoints must be between 1 and {len(kept)}, which {run.path} "
-            f"has kept (see training.keep_last). Received: {number}."
+            f"The number of checkpoints must be between 1 and {len(kept)}, as many as "
+            f"{run.path} has kept (see training.keep_last). Received: {number}."
         )
     steps = _best(run, number) if options.best else kept[-number:]
     used = average_checkpoints(

@@ -1,4 +1,4 @@
-"""`tf-transformer baseline`: a bag of words, the score that a classifier has to beat."""
+"""`tf-transformer baseline`: a bag of words, whose score a Transformer has to beat."""
 
 import argparse
 import logging
@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     lines = "lines of a label, a TAB and a sentence; repeatable"
     add("--train", action="append", required=True, metavar="FILE", help=lines)
-    add("--test", required=True, metavar="FILE", help="lines to score, likewise")
-    penalty = "strength of the penalty X / 2 times the sum of squared weights (default: 1)"
+    add("--test", required=True, metavar="FILE", help="lines to score, in the same form")
+    penalty = "L2 penalty: X / 2 times the sum of squared weights (default: 1)"
     add("--l2", type=float_from(1e-12, 1e12), default=1.0, metavar="X", help=penalty)
     add("--output", metavar="PICTURE", help="draw the confusions, as .png, .svg or .pdf")
 
@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Trains and scores a logistic regression on words and pairs of words.
 
-    Takes labelled sentences and prints the scores that classify --labelled prints. It takes
-    seconds, for many labels a minute.
+    Prints the same scores as `classify --labelled`. It takes seconds, with many labels a
+    minute.
     """
     from tf_transformer.tasks.classification.bag_of_words import BagOfWords
     from tf_transformer.tasks.classification.metrics import score_classes

@@ -1,4 +1,4 @@
-"""`tf-transformer card RUN`: what a run is and what it cost, in Markdown."""
+"""`tf-transformer card RUN`: the settings, scores and cost of a run, in Markdown."""
 
 import argparse
 
@@ -13,13 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     rate = parser.add_mutually_exclusive_group()
-    text = "sustained TFLOP/s of one device, to count FLOPs as time x devices x rate too"
+    text = "sustained TFLOP/s of one device; also estimates FLOPs as time x devices x rate"
     rate.add_argument("--sustained-tflops", type=float_from(1e-6, 1e6), metavar="X", help=text)
-    rate.add_argument("--gpu", metavar="NAME", help="K80, K40, M40 or P100: the paper's rate")
+    text = "K80, K40, M40 or P100, for the sustained rate that the paper assumes"
+    rate.add_argument("--gpu", metavar="NAME", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes RUN/card.md and prints it; also during training.
+    """Writes RUN/card.md and prints it; works during training too.
 
     The card has the model, departures from the paper, data with hashes, the dev score with its
     signature, the cost beside the paper's Table 2, and versions.

@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     add_line_buffered_option(parser)
     add = parser.add_argument
-    text = "the N most probable labels with their probabilities: LABEL TAB P TAB LABEL ..."
+    text = "print the N most probable labels with probabilities: LABEL TAB P TAB LABEL ..."
     add("--n-best", type=integer, metavar="N", help=text)
-    text = "score the lines of FILE, a label, a TAB and a sentence each, instead of stdin"
+    text = "score FILE, lines of a label, a TAB and a sentence, instead of labelling stdin"
     add("--labelled", metavar="FILE", help=text)
     text = "with --labelled: draw the confusions, as .png, .svg or .pdf"
     add("--output", metavar="PICTURE", help=text)
@@ -71,7 +71,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.labelled and options.line_buffered:
         raise UserError("--line-buffered is for stdin. Received: --labelled as well.")
     if options.output and not options.labelled:
-        raise UserError("--output draws the confusions of --labelled FILE: give that as well.")
+        raise UserError("--output draws the confusions of --labelled FILE: give both.")
 
 
 def _load(run, checkpoint: str | None):
@@ -87,19 +87,19 @@ def _label_stdin(classifier, chunks: Iterator[list[str]], n_best: int | None) ->
     done = 0
     with stdin_bars() as bars:
         for sentences in chunks:
-            found = classifier.classify(
+            predictions = classifier.classify(
                 sentences, lambda n, done=done: bars("classified", done + n)
             )
-            for sentence, each in zip(sentences, found, strict=True):
-                line = _line(each, n_best) if sentence.strip() else ""
+            for sentence, prediction in zip(sentences, predictions, strict=True):
+                line = _line(prediction, n_best) if sentence.strip() else ""
                 sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
             done += len(sentences)
 
 
-def _line(classification, n_best: int | None) -> str:
-    """The best label, or the `n_best` of them with their probabilities."""
+def _line(prediction, n_best: int | None) -> str:
+    """Formats the best label, or the `n_best` labels with their probabilities."""
     if n_best is None:
-        return classification.label
-    ranked = list(classification.probabilities.items())[:n_best]
+        return prediction.label
+    ranked = list(prediction.probabilities.items())[:n_best]
     return "\t".join(f"{label}\t{probability:.4f}" for label, probability in ranked)

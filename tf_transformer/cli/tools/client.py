@@ -19,12 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--grpc", metavar="HOST:PORT", help="TF Serving's gRPC port")
-    where.add_argument("--rest", metavar="URL", help="TF Serving's REST port, or that of serve")
+    text = "URL of TF Serving's REST port, or of `serve`"
+    where.add_argument("--rest", metavar="URL", help=text)
     add = parser.add_argument
     add("--name", required=True, help="name of the model")
     text = "lines per request (default: 8)"
     add("--batch", type=int_from(1, 1_000_000), default=8, metavar="N", help=text)
-    text = "requests at a time (default: 4)"
+    text = "concurrent requests (default: 4)"
     add("--concurrency", type=int_from(1, 1_000), default=4, metavar="N", help=text)
     add_line_buffered_option(parser)
     add(
@@ -38,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Asks a served model for the lines of stdin: translations, trees or labels to stdout.
+    """Sends the lines of stdin to a served model; prints its translations, trees or labels.
 
-    Several requests are sent at a time.
+    Several requests are sent concurrently.
     """
     from tf_transformer.serving.client import ServerError, best_answers, patiently
 
@@ -70,13 +71,13 @@ def _client(options: argparse.Namespace):
                 f"{shortened(options.rest)}: give http://{shortened(options.rest)}"
             )
         return RestClient(options.rest, options.name, options.deadline)
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs wrong addresses
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC logs wrong addresses
     import_tensorflow_quietly()
     return GrpcClient(options.grpc, options.name, options.deadline)
 
 
 def _batches(options: argparse.Namespace) -> Iterator[list[list[str]]]:
-    """The lines of stdin in batches, a few at a time for each concurrent request."""
+    """Yields lists of batches of lines from stdin, some batches per concurrent request."""
     size = options.batch
     for lines in stdin_chunks(options.line_buffered, [4 * options.concurrency * size]):
         yield [lines[start : start + size] for start in range(0, len(lines), size)]

@@ -36,21 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
     systems = (
-        "run, export, folder of `train --seeds` or file of translations; first the baseline"
+        "run, export, folder of `train --seeds` or file of translations; the baseline first"
     )
     add("systems", nargs="+", metavar="SYSTEM", help=systems)
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
     add("--source", metavar="FILE", help="text to translate; files of translations need none")
     add_tag_option(parser)
-    metric = "bleu, chrf or one that a package adds; repeatable (default: bleu and chrf)"
+    metric = "bleu, chrf or one from another package; repeatable (default: bleu and chrf)"
     add("--metric", metavar="NAME", action="append", help=metric)
     add(
         "--sentences",
         type=int_from(0, 1_000),
         default=5,
         metavar="N",
-        help="most sentences to show of each kind, better and worse (default: 5)",
+        help="show at most N sentences that are better, and N that are worse (default: 5)",
     )
     add("--format", choices=[*FORMATS], default="text", help="of the report (default: text)")
     add("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
@@ -59,8 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Compares systems on one test set, each with the first, and prints a report.
 
-    It has scores with confidence intervals, their differences tested by paired bootstrap and
-    approximate randomisation, the sentences that differ most, lengths, settings and cost.
+    The report has scores with confidence intervals, their differences tested by paired
+    bootstrap and approximate randomisation, the sentences that differ most, lengths, settings
+    and cost.
     """
     paths: list[str] = options.systems
     if len(set(paths)) < max(2, len(paths)):
@@ -69,11 +70,11 @@ def command(options: argparse.Namespace) -> None:
     if output:
         new_figure(1, 1)  # refuses a missing matplotlib before anything is translated
     metrics = dict.fromkeys(options.metric or ("bleu", "chrf"))
-    own = [name for name in metrics if find_metric(name)]
+    added = [name for name in metrics if find_metric(name)]  # by other packages
     references = [_lines(each) for each in options.reference]
     sources = _lines(options.source) if options.source else []
     finished = {path: _lines(path) for path in paths if Path(path).is_file()}
-    if not sources and (own or len(finished) < len(paths)):
+    if not sources and (added or len(finished) < len(paths)):
         raise UserError("Runs, exports and metrics of other packages need --source.")
     texts = dict(zip(options.reference, references, strict=True)) | finished
     for path, lines in (texts | {options.source: sources} if sources else texts).items():
@@ -85,7 +86,7 @@ def command(options: argparse.Namespace) -> None:
         else System(name, [finished[path]])
         for path, name in zip(paths, _names(paths), strict=True)
     ]
-    if trained := [str(some[0].path) for some in runs.values() if some]:
+    if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references)
     made = {each: make_metric(each, sources, references) for each in metrics}
     compared = compare(systems, made, sources, references, options.sentences)
@@ -104,7 +105,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _open(path: str) -> list[Run]:
-    """Opens a run, or each of a folder of seeds; none for an export, which must be there."""
+    """Opens a run, or every run in a folder of seeds; returns none for an export."""
     is_run = (Path(path) / "config.json").exists()
     runs = [open_run(str(each)) for each in ([path] if is_run else members(Path(path)))]
     for run in runs:
@@ -118,10 +119,10 @@ def _open(path: str) -> list[Run]:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Shortens paths by the folders that all of them are in."""
+    """Shortens paths by their common folder."""
     try:
         common = os.path.commonpath([Path(path).parent for path in paths])
-    except ValueError:  # absolute and relative ones
+    except ValueError:  # absolute and relative paths
         return [*paths]
     return [os.path.relpath(path, common or ".") for path in paths]
 
@@ -129,7 +130,7 @@ def _names(paths: Sequence[str]) -> list[str]:
 def _system(
     path: str, name: str, runs: Sequence[Run], sources: Sequence[str], tag: str | None
 ) -> System:
-    """Translates with each of the runs, or with an export."""
+    """Translates with each of the runs or, without runs, with the export at `path`."""
     if runs:
         outputs = [_translated(run.path, sources, tag) for run in runs]
         return System(name, outputs, settings_of(runs), cost_of(runs))
@@ -142,5 +143,5 @@ def _system(
 def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
     translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:
-        done = translator.translate([*sources], progress=lambda count: bars(str(path), count))
-    return [one_line(each.text) for each in done]
+        outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))
+    return [one_line(each.text) for each in outputs]

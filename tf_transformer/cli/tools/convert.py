@@ -1,4 +1,4 @@
-"""`tf-transformer convert`: a run in the format of another library, or from it."""
+"""`tf-transformer convert`: a run to the format of another library, or from one."""
 
 import argparse
 import logging
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(
         parser,
         metavar="FROM",
-        help="run directory; with --from, a folder as huggingface.co has it: "
+        help="run directory; with --from, a checkpoint's folder as on huggingface.co: "
         "config.json, vocab.json, source.spm, target.spm, model.safetensors or "
         "pytorch_model.bin",
     )
@@ -31,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "the format to read"
     direction.add_argument("--from", choices=["marian"], dest="origin", help=text)
     parser.add_argument("output", metavar="INTO", help="a new folder")
-    text = f"with --to, of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); int8 "
-    text += "may change translations: evaluate them"
+    text = f"with --to, type of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); "
+    text += "int8 may change translations: evaluate them"
     parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes a run as a CTranslate2 model, or a Marian (OPUS-MT) checkpoint as a run.
+    """Converts a run to a CTranslate2 model, or a Marian (OPUS-MT) checkpoint to a run.
 
     See docs/guides/conversion.md.
     """

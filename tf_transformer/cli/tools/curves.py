@@ -1,4 +1,4 @@
-"""`tf-transformer curves RUN...`: learning curves of runs, as lines and as a picture."""
+"""`tf-transformer curves RUN...`: learning curves of runs, as text and as a picture."""
 
 import argparse
 import logging
@@ -68,10 +68,10 @@ def _curve(run: Run, label: str) -> LearningCurve:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Draws a block for each number, from the smallest to the largest, or for a sample.
+    """Draws numbers as a line of blocks, whose heights go from the smallest to the largest.
 
     Args:
-        values: at least one, in order; the last is always shown.
+        values: at least one number; if there are too many, a sample with the last is shown.
         width: most blocks.
     """
     number = min(len(values), width)

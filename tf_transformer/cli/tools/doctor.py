@@ -1,4 +1,4 @@
-"""`tf-transformer doctor`: looks for mistakes before the hours of a training are spent."""
+"""`tf-transformer doctor`: looks for mistakes before hours are spent on training."""
 
 import argparse
 import tempfile
@@ -12,7 +12,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_config
 
-# Options that describe a training, and so exclude RUN.
+# Options that describe a training, and are refused with RUN.
 _SETTINGS = (
     "task", "model", "train", "valid", "mix", "tag", "source", "target", "batch_tokens",
     "max_tokens_per_device", "init_from", "freeze", "lora_rank", "config", "set",
@@ -24,15 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", nargs="?", help=RUN_HELP)
     add_run_settings(parser)
-    add("--test", action="append", metavar="PREFIX", default=[], help="test text, likewise")
+    text = "test text, in the form of --train; repeatable"
+    add("--test", action="append", metavar="PREFIX", default=[], help=text)
 
 
 def command(options: argparse.Namespace) -> None:
     """Checks text, vocabulary and memory before a training.
 
-    Prints a line for each check, ok or warning; the status is 0 even if there are warnings.
-    Takes a run directory, or the command line of train, whose --output and --stop-after have no
-    effect here.
+    Prints a line for each check, ok or warning; the exit status is 0 even with warnings. Takes
+    a run directory or the options of `train`, of which --output and --stop-after have no effect
+    here.
     """
     _check(options)
     run = open_run(options.run, None) if options.run else None

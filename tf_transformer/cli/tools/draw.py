@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add("gold", metavar="GOLD", help="the correct trees")
-    add("trees", metavar="OUTPUT", help="the trees of a parser")
+    add("gold", metavar="GOLD", help="file of correct trees")
+    add("trees", metavar="OUTPUT", help="file of a parser's trees")
     add("--line", type=integer, default=1, metavar="N", help="line to draw (default: 1)")
     add("--rules", metavar="FILE", help="evalb parameters (default: COLLINS.prm)")
     add("--output", required=True, metavar="FILE", help="a .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:
-    """Draws the tree of a sentence in OUTPUT below that in GOLD.
+    """Draws a tree from OUTPUT below the tree on the same line of GOLD.
 
     Both files have one tree per line in Penn brackets. Brackets that the other tree lacks are
     in dashed boxes.
@@ -38,7 +38,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _tree(path: str, wanted: int) -> Tree:
-    """The tree of a line, counted from 1."""
+    """Reads the tree on a line, counted from 1."""
     lines = 0
     for lines, line in enumerate(read_lines(Path(path)), start=1):
         if lines == wanted:

@@ -1,4 +1,4 @@
-"""`tf-transformer generate RUN`: a text and its translations as pairs to train on."""
+"""`tf-transformer generate RUN`: a text and its translations, as pairs to train on."""
 
 import argparse
 import dataclasses
@@ -35,29 +35,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--back",
         action="store_true",
-        help="the translations are the sources of the pairs: back-translation (default: the "
-        "text is, as for distillation)",
+        help="make the translations the sources of the pairs, for back-translation (default: "
+        "make them the targets, as for distillation)",
     )
     add(
         "--max-tokens",
         type=value_of("data.max_length"),
         metavar="N",
-        help="drop pairs with a longer side, EOS included (default: the run's data.max_length)",
+        help="drop pairs with more tokens on a side, EOS included (default: the run's "
+        "data.max_length)",
     )
     add(
         "--max-ratio",
         type=value_of("data.max_ratio"),
         metavar="R",
-        help="drop pairs of a larger ratio in tokens (default: the run's data.max_ratio)",
+        help="drop pairs with a larger length ratio in tokens (default: the run's "
+        "data.max_ratio)",
     )
     add(
         "--min-log-prob",
         type=float_from(LEAST_LOG_PROB, 0.0),
         default=LEAST_LOG_PROB,
         metavar="P",
-        help="drop translations of a lower mean log-probability of their tokens, such as -1.5",
+        help="drop translations with a lower mean log-probability per token, such as -1.5",
     )
-    lines = "lines translated before they are saved (default: 10000)"
+    lines = "lines translated between saves (default: 10000)"
     add("--shard-lines", type=int_from(1), default=10_000, metavar="N", help=lines)
     add_sampling_options(parser)
 
@@ -65,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Translates a text and writes the pairs as a table that --train takes.
 
-    An interruption loses the lines since the last shard: the same command goes on. Pairs that
-    are empty, copied, too long or too unlike in length are dropped and counted.
+    After an interruption, run the same command again: it resumes from the last save. Pairs that
+    are empty, copied, too long or too different in length are dropped and counted.
     """
     output = Path(options.output)
     if not output.name.endswith((".tsv", ".tsv.gz")):

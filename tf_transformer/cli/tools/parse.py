@@ -25,16 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_translator_options(parser, ensemble=True)
     add_line_buffered_option(parser)
-    text = "let the search write anything, and repair output that is no tree over the words"
+    text = "search without constraints, and repair output that is not a tree over the words"
     parser.add_argument("--unconstrained", action="store_true", help=text)
     text = "parse the words of the trees in FILE, plain or .gz, instead of stdin"
     parser.add_argument("--words-of", metavar="FILE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
-    """Parses stdin to stdout, a tree in Penn brackets for each line of words.
+    """Parses stdin to stdout, one tree in Penn brackets per line of words.
 
-    Words are separated by blanks; empty lines stay empty. Reports on stderr how many trees had
+    Words are separated by spaces; empty lines stay empty. Reports on stderr how many trees had
     to be repaired.
     """
     chunks = _chunks(options.words_of, options.line_buffered)
@@ -61,7 +61,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _chunks(treebank: str | None, line_buffered: bool) -> Iterator[list[str]]:
-    """The sentences of stdin, or of a file of trees, which is checked before anything else."""
+    """Returns chunks of sentences from stdin, or of a file of trees, which is checked first."""
     if treebank is None:
         return stdin_chunks(line_buffered)
     if line_buffered:

@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"learn from at most N pairs, evenly spaced (default: {default:,})"
     add("--pairs", type=int_from(2), default=default, metavar="N", help=text)
     default = SHORTLIST_TRANSLATIONS
-    text = f"the K most probable translations of each source token (default: {default})"
+    text = f"allow the K most probable translations of each source token (default: {default})"
     add("--translations", type=int_from(1), default=default, metavar="K", help=text)
     default = SHORTLIST_FREQUENT
-    text = f"the F most frequent target tokens, for every sentence (default: {default})"
+    text = f"allow the F most frequent target tokens in every sentence (default: {default})"
     add("--frequent", type=int_from(0), default=default, metavar="F", help=text)
 
 
@@ -52,7 +52,7 @@ def command(options: argparse.Namespace) -> None:
     run.checksums.keep(run.shortlist)
     logger.info("%s", run.shortlist)
     logger.info(
-        "%s: %.0f of %s tokens for a sentence in the mean",
+        "%s: %.0f of %s tokens for a sentence on average",
         "held-out pairs" if options.train else "dev set",
         covered.mean_candidates,
         f"{vocab_size:,}",
@@ -62,7 +62,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _pairs(options: argparse.Namespace, run, bars: ProgressBars) -> AbstractContextManager:
-    """The pairs to learn from, and those to measure on."""
+    """Returns a context with the pairs to learn from and the pairs to measure on."""
     from tf_transformer.tasks.translation.shortlist import own_pairs, pairs_of_files
 
     if options.train:

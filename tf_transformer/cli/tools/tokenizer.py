@@ -21,15 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", required=True, metavar="FILE", help="the .model to write")
     size = value_of("model.vocab_size")
     add("--vocab-size", type=size, required=True, metavar="V", help="number of pieces")
-    add("--kind", choices=("bpe", "unigram"), default="bpe", help="default: bpe")
+    add("--kind", choices=("bpe", "unigram"), default="bpe", help="algorithm (default: bpe)")
     add(
         "--normalization",
         choices=NORMALIZATIONS,
         default=NORMALIZATIONS[0],
         help="rewriting of text before it is segmented: identity (default) keeps every "
-        "character and collapses runs of blanks; nfc composes letters and marks; nfkc also "
+        "character but collapses runs of spaces; nfc composes letters and marks; nfkc also "
         "replaces full-width forms, superscripts, ligatures and the ellipsis; nmt_nfkc also "
-        "joiners, marks of direction and control characters",
+        "joiners, direction marks and control characters",
     )
     add(
         "--character-coverage",
@@ -37,21 +37,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1.0,
         metavar="SHARE",
         help="share of all character occurrences whose characters get pieces, from 0.98 to 1 "
-        "(default); the others are spelled in bytes. 0.9995 is usual for Chinese and Japanese",
+        "(default); the others are encoded as bytes. 0.9995 is usual for Chinese and Japanese",
     )
     add(
         "--symbols",
         nargs="+",
         default=[],
         metavar="WORD",
-        help="words that are never cut, such as the tags '<2de>' '<2fr>'",
+        help="words that are never split, such as the tags '<2de>' '<2fr>'",
     )
 
 
 def command(options: argparse.Namespace) -> None:
     """Trains a SentencePiece vocabulary on all files, for several runs to share.
 
-    Give it to each with `train --set data.tokenizer=FILE`. Without one, a run trains its own.
+    A run uses it with `train --set data.tokenizer=FILE`; without one, a run trains its own.
     """
     output = Path(options.output)
     if output.exists():

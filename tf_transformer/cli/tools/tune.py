@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     alpha = value_of("decoding.alpha")
     add("--alpha", nargs="+", type=alpha, default=ALPHAS, metavar="A", help=alphas)
     beam = value_of("decoding.beam_size")
-    beams = "beam sizes to try beside the run's (default: none)"
+    beams = "beam sizes to try besides the run's (default: none)"
     add("--beam", nargs="+", type=beam, default=(), metavar="W", help=beams)
-    which = "weights to try: best, average or last (default: best, and average if it is there)"
+    which = "weights to try: best, average or last (default: best, and average if it exists)"
     known = (*CHECKPOINTS, "last")
     add("--checkpoint", nargs="+", choices=known, metavar="WHICH", help=which)
     add("--output", metavar="FILE", help="draw BLEU over alpha: a .png, .svg or .pdf")
@@ -90,12 +90,12 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _checkpoints(options: argparse.Namespace, run: Run) -> list[str]:
-    """The checkpoints to try; refuses those that are not there, before anything slow."""
+    """Returns the checkpoints to try; refuses missing ones before anything slow."""
     known = {"best": run.checkpoints.best, "average": run.checkpoints.average}
-    there = [name for name in CHECKPOINTS if known[name].exists()]
-    if len(there) == 2 and _same_weights(*(known[name] for name in there)):
-        there.remove("average")  # training has chosen it as the best
-    checkpoints = options.checkpoint or there
+    existing = [name for name in CHECKPOINTS if known[name].exists()]
+    if len(existing) == 2 and _same_weights(*(known[name] for name in existing)):
+        existing.remove("average")  # training has chosen it as the best
+    checkpoints = options.checkpoint or existing
     for name in (run.config.decoding.checkpoint, *checkpoints):
         run.weights(name)
     return checkpoints
@@ -109,7 +109,7 @@ def _same_weights(*files: Path) -> bool:
 
 
 def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], list[str]]:
-    """The name, sources and references of the dev text."""
+    """Returns the name, sources and references of the dev text."""
     from tf_transformer.data.corpora import all_pairs, corpora
     from tf_transformer.tasks.translation.task import effective_data
 
@@ -122,13 +122,13 @@ def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], li
         name = ", ".join(str(text.source) for text in texts)
         pairs = list(all_pairs(texts))
     if not pairs:
-        raise UserError(f"{name} must have a sentence. Received: none.")
+        raise UserError(f"{name} must have at least one sentence. Received: none.")
     sources, references = zip(*pairs, strict=True)
     return name, list(sources), list(references)
 
 
 def _table(candidates) -> str:
-    """BLEU and brevity penalty by alpha, with a column for each checkpoint and beam size."""
+    """Formats BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
     from tf_transformer.tasks.translation.tuning_plot import curves
 
     columns = curves(candidates)
