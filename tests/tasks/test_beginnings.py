@@ -131,7 +131,9 @@ def test_a_classifier_takes_the_embeddings_and_the_encoder(source, tokenizers, c
     for path in names:
         there = path.replace("embedding/", "source_embedding/")
         np.testing.assert_array_equal(arrays(model)[path], arrays(old)[there])
-    assert "has none for classes/kernel, classes/bias, which begin anew" in caplog.text
+    assert (
+        "has no weights for classes/kernel, classes/bias, which start untrained" in caplog.text
+    )
 
 
 def test_a_weight_of_another_shape_is_named(source, tokenizers):

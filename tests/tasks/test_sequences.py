@@ -151,7 +151,7 @@ def test_a_kind_that_a_given_tokenizer_overrides_is_announced(
     given = str(trained_run.path / "tokenizer.model")
     settings = {"data.tokenizer": given, "data.tokenizer_kind": kind}
     load_tokenizer(Run.create_or_resume(tmp_path / "new", Config().replace(settings)), no_lines)
-    expected = f"data.tokenizer_kind={kind} has no effect: {given} has a kind of its own"
+    expected = f"data.tokenizer_kind={kind} has no effect: the kind of {given} is fixed"
     assert [record.message for record in caplog.records] == [expected] * told
 
 
@@ -189,11 +189,13 @@ def test_a_damaged_corpus_is_made_again_with_a_word(run, caplog, file):
     path = run.data / "train" / file
     before = path.read_bytes()
     path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    with pytest.raises(UserError, match="is not of the text that this worker sees.*damaged"):
+    with pytest.raises(
+        UserError, match="does not match the text that this worker sees.*damaged"
+    ):
         corpus_task(run, may_encode=False)
     task = corpus_task(run)
     assert path.read_bytes() == before
-    assert f"{run.data}/train is made again from the text: " in caplog.text
+    assert f"{run.data}/train is encoded again: " in caplog.text
     assert len(task.train) == task.train.report.kept
 
 
