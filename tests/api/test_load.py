@@ -216,7 +216,7 @@ def test_a_parser_parses_and_is_scored(parsing_run):
     trees = parsing_run.lines("dev.ptb")
     dev = Run.open(parsing_run.path).history()[-1]
     assert parser.evaluate(trees).f1 == dev["valid_f1"]
-    with pytest.raises(UserError, match="`trees` must have a tree in each string"):
+    with pytest.raises(UserError, match="`trees` must have one tree in each string"):
         parser.evaluate([*trees, ""])
 
 

@@ -79,7 +79,8 @@ def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):
     assert rows["recall"] == rows["precision"] == rows["F1"] == ["71.43", "71.43"]
     assert rows["complete match"] == ["50.00", "50.00"]
     assert (
-        "sentence 4 is left out: output:4:1: no well-formed tree" in printed.out + printed.err
+        "sentence 4 is left out: output:4:1: not a well-formed tree"
+        in printed.out + printed.err
     )
 
 
@@ -100,7 +101,7 @@ def test_a_parameter_file_sets_the_rules(files, capsys):
         ("--reference ref1 --report de --tokenize none", "--report has every kind: leave out"),
         ("--reference ref1 --rules unlabelled.prm", "--rules are for trees: add --brackets"),
         ("--reference ref1 --reference ref2 --brackets", "compares one --hypothesis with one"),
-        ("--reference ref1 --brackets", "ref1:1:1: no well-formed tree: Ein outside"),
+        ("--reference ref1 --brackets", "ref1:1:1: not a well-formed tree: Ein outside"),
         ("--reference ref1 --brackets --rules hyp", "hyp:1: a line must begin with one of"),
     ],
 )

@@ -90,7 +90,7 @@ def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
     assert attention.target[0].startswith("\u2581(")
     assert len(attention.target) == best.num_tokens
     assert parser.attention([text], [parse])[0].target == attention.target
-    with pytest.raises(UserError, match="trees:1:1: no well-formed tree"):
+    with pytest.raises(UserError, match="trees:1:1: not a well-formed tree"):
         parser.score("a dog", "(NP (DT a")
 
 
