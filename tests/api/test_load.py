@@ -116,7 +116,7 @@ def test_given_translations_are_scored_and_evaluated(trained_run, translator, te
     assert capsys.readouterr().out.startswith(f"{scores!r}\ncaution  ")  # dev text was seen
     with pytest.raises(TypeError, match="`source` must be a list of strings"):
         translator.evaluate("a", ["b"])
-    with pytest.raises(ValueError, match=r"equally many sentences.* Received: \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"the same number of sentences.* Received: \[1, 2\]"):
         translator.evaluate(["a"], ["b", "c"])
 
 

@@ -1,4 +1,4 @@
-"""BLEU and length of dev translations against the exponent of the length penalty."""
+"""Plot of dev BLEU and translation length against the exponent of the length penalty."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from tf_transformer.tasks.translation.tuning import Candidate, Tuning
 
 
 def draw_tuning(tuning: Tuning, path: Path) -> None:
-    """Draws a curve for each checkpoint and beam size, and marks the present and the best.
+    """Draws a curve for each checkpoint and beam size; marks the present and the best choice.
 
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
@@ -39,7 +39,7 @@ def draw_tuning(tuning: Tuning, path: Path) -> None:
 
 
 def curves(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
-    """Groups candidates that differ only in alpha, by a label."""
+    """Groups candidates by checkpoint and beam size, under a label for the plot."""
     grouped: dict[str, list[Candidate]] = {}
     for each in candidates:
         label = f"{each.choice.checkpoint}, beam {each.choice.beam_size}"
