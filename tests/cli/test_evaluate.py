@@ -58,7 +58,7 @@ def test_the_report_has_every_kind_and_the_caution(files, capsys):
     assert [line.partition("tok:")[2].partition("|")[0] for line in lines[:7]] == [
         "13a", "13a", "intl", "none", "", "moses-de", "moses-de-atat"
     ]  # fmt: skip
-    assert lines[7].startswith("caution: Compare only figures of one kind")
+    assert lines[7].startswith("caution: Compare only scores of the same kind")
     assert lines[8] == "exact 50.0% (1 of 2)"
 
 

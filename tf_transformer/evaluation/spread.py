@@ -1,4 +1,4 @@
-"""The mean of a figure over several trainings, and its spread."""
+"""Mean and standard deviation of a figure over several trainings."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean of a figure over seeds and its standard deviation (None for one seed)."""
+    """Mean of a figure over seeds, and its standard deviation (None for a single seed)."""
 
     mean: float
     deviation: float | None = None
