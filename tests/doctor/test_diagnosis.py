@@ -126,7 +126,7 @@ def test_the_papers_batch_does_not_fit_a_small_machine_and_parts_of_it_do(ram):
         forced = config.replace({"training.max_tokens_per_device": wrong})
         finding = memory_finding(forced, [longest_shape(config)])
         assert finding.warning and "the RAM has 8 GB" in finding.text
-        assert f"Leave --max-tokens-per-device {wrong} out: parts of {parts:,}" in finding.text
+        assert f"Omit --max-tokens-per-device {wrong}: parts of {parts:,}" in finding.text
 
 
 def test_a_model_that_is_too_large_in_parts_too_says_so(ram):

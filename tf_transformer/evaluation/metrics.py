@@ -34,8 +34,8 @@ def find_metric(name: str) -> EntryPoint | None:
     if name not in installed:
         hint = nearest(name, [*SACREBLEU, *installed])
         raise UserError(
-            f"There is no metric {quoted(name)}.{hint} Packages add metrics as entry points in the "
-            f"group {GROUP}."
+            f"There is no metric {quoted(name)}.{hint} Packages add metrics as entry points in "
+            f"the group {GROUP}."
         )
     return installed[name]
 
