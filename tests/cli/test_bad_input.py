@@ -302,7 +302,7 @@ def test_an_ensemble_with_another_tokenizer_is_refused(workplace, capsys):
         assert_refused(
             capsys,
             [*command.split(), "--ensemble", "other"],
-            "must have the same tokenizer. Received: another one in other than in run",
+            "must have the same tokenizer. Received: different ones in run and other",
             status=1,
         )
 

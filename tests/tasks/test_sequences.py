@@ -130,7 +130,9 @@ def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
     other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
     assert load_translator(run, "best", DecodingConfig(), others=[other])
     shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
-    with pytest.raises(UserError, match="must have the same tokenizer.*another one in .*other"):
+    with pytest.raises(
+        UserError, match="must have the same tokenizer.*different ones in .*other"
+    ):
         load_translator(run, "best", DecodingConfig(), others=[other])
 
 

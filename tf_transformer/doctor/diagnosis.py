@@ -148,16 +148,16 @@ def memory_finding(
     work = Workload(config, shapes, replicas, encoder_outputs=encoder_outputs)
     size = choose_size(work, memory)
     parts = f"in parts of {size:,} " if work.has_parts(size) else ""
-    process = f" and {gigabytes(PROCESS_BYTES)} the process itself" if device == "RAM" else ""
+    process = (
+        f" and {gigabytes(PROCESS_BYTES)} for the process itself" if device == "RAM" else ""
+    )
     needed = f"{parts}about {work.estimate(size)}{process}"
     text = f"{needed}; the {device} has {gigabytes(available)}"
     if work.needed(size, device) <= available:
         return Finding("memory", text)
     chosen = config.replace({"training.max_tokens_per_device": None})
     other = choose_size(dataclasses.replace(work, config=chosen), memory)
-    advice = (
-        "Even the smallest part of a batch does not fit: reduce data.max_length or the model."
-    )
+    advice = "Not even the smallest part fits: take a smaller model or data.max_length."
     if work.needed(other, device) <= available:
         advice = (
             f"Omit --max-tokens-per-device {size}: parts of {other:,} are then chosen, with "

@@ -139,9 +139,7 @@ def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -
     for survey in surveys:
         for side in SIDES:
             bad = [pair.number for pair in survey.sample if defective(pair.text(side))]
-            first = survey.place(bad[0], side) if bad else ""
-            unit = f"{side} lines of {survey.name}"
-            counts.append(Count(len(bad), len(survey.sample), unit, first))
+            counts.append(survey.count(bad, len(survey.sample), f"{side} lines", side))
     return counts
 
 

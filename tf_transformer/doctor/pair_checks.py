@@ -63,12 +63,8 @@ def _log_ratio(pair: Pair) -> float | None:
 
 
 def _pairs_with(survey: Survey, defective: Callable[[Pair], bool]) -> Count:
-    return _count(survey, [pair.number for pair in survey.sample if defective(pair)])
-
-
-def _count(survey: Survey, bad: Sequence[int]) -> Count:
-    first = survey.place(bad[0]) if len(bad) else ""
-    return Count(len(bad), len(survey.sample), f"pairs of {survey.name}", first)
+    bad = [pair.number for pair in survey.sample if defective(pair)]
+    return survey.count(bad, len(survey.sample), "pairs")
 
 
 # --- Direction ---------------------------------------------------------------------------
@@ -89,9 +85,8 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
         files = _swapped_files(survey, swapped)
         findings += files
         if not files:
-            counts.append(
-                _count(survey, [survey.sample[i].number for i in swapped.nonzero()[0]])
-            )
+            bad = [survey.sample[row].number for row in swapped.nonzero()[0]]
+            counts.append(survey.count(bad, len(survey.sample), "pairs"))
     message = (
         "seem to have their languages swapped, judging by their letters. The model would learn "
         "to write both languages: swap these lines back, or remove them."
@@ -130,19 +125,17 @@ def check_repetitions(train: Survey) -> list[Finding]:
     hashes, numbers = train.both.kept(train.both.every)
     _, firsts = np.unique(hashes, return_index=True)
     repeated = np.delete(numbers, firsts)
-    first = train.place(int(repeated[0])) if len(repeated) else ""
-    unit = f"{_sampled(train.both.every)}pairs of train"
+    count = train.count(repeated, len(hashes), f"{_sampled(train.both.every)}pairs")
     message = (
         "repeat an earlier pair. Often repeated pairs are memorised, and each copy costs "
         "training time: remove them, unless they weight the data on purpose."
     )
-    count = Count(len(repeated), len(hashes), unit, first)
     return judge("repetitions", [count], REPEATED, message)
 
 
 def check_overlap(train: Survey, others: Sequence[Survey]) -> list[Finding]:
     """Checks for pairs and source sentences of dev and test in the training text."""
-    where = "train" if train.every == 1 else f"each {train.every}th pair of train"
+    where = "train" if train.every == 1 else f"a sample of train (1 pair in {train.every})"
     message = (
         f"are also in {where}. The score would count memorised sentences: remove them from "
         "train."
@@ -161,8 +154,7 @@ def _overlap(train: Survey, other: Survey, kind: str, unit: str) -> Count:
     every = max(in_train.every, in_other.every)
     hashes, numbers = in_other.kept(every)
     shared = numbers[np.isin(hashes, in_train.kept(every)[0])]
-    first = other.place(int(shared[0])) if len(shared) else ""
-    return Count(len(shared), len(hashes), f"{_sampled(every)}{unit} of {other.name}", first)
+    return other.count(shared, len(hashes), f"{_sampled(every)}{unit}")
 
 
 def _sampled(every: int) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tf_transformer.data.corpora import ParallelText
 from tf_transformer.data.corpus import SideName
+from tf_transformer.doctor.findings import Count
 
 SAMPLE_PAIRS = 100_000  # pairs held in memory
 HASHES = 2**23  # hashes of source sentences, and as many of pairs: 256 MiB with their indices
@@ -94,6 +95,13 @@ class Survey:
         number = self.corpus_of(index)
         file = self.corpora[number].file(side)
         return f"{file}:{index - self._starts[number] + 1}"
+
+    def count(
+        self, bad: Sequence[int] | np.ndarray, total: int, unit: str, side: SideName = "source"
+    ) -> Count:
+        """Counts the pairs `bad` among `total`, with the location of the first on `side`."""
+        first = self.place(int(bad[0]), side) if len(bad) else ""
+        return Count(len(bad), total, f"{unit} of {self.name}", first)
 
 
 def take_survey(

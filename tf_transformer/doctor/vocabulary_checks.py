@@ -49,7 +49,7 @@ def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
             f"memory and time. Use --set model.vocab_size={pieces}."
         )
     else:
-        return [Finding(check, f"{pieces:,} pieces, as the model has")]
+        return [Finding(check, f"{pieces:,} pieces, as in the model")]
     return [Finding(check, text, warning=True)]
 
 
@@ -102,7 +102,8 @@ def check_unknown(
         for side, side_tokenizer in tokenizers.items():
             lines = [pair.text(side) for pair in sample]
             bad = np.flatnonzero(_has_unknown(side_tokenizer, lines)).tolist()
-            counts.append(_count(survey, side, sample, bad))
+            numbers = [sample[row].number for row in bad]
+            counts.append(survey.count(numbers, len(sample), f"{side} lines", side))
             characters[side].update(*(lines[row] for row in bad))
     unknown = {
         char for side in sides for char in _unknown(tokenizers[side], sorted(characters[side]))
@@ -135,7 +136,8 @@ def check_round_trip(
             texts = tokenizer.detokenize(ids, side).numpy()
             after = [text.decode("utf-8") for text in texts]
             bad = [row for row, line in enumerate(lines) if line != after[row]]
-            counts.append(_count(survey, side, sample, bad))
+            numbers = [sample[row].number for row in bad]
+            counts.append(survey.count(numbers, len(sample), f"{side} lines", side))
             for row in bad[:COMPARED]:
                 rewritings.update(_rewritings(lines[row], after[row]))
     shown = ", ".join(
@@ -188,12 +190,6 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
 def _sample(survey: Survey) -> list[Pair]:
     """Returns `LINES` to twice as many evenly spread pairs, or all if they are fewer."""
     return survey.sample[:: max(1, len(survey.sample) // LINES)]
-
-
-def _count(survey: Survey, side: SideName, sample: Sequence[Pair], bad: Sequence[int]) -> Count:
-    """Counts the rows `bad` of a sample, with the location of the first."""
-    first = survey.place(sample[bad[0]].number, side) if bad else ""
-    return Count(len(bad), len(sample), f"{side} lines of {survey.name}", first)
 
 
 def _single_blanks(line: str) -> str:

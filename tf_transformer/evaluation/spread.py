@@ -15,7 +15,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Returns the spread of at least one value."""
+        """Computes the spread of `values`, at least one."""
         several = len(values) > 1
         return cls(statistics.mean(values), statistics.stdev(values) if several else None)
 

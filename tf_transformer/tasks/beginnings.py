@@ -90,7 +90,7 @@ def _parts(path: str) -> Iterator[str]:
 def _take_weights(
     run: Run, source: Run, model: keras.Model, tokenizer: Tokenizer, is_chief: bool
 ) -> list[str]:
-    """Loads what fits from the best weights of `source`.
+    """Loads the matching weights from the best checkpoint of `source`.
 
     Returns:
         The paths of weights that keep initial values, in full or for some pieces.

@@ -120,8 +120,8 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
     for other in others:
         if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
             raise UserError(
-                "The runs of an ensemble must have the same tokenizer. Received: another one "
-                f"in {other.path} than in {run.path}. Train it with "
+                "The runs of an ensemble must have the same tokenizer. Received: different "
+                f"ones in {run.path} and {other.path}. Train the latter with "
                 f"--set data.tokenizer={run.tokenizer}."
             )
     return tokenizer

@@ -27,7 +27,7 @@ def require_files(data: DataConfig, task: str, content: str) -> None:
         given = [f"--{name}" for name in names if getattr(data, name)]
         raise UserError(
             f"{task} needs --train FILE and --valid FILE of {content}, and no "
-            f"--source and --target. Received: {', '.join(given) or 'none of them'}."
+            f"--source or --target. Received: {', '.join(given) or 'none of them'}."
         )
     for name in ("tag", "separate_vocabularies", "subword_sampling"):
         if value := getattr(data, name):

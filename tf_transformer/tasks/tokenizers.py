@@ -41,13 +41,13 @@ def load_tokenizer(
                 "data.tokenizer_kind=%s has no effect: the kind of %s is fixed",
                 data.tokenizer_kind, data.tokenizer,
             )  # fmt: skip
-        given = Tokenizer(Path(data.tokenizer))
-        if side_lines and "target" not in given.models:
+        configured = Tokenizer(Path(data.tokenizer))
+        if side_lines and "target" not in configured.models:
             raise UserError(
                 "With data.separate_vocabularies, `data.tokenizer` must have a target model "
-                f"beside it. Received: no {target_model_path(given.path)}."
+                f"beside it. Received: no {target_model_path(configured.path)}."
             )
-        given.copy(run.tokenizer)
+        configured.copy(run.tokenizer)
     elif side_lines:
         logger.info("training two tokenizers of %s pieces", f"{vocab_size:,}")
         for side, path in zip(SIDES[::-1], run.tokenizer_files()[::-1], strict=True):

@@ -41,7 +41,7 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
         example = _example(line, f"{path}:{number}")
         if labels is not None and example.label not in known:
             raise UserError(
-                f"{path}:{number}: no line of the training files has the label "
+                f"{path}:{number}: the training files do not have the label "
                 f"{quoted(example.label)}. They have: {_some(labels)}."
             )
         yield example

@@ -117,7 +117,7 @@ class SentenceClassifier(BaseClassifier):
 
     Args:
         model: a trained `Classifier`.
-        tokenizer: the one it was trained with.
+        tokenizer: the tokenizer it was trained with.
         labels: names of its classes, in order.
         max_length: longest sentence, in tokens with EOS; longer ones are truncated, as in
             training.
@@ -125,7 +125,7 @@ class SentenceClassifier(BaseClassifier):
         card: creates the model card of its exports.
 
     Raises:
-        ValueError: if there are not as many labels as classes.
+        ValueError: if the number of labels differs from the model's number of classes.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class SentenceClassifier(BaseClassifier):
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            gate: the published model that it must not be worse than; see `serving.gate`.
+            gate: refuses an export that is worse than the published model; see `serving.gate`.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.

@@ -150,7 +150,7 @@ def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
 
 @dataclass
 class _Node:
-    """A constituent while it grows."""
+    """A constituent under construction."""
 
     label: str
     children: list[Tree] = field(default_factory=list)

@@ -142,7 +142,7 @@ class Parser(BaseParser):
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            gate: the published model that it must not be worse than; see `serving.gate`.
+            gate: refuses an export that is worse than the published model; see `serving.gate`.
 
         Raises:
             ValueError: if there is no grammar, which an export has in its graph.
@@ -191,16 +191,16 @@ def _parse(
         source, source_cut = codec.encode(joined)
         ids = source.to_tensor(PAD_ID)
         # No sequence is long enough to tag words beyond its length limit.
-        found = search(ids, graph.context(words[:, : codec.target_limit + 1]))
-        silent = source.row_lengths() == 1  # EOS only: the result of the search is ignored
-        tokens = tf.where(silent[:, tf.newaxis], PAD_ID, found.tokens[:, 0])
+        beams = search(ids, graph.context(words[:, : codec.target_limit + 1]))
+        is_empty = source.row_lengths() == 1  # EOS only: the result of the search is ignored
+        tokens = tf.where(is_empty[:, tf.newaxis], PAD_ID, beams.tokens[:, 0])
         tree, repairs = graph.trees(tokens, words)
         blank = words.row_lengths() == 0
         return {
             "tree": tf.where(blank, "", tree),
-            "score": tf.where(silent, 0.0, found.scores[:, 0]),
+            "score": tf.where(is_empty, 0.0, beams.scores[:, 0]),
             "repairs": tf.where(blank, 0, repairs),
-            "cut": (found.lengths[:, 0] >= codec.max_lengths(ids)) & ~silent,
+            "cut": (beams.lengths[:, 0] >= codec.max_lengths(ids)) & ~is_empty,
             "source_cut": source_cut,
         }
 
@@ -211,11 +211,11 @@ def _comparisons(session: SavedModelSession, parser: Parser) -> Iterator[Compari
     """Compares all outputs with those of Python."""
     texts = [text for text in (*TEXTS, '" ( a-b ) ... ! 3') if isinstance(text, str)]
     parses, words = parser.parse(texts), [" ".join(words_of(text)) for text in texts]
-    found = parser.translator.translate(words, grammar=parser.grammar)
+    hypotheses = parser.translator.translate(words, grammar=parser.grammar)
     _, cut = parser.translator.codec.encode(tf.constant(words))
     expected: Expected = {
         "tree": [str(parse) for parse in parses],
-        "score": [best.score for best, *_ in found],
+        "score": [best.score for best, *_ in hypotheses],
         "repairs": [parse.repairs for parse in parses],
         "cut": [parse.cut for parse in parses],
         "source_cut": cut.numpy().tolist(),

@@ -32,8 +32,8 @@ class _Table(tf.Module):
     def rows(self, words: tf.Tensor) -> tf.Tensor:
         """Returns each word's row; for others, 1 if they have a letter or digit, else 0."""
         other = tf.cast(tf.strings.regex_full_match(words, _HAS_LETTER_OR_DIGIT), tf.int32)
-        found = self.table.lookup(words)
-        return tf.where(found < 0, other, found)
+        rows = self.table.lookup(words)
+        return tf.where(rows < 0, other, rows)
 
 
 class TreeGraph:

@@ -126,7 +126,7 @@ class _Reader:
             if parent.word is not None:
                 raise self._error(
                     f"a bracket after the word {shortened(parent.word)}",
-                    "a word stands alone under its tag, as in (NN word)",
+                    "a tag takes a single word, as in (NN word)",
                 )
             parent.label = parent.label or ""
         if len(self._stack) == MAX_DEPTH:
@@ -159,7 +159,7 @@ class _Reader:
         elif top.children or top.word is not None:
             raise self._error(
                 f"{shortened(text)} in a bracket that is already complete",
-                "a word stands alone under its tag, as in (NN word)",
+                "a tag takes a single word, as in (NN word)",
             )
         else:
             top.word = text

@@ -99,15 +99,15 @@ def check_config(config: Config) -> None:
             "`data.separate_vocabularies` needs a separate embedding matrix for each language: "
             "add --set model.tie_embeddings=false."
         )
-    given = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
-    if not given:
+    named = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
+    if not named:
         if data.tag:
             raise UserError(f"--tag needs --train. Received: --tag {data.tag[0]} without it.")
         return
-    if len(given) < 4:
+    if len(named) < 4:
         raise UserError(
             "Your own data needs all of --train PREFIX --valid PREFIX --source LANG --target "
-            f"LANG, the built-in corpus none of them. Received: --{', --'.join(given)}."
+            f"LANG, the built-in corpus none of them. Received: --{', --'.join(named)}."
         )
     if data.source == data.target:
         raise UserError(f"--source and --target must differ. Received: {data.source!r} twice.")
@@ -133,7 +133,7 @@ class TranslationTask(SequenceTask):
         old_sides = [[pair[side] for pair in self._old_dev] for side in (0, 1)]
 
         def score(sources: list[str], references: list[str]) -> tuple[Scores, list[str]]:
-            translations = [found[0].text for found in translator.translate(sources)]
+            translations = [best.text for best, *_ in translator.translate(sources)]
             return score_translations(translations, references), translations
 
         def evaluate() -> DevResult:

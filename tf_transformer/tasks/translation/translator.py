@@ -151,8 +151,8 @@ class Translator(BaseTranslator):
             output: the model's folder.
             version: its number; None for the next free one.
             text: whether the model takes text; otherwise token ids, as LiteRT always does.
-            gate: the published model that the new one must match; see `serving.gate`. Not for
-                LiteRT.
+            gate: refuses an export that is worse than the published model; see `serving.gate`.
+                Not for LiteRT.
             format: "savedmodel", or "litert": see `serving.lite_export`.
             fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
                 dynamic shapes.

@@ -151,9 +151,9 @@ class Tuner:
         report = functools.partial(self._progress, "references")
         forced = translator.score(self._sources, self._references, report)
         by_beam = [
-            [hypothesis.score for hypothesis in each.hypotheses]
-            for each in tuning.candidates
-            if dataclasses.replace(each.choice, beam_size=choice.beam_size) == choice
+            [hypothesis.score for hypothesis in candidate.hypotheses]
+            for candidate in tuning.candidates
+            if dataclasses.replace(candidate.choice, beam_size=choice.beam_size) == choice
         ]
         highest = [max(row) for row in zip(*by_beam, strict=True)]
         references = [each.score for each in forced]
@@ -173,16 +173,13 @@ def lines(tuning: Tuning, errors: SearchErrors) -> list[str]:
     """Describes the result for the console."""
     total = f"{errors.sentences:,} sentences"
     return [
-        *(f"{name:8} {_described(each)}" for name, each in _named(tuning)),
+        f"present  {_described(tuning.present)}",
+        f"best     {_described(tuning.best)}",
         f"{tuning.signature}; paired bootstrap: p = {tuning.p_value:.3f}",
         f"search errors of {tuning.chosen.choice}: among {total}, the model prefers the "
         f"reference in {errors.references:,}, the result of another beam in "
         f"{errors.other_beams:,}",
     ]
-
-
-def _named(tuning: Tuning) -> list[tuple[str, Candidate]]:
-    return [("present", tuning.present), ("best", tuning.best)]
 
 
 def _described(candidate: Candidate) -> str:
