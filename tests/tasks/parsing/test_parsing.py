@@ -72,7 +72,7 @@ def test_data_given_in_part_is_refused(parsing_run, missing):
 
 def test_languages_are_refused(parsing_run):
     config = Run.open(parsing_run.path).config.replace({"data.source": "en"})
-    with pytest.raises(UserError, match="no --source and --target. Received: .*--source"):
+    with pytest.raises(UserError, match="no --source or --target. Received: .*--source"):
         check_config(config)
 
 
