@@ -49,12 +49,10 @@ class TreeGraph:
     def __init__(self, grammar: TreeGrammar) -> None:
         self._grammar = grammar
         known = _Table(sorted(SELF_TAGGED.union(grammar.lexicon.words)))
-        self.tables = known, special = known, _Table(sorted(SELF_TAGGED))
+        self.tables = known, fixed = known, _Table(sorted(SELF_TAGGED))
         self._allowed = grammar.context([" ".join(known.words)])[0]  # bool [words, G]
         tags = (UNKNOWN, *grammar.lexicon.tags)
-        self._leaf_tags = np.array(
-            [[leaf_tag(word, t) for t in tags] for word in special.words]
-        )
+        self._leaf_tags = np.array([[leaf_tag(word, t) for t in tags] for word in fixed.words])
 
     def context(self, words: tf.RaggedTensor) -> tf.Tensor:
         """Returns the tags that words, strings [B, None], may have: bool [B, N, G]."""
@@ -107,9 +105,7 @@ class TreeGraph:
         sizes = tf.cast(words.row_lengths(), tf.int32)[:, tf.newaxis]
         unknown = " (" + tf.gather(self._leaf_tags[:, 0], rows) + " " + dense + ")"
         rest = tf.where((numbers >= tagged) & (numbers < sizes), unknown, "")
-        order = (
-            tf.cumsum(tf.cast(kinds == TAG, tf.int32), axis=1) - 1
-        )  # index of the tag's word
+        order = tf.cumsum(tf.cast(kinds == TAG, tf.int32), axis=1) - 1  # index of the word
         order = tf.clip_by_value(order, 0, numbers[-1])
         columns = tf.gather(self._grammar.tag_columns, tokens)
         tags = tf.gather_nd(

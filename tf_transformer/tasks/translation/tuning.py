@@ -121,9 +121,9 @@ class Tuner:
         current = Choice.of(self._run)
         comparison = Comparison(self._references)
         candidates = [
-            Candidate(choice, best, comparison.score([each.text for each in best]))
+            Candidate(choice, found, comparison.score([each.text for each in found]))
             for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints])
-            for choice, best in self._decode(
+            for choice, found in self._decode(
                 checkpoint, {current.beam_size, *beam_sizes}, sorted({current.alpha, *alphas})
             )
         ]
