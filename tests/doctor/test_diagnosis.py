@@ -62,7 +62,7 @@ def test_the_start_of_a_training_on_the_built_in_corpus_has_no_warning(builtin):
 def test_dev_sentences_that_are_trained_on_are_a_warning_at_the_start(task):
     """As in this run, whose dev set is the beginning of its training text."""
     (line,) = quick_findings(task)
-    assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are in train as well.")
+    assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are also in train.")
 
 
 def test_the_short_form_looks_at_a_part_of_a_large_corpus(task, monkeypatch):
