@@ -116,7 +116,7 @@ def test_given_translations_are_scored_and_evaluated(trained_run, translator, te
     assert capsys.readouterr().out.startswith(f"{scores!r}\ncaution  ")  # dev text was seen
     with pytest.raises(TypeError, match="`source` must be a list of strings"):
         translator.evaluate("a", ["b"])
-    with pytest.raises(ValueError, match=r"equally many sentences.* Received: \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"the same number of sentences.* Received: \[1, 2\]"):
         translator.evaluate(["a"], ["b", "c"])
 
 
@@ -216,7 +216,7 @@ def test_a_parser_parses_and_is_scored(parsing_run):
     trees = parsing_run.lines("dev.ptb")
     dev = Run.open(parsing_run.path).history()[-1]
     assert parser.evaluate(trees).f1 == dev["valid_f1"]
-    with pytest.raises(UserError, match="`trees` must have a tree in each string"):
+    with pytest.raises(UserError, match="`trees` must have one tree in each string"):
         parser.evaluate([*trees, ""])
 
 

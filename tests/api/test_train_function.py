@@ -60,7 +60,7 @@ def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch
         ({"max_length": 9}, r"settings=\{'model.max_length': 9\}. There are: model.max_length"),
         ({"dropout": 3}, r"`model.dropout` must be in \[0, 1\). Received: 3"),
         ({"settings": {"model.droput": 0}}, "no setting 'model.droput'"),
-        ({"train": "my/train"}, "Own data needs --train PREFIX --valid PREFIX"),
+        ({"train": "my/train"}, "Your own data needs all of --train PREFIX --valid PREFIX"),
         ({"train": "my/train", "task": "parsing"}, "Parsing needs --train FILE"),
         ({"stop_after": "soon"}, "must be a time such as 2h"),
         ({"task": "chess"}, "There is no task 'chess'"),

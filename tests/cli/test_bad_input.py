@@ -30,7 +30,10 @@ TRAINING = {
         "train --train train --valid dev --source en --output new",
         "needs --train PREFIX .* Received: --train, --valid, --source",
     ),
-    "languages for nothing": ("train --source en --target de --output new", "Own data needs"),
+    "languages for nothing": (
+        "train --source en --target de --output new",
+        "Your own data needs",
+    ),
     "one language": (f"{NEW} --target en", "must differ. Received: 'en' twice"),
     "unknown model": ("train --model tinny --output new", "Did you mean 'tiny'"),
     "unknown setting": (f"{NEW} --set model.droput=0.3", "Did you mean 'model.dropout'"),
@@ -299,7 +302,7 @@ def test_an_ensemble_with_another_tokenizer_is_refused(workplace, capsys):
         assert_refused(
             capsys,
             [*command.split(), "--ensemble", "other"],
-            "must have the same tokenizer. Received: another one in other than in run",
+            "must have the same tokenizer. Received: different ones in run and other",
             status=1,
         )
 

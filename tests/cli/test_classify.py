@@ -163,8 +163,8 @@ def test_a_classifier_begins_with_the_encoder_of_a_translator(classifier, traine
     source = str(trained_run.path)
     assert main(["train", *DATA, "--encoder-from", source, "--output", "fine"]) == 0
     printed = capsys.readouterr().out
-    assert f"weights: those of {source}" in printed
-    assert "none for classes/kernel, classes/bias, which begin anew" in printed
+    assert f"weights: loaded from {source}" in printed
+    assert "no weights for classes/kernel, classes/bias, which start untrained" in printed
     card = Path("fine/card.md").read_text()
     assert f"It began with the weights of {source}." in card
     (command,) = re.findall("^tf-transformer train (.*) --output fine$", card, re.M)

@@ -58,7 +58,7 @@ def test_the_report_has_every_kind_and_the_caution(files, capsys):
     assert [line.partition("tok:")[2].partition("|")[0] for line in lines[:7]] == [
         "13a", "13a", "intl", "none", "", "moses-de", "moses-de-atat"
     ]  # fmt: skip
-    assert lines[7].startswith("caution: Compare only figures of one kind")
+    assert lines[7].startswith("caution: Compare only scores of the same kind")
     assert lines[8] == "exact 50.0% (1 of 2)"
 
 
@@ -79,7 +79,8 @@ def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):
     assert rows["recall"] == rows["precision"] == rows["F1"] == ["71.43", "71.43"]
     assert rows["complete match"] == ["50.00", "50.00"]
     assert (
-        "sentence 4 is left out: output:4:1: no well-formed tree" in printed.out + printed.err
+        "sentence 4 is left out: output:4:1: not a well-formed tree"
+        in printed.out + printed.err
     )
 
 
@@ -106,7 +107,7 @@ def test_a_parameter_file_sets_the_rules(files, capsys):
         ),
         ("--reference ref1 --rules unlabelled.prm", "--rules are for trees: add --brackets"),
         ("--reference ref1 --reference ref2 --brackets", "compares one --hypothesis with one"),
-        ("--reference ref1 --brackets", "ref1:1:1: no well-formed tree: Ein outside"),
+        ("--reference ref1 --brackets", "ref1:1:1: not a well-formed tree: Ein outside"),
         ("--reference ref1 --brackets --rules hyp", "hyp:1: a line must begin with one of"),
     ],
 )

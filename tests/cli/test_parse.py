@@ -93,7 +93,7 @@ def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
         (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation", 1),
         (["score", "run", "--source", "in", "--target", "in"], "of --task parsing", 1),
         (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task parsing", 1),
-        (["parse", "run", "--words-of", "in"], "in:1:1: no well-formed tree", 1),
+        (["parse", "run", "--words-of", "in"], "in:1:1: not a well-formed tree", 1),
         (["parse", "run", "--beam", "0"], "--beam must be an int from 1 to 1000", 2),
     ],
 )

@@ -64,7 +64,7 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
 
     with pytest.raises(UserError, match="int8 supports only beam search with one alpha"):
         loaded.translate(texts, sample=True)
-    with pytest.raises(UserError, match="A SavedModel has no int8"):
+    with pytest.raises(UserError, match="int8 needs the format litert"):
         loaded.export(tmp_path / "exported")
     with pytest.raises(UserError, match="int8 is for one model with its whole vocabulary"):
         load(trained_run.path, precision="int8", ensemble=[str(trained_run.path)])

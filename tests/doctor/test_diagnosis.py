@@ -62,13 +62,15 @@ def test_the_start_of_a_training_on_the_built_in_corpus_has_no_warning(builtin):
 def test_dev_sentences_that_are_trained_on_are_a_warning_at_the_start(task):
     """As in this run, whose dev set is the beginning of its training text."""
     (line,) = quick_findings(task)
-    assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are in train as well.")
+    assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are also in train.")
 
 
 def test_the_short_form_looks_at_a_part_of_a_large_corpus(task, monkeypatch):
     monkeypatch.setattr("tf_transformer.doctor.diagnosis.QUICK_PAIRS", 75)
     (line,) = quick_findings(task)
-    assert line.startswith("overlap: 10 of 40 pairs of dev (25%) are in each 4th pair of train")
+    assert line.startswith(
+        "overlap: 10 of 40 pairs of dev (25%) are also in a sample of train (1 pair in 4)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_the_papers_batch_does_not_fit_a_small_machine_and_parts_of_it_do(ram):
         forced = config.replace({"training.max_tokens_per_device": wrong})
         finding = memory_finding(forced, [longest_shape(config)])
         assert finding.warning and "the RAM has 8 GB" in finding.text
-        assert f"Leave --max-tokens-per-device {wrong} out: parts of {parts:,}" in finding.text
+        assert f"Omit --max-tokens-per-device {wrong}: parts of {parts:,}" in finding.text
 
 
 def test_a_model_that_is_too_large_in_parts_too_says_so(ram):

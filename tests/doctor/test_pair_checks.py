@@ -103,7 +103,7 @@ def test_swapped_dev_files_are_found_and_named(survey):
     assert [finding.warning for finding in found] == [True]
     assert "train and dev disagree about which language is which" in found[0].text
     assert re.search(r"pairs of dev .* in \S+/dev\.en and \S+/dev\.de\.", found[0].text)
-    assert found[0].text.endswith("one of the two is named the wrong way round.")
+    assert found[0].text.endswith("one of them is named the wrong way round.")
 
 
 def test_one_swapped_file_among_several_is_named(tmp_path):
@@ -160,4 +160,7 @@ def test_overlap_with_a_corpus_too_large_to_keep_is_estimated(survey):
 def test_overlap_with_a_part_of_train_says_so(survey):
     (finding,) = check_overlap(survey(TRAIN, every=4), [survey(TRAIN[:100], "dev")])
     assert finding.warning
-    assert "25 of 100 pairs of dev (25%) are in each 4th pair of train" in finding.text
+    assert (
+        "25 of 100 pairs of dev (25%) are also in a sample of train (1 pair in 4)"
+        in finding.text
+    )

@@ -69,7 +69,7 @@ def test_text_that_the_tokenizer_was_made_for_passes(tokenizer, survey, encode):
     assert not any(finding.warning for finding in found)
 
 
-@pytest.mark.parametrize(("vocab_size", "word"), [(599, "only 599"), (601, "for nothing")])
+@pytest.mark.parametrize(("vocab_size", "word"), [(599, "only 599"), (601, "wastes memory")])
 def test_a_model_of_another_size_is_found(tokenizer, vocab_size, word):
     (finding,) = check_size(tokenizer, vocab_size)
     assert finding.warning and word in finding.text

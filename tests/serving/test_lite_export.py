@@ -101,9 +101,9 @@ def test_the_example_in_c_plus_plus_finds_the_same(of_fixed_sizes, trained_run, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fixed_length": 40}, "A SavedModel has no `fixed_length`. Expected: the format"),
+        ({"fixed_length": 40}, "`fixed_length` needs the format litert. Received: savedmodel"),
         ({"format": "tflite"}, "`format` must be savedmodel or litert. Received: 'tflite'"),
-        ({"format": "litert", "gate": object()}, "LiteRT takes a single model, and no gate"),
+        ({"format": "litert", "gate": object()}, "LiteRT takes a single model and no gate"),
     ],
 )
 def test_python_refuses_what_a_format_cannot_hold(trained_run, tmp_path, options, message):

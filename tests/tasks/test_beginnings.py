@@ -94,7 +94,7 @@ def test_with_another_tokenizer_shared_pieces_keep_their_embeddings(
                 np.testing.assert_array_equal(columns[row], expected[index])
         else:
             np.testing.assert_array_equal(new, old_weight)
-    assert f"{len(shared)} of 295 pieces are in" in caplog.text
+    assert f"{len(shared)} of 295 pieces are also in" in caplog.text
 
 
 def test_each_side_keeps_the_embeddings_of_its_own_pieces(source, tokenizers, tmp_path):
@@ -131,7 +131,9 @@ def test_a_classifier_takes_the_embeddings_and_the_encoder(source, tokenizers, c
     for path in names:
         there = path.replace("embedding/", "source_embedding/")
         np.testing.assert_array_equal(arrays(model)[path], arrays(old)[there])
-    assert "has none for classes/kernel, classes/bias, which begin anew" in caplog.text
+    assert (
+        "has no weights for classes/kernel, classes/bias, which start untrained" in caplog.text
+    )
 
 
 def test_a_weight_of_another_shape_is_named(source, tokenizers):
@@ -187,7 +189,7 @@ def test_random_weights_are_not_frozen(source, tokenizers):
     keras.utils.set_random_seed(3)
     model = Classifier(290, 3, **SHAPE)
     with pytest.raises(
-        UserError, match="which lacks classes/bias, classes/kernel. Freeze less"
+        UserError, match="which lacks classes/bias, classes/kernel. Freeze fewer"
     ):
         begin(new_run(source, freeze=["classes"]), model, tokenizers[290])
 

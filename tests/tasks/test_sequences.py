@@ -130,7 +130,9 @@ def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
     other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
     assert load_translator(run, "best", DecodingConfig(), others=[other])
     shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
-    with pytest.raises(UserError, match="must have the same tokenizer.*another one in .*other"):
+    with pytest.raises(
+        UserError, match="must have the same tokenizer.*different ones in .*other"
+    ):
         load_translator(run, "best", DecodingConfig(), others=[other])
 
 
@@ -151,7 +153,7 @@ def test_a_kind_that_a_given_tokenizer_overrides_is_announced(
     given = str(trained_run.path / "tokenizer.model")
     settings = {"data.tokenizer": given, "data.tokenizer_kind": kind}
     load_tokenizer(Run.create_or_resume(tmp_path / "new", Config().replace(settings)), no_lines)
-    expected = f"data.tokenizer_kind={kind} has no effect: {given} has a kind of its own"
+    expected = f"data.tokenizer_kind={kind} has no effect: the kind of {given} is fixed"
     assert [record.message for record in caplog.records] == [expected] * told
 
 
@@ -189,11 +191,13 @@ def test_a_damaged_corpus_is_made_again_with_a_word(run, caplog, file):
     path = run.data / "train" / file
     before = path.read_bytes()
     path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    with pytest.raises(UserError, match="is not of the text that this worker sees.*damaged"):
+    with pytest.raises(
+        UserError, match="does not match the text that this worker sees.*damaged"
+    ):
         corpus_task(run, may_encode=False)
     task = corpus_task(run)
     assert path.read_bytes() == before
-    assert f"{run.data}/train is made again from the text: " in caplog.text
+    assert f"{run.data}/train is encoded again: " in caplog.text
     assert len(task.train) == task.train.report.kept
 
 

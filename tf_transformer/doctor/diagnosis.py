@@ -1,4 +1,4 @@
-"""All checks together, for `tf-transformer doctor` and for the start of a training."""
+"""All checks combined, for `tf-transformer doctor` and for the start of a training."""
 
 import dataclasses
 import functools
@@ -14,20 +14,20 @@ from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.training.memory import PROCESS_BYTES, device_memory, gigabytes
 from tf_transformer.training.parts import Workload, choose_size
 
-QUICK_PAIRS = 50_000  # of the training text that a training looks at when it starts
+QUICK_PAIRS = 50_000  # training pairs to examine when a training starts
 
 Progress = Callable[[str, int], None]
 
 
 def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True) -> list[str]:
-    """Returns the warnings for the start of a training, a line each.
+    """Returns the warnings for the start of a training, one line each.
 
-    It looks at the whole dev set and at `QUICK_PAIRS` training pairs, evenly spread: 1 s on
-    Multi30k. Of a larger corpus the rest is read past, about 1 s for a million pairs.
+    Examines the whole dev set and `QUICK_PAIRS` evenly spaced training pairs, which takes 1 s
+    on Multi30k. Skipping the rest of a larger corpus takes about 1 s per million pairs.
 
     Args:
         task: data, tokenizer and batches of the run.
-        replicas: devices that share a batch.
+        replicas: number of devices that share a batch.
         prose: see `text_findings`.
     """
     every = -(-task.train.report.read // QUICK_PAIRS)
@@ -45,29 +45,29 @@ def survey_text(
     test: Sequence[str] = (),
     *,
     every: int = 1,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = lambda step, done: None,
 ) -> list[Survey]:
-    """Surveys train, dev and, if it has prefixes, test.
+    """Surveys the training text, the dev text and, if given, the test text.
 
     Args:
-        data: whose corpora are read.
-        test: names of corpora as those of `data`.
-        every: which training pairs to look at, see `take_survey`.
-        progress: called with what is read and how many pairs of it are.
+        data: settings that name the corpora.
+        test: names of test corpora, in the form of those of `data`.
+        every: examine only each `every`-th training pair; see `take_survey`.
+        progress: called with the name of the current step and the number of pairs read.
 
     Raises:
-        UserError: as `corpora` and `ParallelText.plain_pairs` do.
+        UserError: see `corpora` and `ParallelText.plain_pairs`.
     """
     names = {"train": data.train, "dev": data.valid, "test": tuple(test)}
     return [
         take_survey(
             name,
-            corpora(each, data),
+            corpora(prefixes, data),
             every=every if name == "train" else 1,
             progress=functools.partial(progress, f"reading {name}"),
         )
-        for name, each in names.items()
-        if each
+        for name, prefixes in names.items()
+        if prefixes
     ]
 
 
@@ -77,10 +77,10 @@ def text_findings(
     """Runs all checks that need only the text.
 
     Args:
-        surveys: those of train first.
-        max_length: of the configuration, in tokens.
-        prose: whether both sides are sentences of a language; if not, checks of how sentences
-            are written and of how two languages go together are left out.
+        surveys: of the splits, train first.
+        max_length: `data.max_length`, in tokens.
+        prose: whether both sides are natural-language sentences; if not, checks of writing
+            conventions and of the match between two languages are skipped.
     """
     train, *others = surveys
     return [
@@ -110,15 +110,16 @@ def _language_findings(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding]:
-    """Runs the checks that need the tokenizer and the tokenised corpora as well."""
+    """Runs the checks that also need the tokenizer and the tokenised corpora."""
     config, sides = task.run.config, task.train.text_sides
-    # The built-in corpus always gets a size it can fill, and each side its own pieces.
-    own_text = bool(config.data.train) and not config.data.separate_vocabularies
+    # Not for the built-in corpus, whose vocabulary is sized to fit, nor for separate
+    # vocabularies, whose ids mean different pieces on each side.
+    seek_unused = bool(config.data.train) and not config.data.separate_vocabularies
     return [
         *vocabulary_checks.check_size(task.tokenizer, config.model.vocab_size),
         *vocabulary_checks.check_unknown(task.tokenizer, surveys, sides),
         *vocabulary_checks.check_round_trip(task.tokenizer, surveys, sides),
-        *(vocabulary_checks.check_unused(task.tokenizer, task.train) if own_text else []),
+        *(vocabulary_checks.check_unused(task.tokenizer, task.train) if seek_unused else []),
         *vocabulary_checks.check_filters({"train": task.train, "dev": task.valid}),
     ]
 
@@ -135,29 +136,31 @@ def memory_finding(
     replicas: int = 1,
     encoder_outputs: int = 0,
 ) -> Finding:
-    """Compares the memory for the largest of some batch shapes with that of a device.
+    """Compares the memory that the largest batch needs with the memory of the device.
 
     Args:
-        config: of the run.
-        shapes: (rows, length) of batches.
-        replicas: devices that share a batch.
+        config: configuration of the run.
+        shapes: (rows, length) of the batches.
+        replicas: number of devices that share a batch.
         encoder_outputs: see `training.task.Task`.
     """
     device, available = memory = device_memory()
     work = Workload(config, shapes, replicas, encoder_outputs=encoder_outputs)
     size = choose_size(work, memory)
     parts = f"in parts of {size:,} " if work.has_parts(size) else ""
-    process = f" and {gigabytes(PROCESS_BYTES)} the process itself" if device == "RAM" else ""
+    process = (
+        f" and {gigabytes(PROCESS_BYTES)} for the process itself" if device == "RAM" else ""
+    )
     needed = f"{parts}about {work.estimate(size)}{process}"
     text = f"{needed}; the {device} has {gigabytes(available)}"
     if work.needed(size, device) <= available:
         return Finding("memory", text)
     chosen = config.replace({"training.max_tokens_per_device": None})
     other = choose_size(dataclasses.replace(work, config=chosen), memory)
-    advice = "No part of a batch fits: take a smaller model or data.max_length."
+    advice = "Not even the smallest part fits: take a smaller model or data.max_length."
     if work.needed(other, device) <= available:
         advice = (
-            f"Leave --max-tokens-per-device {size} out: parts of {other:,} would be chosen, "
-            "with the same result."
+            f"Omit --max-tokens-per-device {size}: parts of {other:,} are then chosen, with "
+            "the same result."
         )
     return Finding("memory", f"{text}. {advice}", warning=True)

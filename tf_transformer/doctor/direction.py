@@ -1,8 +1,8 @@
-"""Swapped languages, without a language identifier: which side's n-grams does a line have?
+"""Detection of swapped languages by n-gram statistics, without a language identifier.
 
-Each side's frequencies of byte 4-grams are learned from the text itself (Cavnar and Trenkle
-1994 name languages by such profiles). A line's evidence is its log-likelihood ratio, in nats,
-between the two sides. That works as long as most pairs are the right way round.
+The frequencies of byte 4-grams on each side are learned from the text itself (Cavnar and
+Trenkle 1994 identify languages by such profiles). The evidence of a line is its log-likelihood
+ratio between the two sides, in nats. This works if most pairs are the right way round.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ ORDER = 4  # bytes: two to four letters
 BUCKETS = 2**16
 PROFILE_PAIRS = 50_000
 CHUNK_PAIRS = 10_000
-MAX_WEIGHT = 4.0  # nats; no single n-gram decides
-EVIDENCE = 10.0  # nats that each side of a pair must have against it
+MAX_WEIGHT = 4.0  # nats, so that no single n-gram decides
+EVIDENCE = 10.0  # nats by which each side of a swapped pair must look like the other side
 
 
 def learn_direction(sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
     """Learns the weight of each n-gram, log p(n-gram | source side) / p(n-gram | target side).
 
     Returns:
-        float64 [BUCKETS]; n-grams share a bucket by their hash.
+        float64 [BUCKETS]; an n-gram's bucket is its hash.
     """
     every = max(1, len(sources) // PROFILE_PAIRS)
     counts = [_count(lines[::every]) for lines in (sources, targets)]
-    # Counts of one more, so that no n-gram is impossible.
+    # Add-one smoothing, so that no n-gram is impossible.
     source, target = ((count + 1) / (count.sum() + BUCKETS) for count in counts)
     return np.clip(np.log(source / target), -MAX_WEIGHT, MAX_WEIGHT)
 
@@ -35,10 +35,10 @@ def swapped_pairs(
 ) -> np.ndarray:
     """Finds pairs whose source looks like a target and whose target looks like a source.
 
-    Both must, by `EVIDENCE`: a name, a number or a quotation on one side is no swap.
+    Both must exceed `EVIDENCE`: a foreign name or quotation on one side is no swap.
 
     Returns:
-        Boolean [pairs].
+        bool [pairs].
     """
     chunks = [
         (_evidence(weights, sources[start:end]) < -EVIDENCE)
@@ -58,22 +58,22 @@ def _count(lines: Sequence[str]) -> np.ndarray:
 
 
 def _evidence(weights: np.ndarray, lines: Sequence[str]) -> np.ndarray:
-    """The sum of the weights of each line's n-grams, [lines]; positive speaks for source."""
+    """Returns the summed n-gram weights of each line, [lines]; positive means source-like."""
     buckets, starts = _ngrams(lines)
     return np.add.reduceat(weights[buckets], starts)
 
 
 def _ngrams(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The buckets of all n-grams of some lines in a row, and where each line's begin."""
-    # What follows the last byte of a line are blanks: no n-gram has text of two lines.
-    blanks = " " * (ORDER - 1)
-    encoded = [f"{blanks}{line} ".encode() for line in lines]
+    """Returns the buckets of the lines' n-grams, concatenated, and the start of each line."""
+    # Spaces between lines: no n-gram has text from two of them.
+    padding = " " * (ORDER - 1)
+    encoded = [f"{padding}{line} ".encode() for line in lines]
     lengths = np.array([len(line) for line in encoded])
-    joined = b"".join([*encoded, blanks.encode()])
+    joined = b"".join([*encoded, padding.encode()])
     text = np.frombuffer(joined, np.uint8).astype(np.uint32)
     code = np.zeros(len(text) - ORDER + 1, np.uint32)
     for offset in range(ORDER):
         code = (code << np.uint32(8)) | text[offset : offset + len(code)]
-    # Knuth's multiplicative hash: its upper 16 bits are a bucket.
+    # The bucket is the upper 16 bits of Knuth's multiplicative hash.
     buckets = (code * np.uint32(2654435761)) >> np.uint32(16)
     return buckets, np.cumsum(lengths) - lengths

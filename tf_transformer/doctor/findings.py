@@ -1,4 +1,4 @@
-"""Findings of checks: lines with counts, shares and the first defective line."""
+"""Findings of the checks: report lines with counts, shares and the first defect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the report, perhaps a warning."""
+    """A line of the report, which may be a warning."""
 
     check: str
     text: str
@@ -18,7 +18,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Count:
-    """Number of defective units among `total`, and the first of them."""
+    """Number of defective units among `total`, and the location of the first."""
 
     number: int
     total: int
@@ -35,19 +35,23 @@ class Count:
 
 
 def percent(share: float) -> str:
-    """Formats a share; a small one with two digits, so that it does not read as none."""
+    """Formats a share; a small one with two significant digits, so that it is not 0%."""
     return f"{share:.0%}" if share >= 0.1 or not share else f"{100 * share:.2g}%"
 
 
-def judge(check: str, counts: Sequence[Count], limit: float, what: str) -> list[Finding]:
+def judge(check: str, counts: Sequence[Count], limit: float, message: str) -> list[Finding]:
     """Returns a warning for each count whose share exceeds `limit`, or one line with the worst.
 
-    `counts` must not be empty. `what` goes on after "12 of 100 lines of train (12%)": the
-    defect, and what to do.
+    Args:
+        check: name of the check.
+        counts: at least one.
+        limit: largest share without a warning.
+        message: continues a warning after "12 of 100 lines of train (12%)" with the defect and
+            the remedy.
     """
     bad = [count for count in counts if count.share > limit]
     if bad:
-        return [Finding(check, f"{count} {what}{_first(count)}", True) for count in bad]
+        return [Finding(check, f"{count} {message}{_first(count)}", True) for count in bad]
     worst = max(counts, key=lambda count: count.share)
     at_most = "at most " if len(counts) > 1 else ""
     return [Finding(check, f"{at_most}{worst}.{_first(worst)}" if worst.number else "none")]

@@ -1,8 +1,8 @@
-"""Common defects of the lines of parallel text: characters, tokenisation, case.
+"""Checks for common defects of lines in parallel text: characters, tokenisation, case.
 
-Every check takes surveys, that of the training text first, and returns its warnings, or one
-finding that says that all is well. The limits are shares from which a defect is worth a
-warning; docs/guides/doctor.md says which clean corpora they let pass.
+Every check takes surveys, with the training text first, and returns its warnings, or a single
+finding if there are none. A defect above its limit, a share of the lines, is a warning;
+docs/guides/doctor.md lists the clean corpora that pass.
 """
 
 import re
@@ -16,17 +16,17 @@ BROKEN = 0.001
 EMPTY = 0.01
 DROPPED = 0.05
 TOKENISED = 0.1
-MISMATCH = 0.5  # between the shares of two splits
-MIN_EVIDENCE = 20  # lines; a share of fewer says nothing of a text
+MISMATCH = 0.5  # difference between the shares of two splits
+MIN_EVIDENCE = 20  # lines; a share of fewer lines means nothing
 
-# U+FFFD stands where a decoder failed. The rest is UTF-8 read as Latin-1 or Windows-1252:
-# the first byte of a Latin, Greek or Cyrillic letter and, as a character of either, a second.
+# U+FFFD replaces bytes that could not be decoded. The rest is UTF-8 read as Latin-1 or
+# Windows-1252: the lead byte of a Latin, Greek or Cyrillic letter, then a continuation byte.
 _SECOND = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _BROKEN = re.compile(f"\ufffd|[ÂÃÄÅÎÏÐÑ][{_SECOND}]|â€[{_SECOND}]|ï»¿")
-# All but the tab: those of ASCII and Latin-1, and Unicode's line separators.
+# Control characters of ASCII and Latin-1 except the tab, and Unicode's line separators.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
-# What Moses's tokenizer leaves. French has blanks before ;:!? in raw text as well.
+# Traces of Moses's tokenizer; not spaces before ;:!?, which raw French text has as well.
 _TOKENISED = re.compile(r" [.,](?: |$)| @-@ |&(?:apos|quot|#9[13]|#124);")
 _RAW = re.compile(r"\w[.,](?: |$)")
 
@@ -38,90 +38,90 @@ def check_characters(surveys: Sequence[Survey]) -> list[Finding]:
     defects = {
         "encoding": (
             _BROKEN,
-            'hold U+FFFD or text read in a wrong encoding, such as "Ã¤" for "ä". The model '
-            "would learn it: convert the original again, to UTF-8.",
+            'contain U+FFFD or wrongly decoded text, such as "Ã¤" for "ä". The model would '
+            "learn it: convert the original to UTF-8 again.",
         ),
         "control characters": (
             _CONTROL,
-            "hold control characters or line separators. They come from a wrong encoding or "
-            "a broken extraction, and shift lines in other tools: remove them.",
+            "contain control characters or line separators. They come from a wrong encoding or "
+            "a faulty extraction, and can shift lines in other tools: remove them.",
         ),
         "HTML entities": (
             _ENTITY,
-            'hold entities such as "&amp;". The model would write them: unescape the text.',
+            'contain entities such as "&amp;". The model would learn to write them: unescape '
+            "the text.",
         ),
     }
     return [
         finding
-        for check, (pattern, what) in defects.items()
-        for finding in judge(check, _lines_with(surveys, pattern.search), BROKEN, what)
+        for check, (pattern, message) in defects.items()
+        for finding in judge(check, _lines_with(surveys, pattern.search), BROKEN, message)
     ]
 
 
 def check_empty(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for lines without text, and for splits that have none at all."""
+    """Checks for lines without text, and for splits without any text."""
     findings = [
         Finding(
             "empty lines",
-            f"{survey.name} has no pair with text on both sides and cannot be used: see "
-            "whether the files are the right ones.",
+            f"{survey.name} has no pair with text on both sides and cannot be used: check "
+            "whether these are the right files.",
             warning=True,
         )
         for survey in surveys
         if not any(pair.source.strip() and pair.target.strip() for pair in survey.sample)
     ]
-    what = (
-        "are empty. Such pairs are dropped in training and cost BLEU in a dev set: see "
-        "whether the files still belong together."
+    message = (
+        "are empty. Such pairs are dropped in training and lower BLEU in a dev set: check "
+        "whether the files still match line by line."
     )
     counts = _lines_with(surveys, lambda line: not line.strip())
-    return findings or judge("empty lines", counts, EMPTY, what)
+    return findings or judge("empty lines", counts, EMPTY, message)
 
 
 def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
-    """Checks for lines too long for any tokenizer: a word is at least a token.
+    """Checks for lines too long for any tokenizer, since a word is at least one token.
 
     `max_length` is `data.max_length`, in tokens with EOS.
     """
-    what = (
+    message = (
         f"have more words than data.max_length={max_length} allows tokens, and are dropped in "
-        "training: split them into sentences, or raise it."
+        "training: split them into sentences, or raise data.max_length."
     )
     counts = _lines_with(surveys, lambda line: len(line.split()) >= max_length)
-    return judge("length", counts, DROPPED, what)
+    return judge("length", counts, DROPPED, message)
 
 
 def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for text tokenised by Moses, everywhere or in only one split."""
+    """Checks for text tokenised by Moses, in all splits or in some."""
     shares = {side: _tokenised_share(lines) for side, lines in _texts(surveys)}
     findings = [
         Finding(
             "tokenised text",
-            f"{_of(tokenised)} is tokenised ({percent(high)} of the lines that "
-            f"show it) and {_of(raw)} is not ({percent(low)}). The model would be "
-            "measured on text unlike the one it learned: detokenise.",
+            f"{_name(tokenised)} is tokenised ({percent(high)} of the lines that show it), but "
+            f"{_name(raw)} is not ({percent(low)}). The model would be evaluated on text "
+            "unlike its training text: detokenise.",
             warning=True,
         )
         for (tokenised, high), (raw, low) in _mismatches(surveys, shares)
     ]
-    what = (
-        'have blanks before full stops, "@-@" or "&apos;", as after Moses\'s tokenizer. '
-        "SentencePiece needs none, and sacreBLEU is of raw text: detokenise."
+    message = (
+        'have spaces before full stops, "@-@" or "&apos;", as left by Moses\'s tokenizer. '
+        "SentencePiece and sacreBLEU expect raw text: detokenise."
     )
-    if findings:
-        return findings
-    return judge("tokenised text", _lines_with(surveys, _TOKENISED.search), TOKENISED, what)
+    counts = _lines_with(surveys, _TOKENISED.search)
+    return findings or judge("tokenised text", counts, TOKENISED, message)
 
 
 def check_case(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for a lower-cased split where another is cased."""
+    """Checks for a lower-cased split beside a cased one."""
     shares = {side: _capital_share(lines) for side, lines in _texts(surveys)}
     findings = [
         Finding(
             "case",
-            f"{percent(high)} of the lines of {_of(cased)} have capital letters, but "
-            f"{percent(low)} of {_of(lower)}. The model would not know the words of "
-            "one of them: lower-case both or neither.",
+            f"{percent(high)} of the lines of {_name(cased)} have capital letters, but only "
+            f"{percent(low)} of {_name(lower)}. The model would not know the words of one of "
+            "them: lower-case both or neither.",
             warning=True,
         )
         for (cased, high), (lower, low) in _mismatches(surveys, shares)
@@ -134,14 +134,12 @@ def check_case(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -> list[Count]:
-    """The lines of each survey's sample that are defective, source and target apart."""
+    """Counts the defective lines of each survey's sample, per side."""
     counts = []
     for survey in surveys:
         for side in SIDES:
             bad = [pair.number for pair in survey.sample if defective(pair.text(side))]
-            first = survey.place(bad[0], side) if bad else ""
-            unit = f"{side} lines of {survey.name}"
-            counts.append(Count(len(bad), len(survey.sample), unit, first))
+            counts.append(survey.count(bad, len(survey.sample), f"{side} lines", side))
     return counts
 
 
@@ -151,19 +149,19 @@ def _texts(surveys: Sequence[Survey]) -> Iterator[tuple[Side, list[str]]]:
             yield (survey.name, side), [pair.text(side) for pair in survey.sample]
 
 
-def _of(side: Side) -> str:
+def _name(side: Side) -> str:
     return f"{side[0]} {side[1]}"
 
 
 def _tokenised_share(lines: Sequence[str]) -> float | None:
-    """Share of tokenised lines among those that show it; None if these are too few."""
+    """Returns the share of tokenised lines among those that show it; None if too few do."""
     tokenised = [line for line in lines if _TOKENISED.search(line)]
     raw = sum(1 for line in lines if _RAW.search(line) and not _TOKENISED.search(line))
     return _share(len(tokenised), len(tokenised) + raw)
 
 
 def _capital_share(lines: Sequence[str]) -> float | None:
-    """Share of lines with capitals among those of a cased script; None if too few."""
+    """Returns the share of lines with capitals, in cased scripts; None if these are too few."""
     cased = [line for line in lines if line.lower() != line.upper()]
     return _share(sum(1 for line in cased if line != line.lower()), len(cased))
 
@@ -175,14 +173,14 @@ def _share(number: int, total: int) -> float | None:
 def _mismatches(
     surveys: Sequence[Survey], shares: Mapping[Side, float | None]
 ) -> Iterator[tuple[tuple[Side, float], tuple[Side, float]]]:
-    """Yields sides of train and another split whose shares differ much, the higher first."""
+    """Yields (side, share) of train and another split that differ a lot, the higher first."""
     for survey in surveys[1:]:
         for name in SIDES:
-            first, other = (surveys[0].name, name), (survey.name, name)
-            of_first, of_other = shares[first], shares[other]
-            if of_first is None or of_other is None:
+            train, other = (surveys[0].name, name), (survey.name, name)
+            train_share, other_share = shares[train], shares[other]
+            if train_share is None or other_share is None:
                 continue
-            if of_first - of_other > MISMATCH:
-                yield (first, of_first), (other, of_other)
-            elif of_other - of_first > MISMATCH:
-                yield (other, of_other), (first, of_first)
+            if train_share - other_share > MISMATCH:
+                yield (train, train_share), (other, other_share)
+            elif other_share - train_share > MISMATCH:
+                yield (other, other_share), (train, train_share)

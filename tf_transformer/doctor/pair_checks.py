@@ -1,6 +1,6 @@
-"""Common defects of sentence pairs: copies, shifted lines, swapped sides, repetitions.
+"""Checks for common defects of sentence pairs: copies, shifts, swapped sides, repetitions.
 
-Checks take and return what those of `doctor.line_checks` do.
+They follow the conventions of `doctor.line_checks`.
 """
 
 import math
@@ -20,17 +20,17 @@ REPEATED = 0.05
 OVERLAP = 0.01
 SOURCE_OVERLAP = 0.05
 
-MAX_SKEW = 3.0  # how far a pair's length ratio may be from the usual one, as a factor
-SKEW_FROM = 20  # characters; in shorter pairs a word more makes a large ratio
+MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
+SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
 
 
 def check_copies(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for untranslated targets, equal to their source."""
-    what = (
-        "have the same text on both sides. A model learns from few of them to copy (Khayrallah "
-        "and Koehn 2018): remove them, and see that no file was given twice."
+    message = (
+        "have the same text on both sides. A few of them teach a model to copy (Khayrallah and "
+        "Koehn 2018): remove them, and check that no file was given twice."
     )
-    return judge("copies", [_pairs_with(s, _is_copy) for s in surveys], COPIES, what)
+    return judge("copies", [_pairs_with(s, _is_copy) for s in surveys], COPIES, message)
 
 
 def _is_copy(pair: Pair) -> bool:
@@ -39,7 +39,7 @@ def _is_copy(pair: Pair) -> bool:
 
 
 def check_ratio(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for pairs with an unusual length ratio, as after lines have shifted."""
+    """Checks for pairs with an unusual length ratio, such as after a shift of lines."""
     ratios = [_log_ratio(pair) for pair in surveys[0].sample]
     usual = median([ratio for ratio in ratios if ratio is not None] or [0.0])
 
@@ -47,15 +47,15 @@ def check_ratio(surveys: Sequence[Survey]) -> list[Finding]:
         ratio = _log_ratio(pair)
         return ratio is not None and abs(ratio - usual) > math.log(MAX_SKEW)
 
-    what = (
-        f"have a length ratio {MAX_SKEW:g} times off the usual one or more. They can hardly "
-        "be translations: see whether lines have shifted, or filter them."
+    message = (
+        f"have a length ratio that is off the median by a factor of {MAX_SKEW:g} or more. They "
+        "are unlikely to be translations: check whether lines have shifted, or filter them."
     )
-    return judge("length ratio", [_pairs_with(s, skewed) for s in surveys], SKEWED, what)
+    return judge("length ratio", [_pairs_with(s, skewed) for s in surveys], SKEWED, message)
 
 
 def _log_ratio(pair: Pair) -> float | None:
-    """log(source characters / target characters); None of short or empty text."""
+    """Returns log(source characters / target characters); None for short or empty text."""
     source, target = len(pair.source), len(pair.target)
     if max(source, target) < SKEW_FROM or not min(source, target):
         return None
@@ -63,19 +63,15 @@ def _log_ratio(pair: Pair) -> float | None:
 
 
 def _pairs_with(survey: Survey, defective: Callable[[Pair], bool]) -> Count:
-    return _count(survey, [pair.number for pair in survey.sample if defective(pair)])
-
-
-def _count(survey: Survey, bad: Sequence[int]) -> Count:
-    first = survey.place(bad[0]) if len(bad) else ""
-    return Count(len(bad), len(survey.sample), f"pairs of {survey.name}", first)
+    bad = [pair.number for pair in survey.sample if defective(pair)]
+    return survey.count(bad, len(survey.sample), "pairs")
 
 
 # --- Direction ---------------------------------------------------------------------------
 
 
 def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for pairs, or whole files, with swapped languages; not where there are several."""
+    """Checks for pairs or files with swapped languages; none if there are several languages."""
     if len({text.languages for survey in surveys for text in survey.corpora}) > 1:
         return []
     train = surveys[0].sample
@@ -89,19 +85,18 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
         files = _swapped_files(survey, swapped)
         findings += files
         if not files:
-            counts.append(
-                _count(survey, [survey.sample[i].number for i in swapped.nonzero()[0]])
-            )
-    what = (
-        "seem to have their languages swapped, by their letters. The model would learn to "
-        "write both languages: swap these lines back, or remove them."
+            bad = [survey.sample[row].number for row in swapped.nonzero()[0]]
+            counts.append(survey.count(bad, len(survey.sample), "pairs"))
+    message = (
+        "seem to have their languages swapped, judging by their letters. The model would learn "
+        "to write both languages: swap these lines back, or remove them."
     )
-    lines = judge("swapped languages", counts, SWAPPED, what) if counts else []
+    lines = judge("swapped languages", counts, SWAPPED, message) if counts else []
     return findings + [line for line in lines if line.warning or not findings]
 
 
 def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
-    """A warning for each corpus most of whose pairs are swapped."""
+    """Returns a warning for each corpus in which most pairs are swapped."""
     numbers = np.array([survey.corpus_of(pair.number) for pair in survey.sample], int)
     findings = []
     for index in np.unique(numbers):
@@ -111,11 +106,11 @@ def _swapped_files(survey: Survey, swapped: np.ndarray) -> list[Finding]:
             count = Count(number, total, f"pairs of {survey.name}")
             named = f"{count} in {corpus.source} and {corpus.target}"
             text = (
-                f"{named} have the languages swapped, by their letters. The files seem to be "
-                "named the wrong way round: rename them."
+                f"{named} have their languages swapped, judging by their letters. The files "
+                "seem to be named the wrong way round: rename them."
                 if survey.name == "train"
-                else f"train and {survey.name} disagree about which language is which, by "
-                f"their letters: {named}. Look at both: one of the two is named the wrong way "
+                else f"train and {survey.name} disagree about which language is which, judging "
+                f"by their letters: {named}. Look at both: one of them is named the wrong way "
                 "round."
             )
             findings.append(Finding("swapped languages", text, warning=True))
@@ -129,39 +124,38 @@ def check_repetitions(train: Survey) -> list[Finding]:
     """Checks for repeated pairs in the training text."""
     hashes, numbers = train.both.kept(train.both.every)
     _, firsts = np.unique(hashes, return_index=True)
-    again = np.delete(numbers, firsts)
-    first = train.place(int(again[0])) if len(again) else ""
-    count = Count(len(again), len(hashes), f"{_sampled(train.both)}pairs of train", first)
-    what = (
-        "repeat an earlier pair. What is often repeated is learned by heart, and each copy "
-        "costs a step's share: remove them, unless you weight the data so."
+    repeated = np.delete(numbers, firsts)
+    count = train.count(repeated, len(hashes), f"{_sampled(train.both.every)}pairs")
+    message = (
+        "repeat an earlier pair. Often repeated pairs are memorised, and each copy costs "
+        "training time: remove them, unless they weight the data on purpose."
     )
-    return judge("repetitions", [count], REPEATED, what)
+    return judge("repetitions", [count], REPEATED, message)
 
 
 def check_overlap(train: Survey, others: Sequence[Survey]) -> list[Finding]:
     """Checks for pairs and source sentences of dev and test in the training text."""
-    where = "train" if train.every == 1 else f"each {train.every}th pair of train"
-    what = (
-        f"are in {where} as well. The score would be of sentences learned by heart: remove "
-        "them from train."
+    where = "train" if train.every == 1 else f"a sample of train (1 pair in {train.every})"
+    message = (
+        f"are also in {where}. The score would count memorised sentences: remove them from "
+        "train."
     )
     pairs = [_overlap(train, other, "both", "pairs") for other in others]
     sources = [_overlap(train, other, "sources", "source sentences") for other in others]
-    findings = judge("overlap", pairs, OVERLAP, what)
-    return findings if findings[0].warning else judge("overlap", sources, SOURCE_OVERLAP, what)
+    findings = judge("overlap", pairs, OVERLAP, message)
+    if findings[0].warning:
+        return findings
+    return judge("overlap", sources, SOURCE_OVERLAP, message)
 
 
 def _overlap(train: Survey, other: Survey, kind: str, unit: str) -> Count:
-    seen: Hashes = getattr(train, kind)
-    looked_at: Hashes = getattr(other, kind)
-    every = max(seen.every, looked_at.every)
-    hashes, numbers = looked_at.kept(every)
-    known = numbers[np.isin(hashes, seen.kept(every)[0])]
-    first = other.place(int(known[0])) if len(known) else ""
-    sampled = "sampled " if every > 1 else ""
-    return Count(len(known), len(hashes), f"{sampled}{unit} of {other.name}", first)
+    in_train: Hashes = getattr(train, kind)
+    in_other: Hashes = getattr(other, kind)
+    every = max(in_train.every, in_other.every)
+    hashes, numbers = in_other.kept(every)
+    shared = numbers[np.isin(hashes, in_train.kept(every)[0])]
+    return other.count(shared, len(hashes), f"{_sampled(every)}{unit}")
 
 
-def _sampled(hashes: Hashes) -> str:
-    return "sampled " if hashes.every > 1 else ""
+def _sampled(every: int) -> str:
+    return "sampled " if every > 1 else ""

@@ -1,4 +1,4 @@
-"""Survey of parallel text of any size in one pass, for the checks."""
+"""Survey of parallel text for the checks, in one pass and bounded memory."""
 
 import hashlib
 import random
@@ -12,14 +12,15 @@ import numpy as np
 
 from tf_transformer.data.corpora import ParallelText
 from tf_transformer.data.corpus import SideName
+from tf_transformer.doctor.findings import Count
 
-SAMPLE_PAIRS = 100_000  # held in memory; of a smaller corpus that is all
-HASHES = 2**23  # of 8 million sentences, and of as many pairs: 256 MiB with their numbers
+SAMPLE_PAIRS = 100_000  # pairs held in memory
+HASHES = 2**23  # hashes of source sentences, and as many of pairs: 256 MiB with their indices
 PROGRESS_EVERY = 10_000
 
 
 class Pair(NamedTuple):
-    """A sentence pair and its number in the corpus, from 0."""
+    """A sentence pair and its index in the split, from 0."""
 
     source: str
     target: str
@@ -31,10 +32,10 @@ class Pair(NamedTuple):
 
 
 class Hashes:
-    """64-bit hashes of at most `limit` sentences, and the numbers of these.
+    """64-bit hashes of at most `limit` sentences, with the indices of these.
 
-    Beyond the limit it keeps those hashes that `every` divides, a power of two. So it knows
-    all copies of a sentence or none, and two of these objects can be compared.
+    Beyond the limit only hashes divisible by `every`, a power of two, are kept. So all copies
+    of a sentence are kept or none, and two of these objects can be compared.
     """
 
     def __init__(self, limit: int) -> None:
@@ -44,7 +45,7 @@ class Hashes:
         self._hashes, self._numbers = array("Q"), array("Q")
 
     def add(self, text: str, number: int) -> None:
-        """Adds a sentence and its number."""
+        """Adds a sentence and its index."""
         self.added += 1
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         value = int.from_bytes(digest, "little")
@@ -57,7 +58,7 @@ class Hashes:
             self._hashes, self._numbers = array("Q", hashes), array("Q", numbers)
 
     def kept(self, every: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the hashes that `every` divides, and their numbers: uint64 [N] each."""
+        """Returns the hashes divisible by `every`, and their indices: uint64 [N] each."""
         hashes = np.frombuffer(self._hashes.tobytes(), np.uint64)
         chosen = hashes % np.uint64(every) == 0
         return hashes[chosen], np.frombuffer(self._numbers.tobytes(), np.uint64)[chosen]
@@ -69,11 +70,11 @@ class Survey:
 
     Attributes:
         name: "train", "dev" or "test".
-        every: each `every`-th pair of the files was looked at.
+        every: only each `every`-th pair of the files was examined.
         sources, both: hashes of the source sentences, and of the pairs.
-        pairs: how many were looked at.
-        sample: a uniform sample of them, in their order; all of a small split.
-        corpora: their texts.
+        pairs: number of examined pairs.
+        sample: a uniform sample of these in their order, or all if they are few.
+        corpora: the texts of the split.
     """
 
     name: str
@@ -86,14 +87,21 @@ class Survey:
     _starts: list[int] = field(default_factory=list)
 
     def corpus_of(self, index: int) -> int:
-        """Returns the number, from 0, of the corpus that holds pair `index`."""
+        """Returns the index of the corpus that contains pair `index`."""
         return bisect_right(self._starts, index) - 1
 
     def place(self, index: int, side: SideName = "source") -> str:
-        """Formats FILE:LINE of a pair, for a message."""
+        """Formats the location of a pair as FILE:LINE, for messages."""
         number = self.corpus_of(index)
         file = self.corpora[number].file(side)
         return f"{file}:{index - self._starts[number] + 1}"
+
+    def count(
+        self, bad: Sequence[int] | np.ndarray, total: int, unit: str, side: SideName = "source"
+    ) -> Count:
+        """Counts the pairs `bad` among `total`, with the location of the first on `side`."""
+        first = self.place(int(bad[0]), side) if len(bad) else ""
+        return Count(len(bad), total, f"{unit} of {self.name}", first)
 
 
 def take_survey(
@@ -105,18 +113,18 @@ def take_survey(
     hashes: int = HASHES,
     progress: Callable[[int], None] | None = None,
 ) -> Survey:
-    """Reads corpora once, without tags; the memory it takes does not grow with them.
+    """Reads corpora once, without tags, in memory that does not grow with their size.
 
     Args:
-        name: of the split, for messages.
-        corpora: one or more.
-        every: looks at each `every`-th pair only.
-        sample_pairs: number of pairs to hold.
-        hashes: number of hashes to hold.
+        name: name of the split, for messages.
+        corpora: one or more texts.
+        every: examine only each `every`-th pair.
+        sample_pairs: maximum number of pairs to keep.
+        hashes: maximum number of hashes to keep.
         progress: called with the number of pairs read so far.
 
     Raises:
-        UserError: as `ParallelText.plain_pairs` does.
+        UserError: see `ParallelText.plain_pairs`.
     """
     survey = Survey(name, every, Hashes(hashes), Hashes(hashes))
     rng, read = random.Random(1), 0
@@ -126,18 +134,18 @@ def take_survey(
         for index, pair in enumerate(corpus.plain_pairs(), read):
             read = index + 1
             if index % every == 0:
-                _look_at(survey, Pair(*pair, index), sample_pairs, rng)
+                _examine(survey, Pair(*pair, index), sample_pairs, rng)
             if progress is not None and read % PROGRESS_EVERY == 0:
                 progress(read)
     survey.sample.sort(key=lambda pair: pair.number)
     return survey
 
 
-def _look_at(survey: Survey, pair: Pair, sample_pairs: int, rng: random.Random) -> None:
+def _examine(survey: Survey, pair: Pair, sample_pairs: int, rng: random.Random) -> None:
     source, target = pair.source.strip(), pair.target.strip()
     survey.sources.add(source, pair.number)
     survey.both.add(f"{source}\n{target}", pair.number)
-    # Vitter 1985, algorithm R.
+    # Reservoir sampling: Vitter (1985), algorithm R.
     if survey.pairs < sample_pairs:
         survey.sample.append(pair)
     elif (slot := int(rng.random() * (survey.pairs + 1))) < sample_pairs:

@@ -1,1 +1,1 @@
-"""Scores of finished translations."""
+"""Scores of finished translations, and significance tests between them."""

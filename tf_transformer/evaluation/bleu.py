@@ -1,4 +1,4 @@
-"""BLEU and chrF of finished translations, by sacreBLEU, each with its signature (Post 2018)."""
+"""BLEU and chrF of finished translations by sacreBLEU, with signatures (Post 2018)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tf_transformer.strings import strings
 
 @dataclass(frozen=True)
 class Score:
-    """A corpus score with its signature; only scores of one signature compare."""
+    """A corpus score with its signature; only scores with equal signatures are comparable."""
 
     name: str
     value: float
@@ -30,17 +30,17 @@ def bleu(
     """Computes corpus BLEU (Papineni et al. 2002).
 
     Args:
-        hypotheses: one translation a sentence, detokenised.
-        references: one or more sets of references, each with one a sentence.
-        lowercase: ignore case.
-        tokenize: sacreBLEU's tokeniser; "none" for text that is tokenised already.
-        smooth: sacreBLEU's smoothing of n-grams that never match; "none" for none.
+        hypotheses: one detokenised translation per sentence.
+        references: one or more sets of references, each with one per sentence.
+        lowercase: whether to ignore case.
+        tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised.
+        smooth: sacreBLEU's smoothing of n-gram orders without matches; "none" for none.
 
     Raises:
         ValueError: if the numbers of sentences differ.
     """
     _check_lengths(hypotheses, references)
-    # `force`: sacreBLEU otherwise warns when text looks tokenised, as a few captions do.
+    # Without `force` sacreBLEU warns about text that looks tokenised, as some captions do.
     metric = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smooth, force=True)
     value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
     return Score("BLEU", value, str(metric.get_signature()))
@@ -48,13 +48,13 @@ def bleu(
 
 @dataclass(frozen=True)
 class Interval:
-    """BLEU of a sample of sentences with its confidence interval.
+    """Corpus BLEU with a confidence interval.
 
     Attributes:
-        value: corpus BLEU of the sample.
+        value: corpus BLEU.
         low, high: the 95 % confidence interval.
         length_ratio: tokens of the hypotheses / tokens of the references.
-        signature: sacreBLEU's, with the resampling.
+        signature: sacreBLEU's signature, including the resampling.
     """
 
     value: float
@@ -70,23 +70,24 @@ def bleu_interval(
     """Computes BLEU with an interval by bootstrap resampling of sentences (Koehn 2004).
 
     Args:
-        hypotheses: one translation a sentence, detokenised.
-        references: one for each of them.
-        samples: drawn with replacement, by sacreBLEU and with its seed (SACREBLEU_SEED).
+        hypotheses: one detokenised translation per sentence.
+        references: one per sentence.
+        samples: number of bootstrap samples; sacreBLEU draws them with its seed
+            (SACREBLEU_SEED).
 
     Raises:
-        ValueError: if the numbers of sentences differ, or no reference has a token.
+        ValueError: if the numbers of sentences differ, or all references are blank.
     """
     _check_lengths(hypotheses, [references])
     metric = BLEU(force=True)
     result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
     if not result.ref_len:
         raise ValueError("`references` must have a token. Received: only blank ones.")
-    middle, half = result._mean, result._ci  # sacreBLEU has no other name for them
+    mean, half = result._mean, result._ci  # sacreBLEU has no public names for them
     return Interval(
         value=result.score,
-        low=max(0.0, middle - half),
-        high=min(100.0, middle + half),
+        low=max(0.0, mean - half),
+        high=min(100.0, mean + half),
         length_ratio=result.sys_len / result.ref_len,
         signature=str(metric.get_signature()),
     )
@@ -107,6 +108,6 @@ def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]
     if {len(hypotheses)} != {len(lines) for lines in references}:
         counts = ", ".join(str(len(lines)) for lines in references) or "no"
         raise ValueError(
-            "`hypotheses` and `references` must have one sentence each for the other. "
+            "`hypotheses` and each set of `references` must have the same number of sentences. "
             f"Received: {len(hypotheses)} hypotheses, {counts} references."
         )

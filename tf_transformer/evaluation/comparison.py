@@ -1,4 +1,4 @@
-"""Scores of several translations of one text, and the significance of their difference."""
+"""Comparison of several translations of one text, with tests of significance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
-SAMPLES = 1_000  # of the bootstrap
-TRIALS = 10_000  # of the randomisation
-SIGNIFICANT = 0.05  # a p-value below it is taken for a difference
+SAMPLES = 1_000  # bootstrap samples
+TRIALS = 10_000  # trials of approximate randomisation
+SIGNIFICANT = 0.05  # a smaller p-value counts as a real difference
 
 
 @dataclass(frozen=True)
 class BleuAndLength:
-    """Corpus BLEU with the penalty for output that is too short, and the reason for it.
+    """Corpus BLEU with its brevity penalty and length ratio.
 
     Attributes:
         value: BLEU.
-        brevity_penalty: the factor in it, 1 unless the output is shorter than the reference.
+        brevity_penalty: factor of BLEU; 1 unless the output is shorter than the reference.
         length_ratio: tokens of the hypotheses / tokens of the references.
     """
 
@@ -31,35 +31,35 @@ class Comparison:
     """Compares translations of one text by BLEU.
 
     Args:
-        references: one for each sentence, tokenised only once.
+        references: one per sentence, tokenised only once.
     """
 
     def __init__(self, references: Sequence[str]) -> None:
         self._metric = BLEU(references=[list(references)], force=True)
 
     def score(self, hypotheses: Sequence[str]) -> BleuAndLength:
-        """Computes BLEU of one translation a sentence, detokenised."""
+        """Computes BLEU of detokenised translations, one per sentence."""
         result = self._metric.corpus_score(list(hypotheses), None)
         return BleuAndLength(result.score, result.bp, result.sys_len / max(result.ref_len, 1))
 
     def p_value(self, baseline: Sequence[str], hypotheses: Sequence[str]) -> float:
-        """Computes the probability of so large a difference in BLEU by chance alone."""
+        """Returns the p-value of the difference in BLEU; see `paired_bootstrap`."""
         return paired_bootstrap(self._metric, baseline, hypotheses)
 
     @property
     def signature(self) -> str:
-        """Signature, by sacreBLEU, of the scores."""
+        """SacreBLEU's signature of the scores."""
         return str(self._metric.get_signature())
 
 
 @dataclass(frozen=True)
 class DevText:
-    """A text, and the metric of what a served model answers to it.
+    """A text to test served models on, and the metric that scores their answers.
 
     Attributes:
-        sources: its sentences.
-        metric: of sacreBLEU's kind, in percent, with the correct answers.
-        output: the model's output that it scores, such as "translation".
+        sources: the sentences.
+        metric: a sacreBLEU metric, in percent, that holds the correct answers.
+        output: name of the model output to score, such as "translation".
     """
 
     sources: Sequence[str]
@@ -68,30 +68,32 @@ class DevText:
 
 
 def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[str]) -> float:
-    """Computes the probability of so large a difference by chance alone.
+    """Returns the probability that a difference this large arises by chance.
 
-    By paired bootstrap resampling of `SAMPLES` samples (Koehn 2004), as sacreBLEU has it.
+    Uses sacreBLEU's paired bootstrap resampling (Koehn 2004) with `SAMPLES` samples.
 
     Args:
-        metric: of sacreBLEU's kind, with its references.
-        baseline: the answers of a system, one a sentence.
-        outputs: those of another.
+        metric: a sacreBLEU metric that holds its references.
+        baseline: the output of one system, one per sentence.
+        outputs: the output of another system.
     """
     first, tested = _paired(metric, [baseline, outputs], "bs", SAMPLES)
     if tested.score == first.score:
-        return 1.0  # sacreBLEU counts only larger differences than that of none
+        return 1.0  # sacreBLEU gives identical outputs a p-value near 0
     return tested.p_value or 0.0
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A score with its interval, and the p-values of its difference from the first system's.
+    """Score of a system with its interval and p-values of its difference from the first system.
 
     Attributes:
-        value: the score of the test set.
+        value: the score on the test set.
         low, high: its 95 % confidence interval, by bootstrap resampling of sentences.
-        bootstrap: p-value by paired bootstrap resampling (Koehn 2004); None for the first.
-        randomisation: p-value by approximate randomisation (Riezler and Maxwell 2005).
+        bootstrap: p-value by paired bootstrap resampling (Koehn 2004); None for the first
+            system.
+        randomisation: p-value by approximate randomisation (Riezler and Maxwell 2005); None
+            for the first system.
     """
 
     value: float
@@ -105,8 +107,8 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
     """Tests the difference of each system from the first, by sacreBLEU and with its seed.
 
     Args:
-        metric: of sacreBLEU's kind, with its references.
-        systems: the translations of each, one a sentence.
+        metric: a sacreBLEU metric that holds its references.
+        systems: the translations of each system, one per sentence.
     """
     sampled = _paired(metric, systems, "bs", SAMPLES)
     shuffled = _paired(metric, systems, "ar", TRIALS)
@@ -115,8 +117,8 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
         values = by_samples.p_value, by_trials.p_value
         if tested and by_samples.score == sampled[0].score:
             values = 1.0, 1.0  # see `paired_bootstrap`
-        middle, half = by_samples.mean or 0.0, by_samples.ci or 0.0
-        tested.append(Tested(by_samples.score, middle - half, middle + half, *values))
+        mean, half = by_samples.mean or 0.0, by_samples.ci or 0.0
+        tested.append(Tested(by_samples.score, mean - half, mean + half, *values))
     return tested
 
 
@@ -125,8 +127,8 @@ def _paired(
 ) -> list[Result]:
     """Returns sacreBLEU's result of a test for each system, the first without a p-value."""
     named: list[tuple[str, Sequence[str]]]
-    named = [(str(number), list(system)) for number, system in enumerate(systems)]
+    named = [(str(index), list(system)) for index, system in enumerate(systems)]
     _, results = PairedTest(named, {"": metric}, None, test, samples)()
     del results["System"]
-    [found] = results.values()
-    return found  # type: ignore[return-value]
+    [by_system] = results.values()
+    return by_system  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Metrics by name: sacreBLEU's, and those of other packages by entry point."""
+"""Metrics by name: those of sacreBLEU, and those that other packages add as entry points."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ SACREBLEU: dict[str, Callable[[list[list[str]]], Metric]] = {
     "bleu": lambda references: BLEU(references=references, force=True),
     "chrf": lambda references: CHRF(references=references),
 }
-# (sources, hypotheses, sets of references) -> a score for each sentence, higher is better
+# (sources, hypotheses, sets of references) -> one score per sentence; higher is better
 SentenceScores = Callable[[Sequence[str], Sequence[str], Sequence[Sequence[str]]], Any]
 Parts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
 def find_metric(name: str) -> EntryPoint | None:
-    """Returns the entry point of a metric; None for one of sacreBLEU.
+    """Returns the entry point of a metric; None for a metric of sacreBLEU.
 
     Raises:
-        UserError: if there is no metric of this name.
+        UserError: if there is no metric with this name.
     """
     if name in SACREBLEU:
         return None
@@ -34,8 +34,8 @@ def find_metric(name: str) -> EntryPoint | None:
     if name not in installed:
         hint = nearest(name, [*SACREBLEU, *installed])
         raise UserError(
-            f"There is no metric {quoted(name)}.{hint} A package adds one by the entry point "
-            f"group {GROUP}."
+            f"There is no metric {quoted(name)}.{hint} Packages add metrics as entry points in "
+            f"the group {GROUP}."
         )
     return installed[name]
 
@@ -43,7 +43,7 @@ def find_metric(name: str) -> EntryPoint | None:
 def make_metric(
     name: str, sources: Sequence[str], references: Sequence[Sequence[str]]
 ) -> Metric:
-    """Returns a metric of translations of `sources`, by the name that `find_metric` takes.
+    """Returns the metric with this name for translations of `sources`; see `find_metric`.
 
     Raises:
         UserError: if there is no such metric, or its package cannot be imported.
@@ -59,13 +59,14 @@ def make_metric(
 
 
 class Ratio(Metric):
-    """A sum over sentences divided by another one, in the form of sacreBLEU's tests.
+    """Ratio of two sums over sentences, as a metric for sacreBLEU's significance tests.
 
     Args:
-        name: of the metric.
-        version: of what computes it, for the signature.
-        parts: returns what each output of a system adds to either sum, [sentences, 2].
-        num_refs: sets of references, for the signature.
+        name: name of the metric.
+        version: version of its implementation, for the signature.
+        parts: returns the contributions of each output to numerator and denominator,
+            [sentences, 2].
+        num_refs: number of sets of references, for the signature.
     """
 
     def __init__(self, name: str, version: str, parts: Parts, num_refs: int = 1) -> None:
@@ -77,7 +78,7 @@ class Ratio(Metric):
         self._known: dict[tuple[str, ...], Sequence[Sequence[float]]] = {}
 
     def _extract_corpus_statistics(self, hypotheses, references=None):
-        """Returns what each sentence adds to the sums; an output is scored only once."""
+        """Returns the contributions of each sentence; each system is scored only once."""
         key = tuple(hypotheses)
         if key not in self._known:
             self._known[key] = self._parts(key)
@@ -87,16 +88,16 @@ class Ratio(Metric):
         return self._compute_score_from_stats(np.sum(stats, axis=0))
 
     def _compute_score_from_stats(self, stats) -> Score:
-        above, below = stats
-        return Score(self.name, above / below if below else 0.0)
+        numerator, denominator = stats
+        return Score(self.name, numerator / denominator if denominator else 0.0)
 
     def get_signature(self):
-        """Returns the signature with the metric's own version in place of sacreBLEU's."""
+        """Returns the signature with the metric's version in place of sacreBLEU's."""
         signature = super().get_signature()
         signature.info["version"] = self.version
         return signature
 
-    # Of single segments, which have no part in the above.
+    # Abstract methods of `Metric` that the overridden ones never call.
     def _preprocess_segment(self, sent):
         raise NotImplementedError
 
@@ -111,11 +112,11 @@ class SentenceMean(Ratio):
     """Mean of the sentence scores of another package.
 
     Args:
-        name: of the metric.
+        name: name of the metric.
         version: name and version of its package.
-        scores: function of sources, hypotheses and sets of references, see `SentenceScores`.
-        sources: of the test set.
-        references: one or more sets of them.
+        scores: function of sources, hypotheses and sets of references; see `SentenceScores`.
+        sources: the test sentences.
+        references: one or more sets of references.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class SentenceMean(Ratio):
         self._text = list(sources), [list(each) for each in references]
 
     def _counted(self, hypotheses: Sequence[str]) -> list[list[float]]:
-        """Returns each sentence's score, and a 1 to count it."""
+        """Returns each sentence's score and its weight, 1."""
         sources, references = self._text
         values = [float(each) for each in self._score(sources, [*hypotheses], references)]
         if len(values) != len(hypotheses) or not all(map(math.isfinite, values)):

@@ -1,4 +1,4 @@
-"""Report of one set of translations: the kinds of BLEU that papers print, and chrF."""
+"""Report of a set of translations: chrF, and the variants of BLEU found in papers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,9 +7,9 @@ from tf_transformer.evaluation.bleu import Score, bleu, chrf
 from tf_transformer.evaluation.moses import moses_tokenize, split_compounds
 
 CAUTION = (
-    "Compare only figures of one kind, and of one signature: kinds differ by several points on "
-    "the same text. Figures of 2014 to 2017, the paper's among them, are on Moses' tokens, for "
-    "English-German with compounds split; to publish, take the first."
+    "Compare only scores of the same kind and signature: kinds differ by several points on the "
+    "same text. Scores from 2014 to 2017, including the paper's, are on Moses' tokens, with "
+    "compounds split for English-German. In publications, report the first."
 )
 
 
@@ -25,15 +25,15 @@ def report(hypotheses: Sequence[str], *references: Sequence[str], language: str)
     """Computes all scores of the translations.
 
     Args:
-        hypotheses: one translation a sentence, detokenised and cased.
-        references: one or more sets of references, each with one a sentence.
-        language: of the translations, for Moses' tokenizer, as in "de".
+        hypotheses: one translation per sentence, detokenised and cased.
+        references: one or more sets of references, each with one per sentence.
+        language: language code of the translations, for Moses' tokenizer, such as "de".
 
     Raises:
         ValueError: if the numbers of sentences differ.
         UserError: if sacremoses is not installed or does not know the language.
     """
-    moses = moses_bleu(hypotheses, *references, language=language)  # which knows the errors
+    moses = moses_bleu(hypotheses, *references, language=language)  # first: it may raise
     return [
         Entry("BLEU, sacreBLEU's 13a tokens", bleu(hypotheses, *references)),
         Entry("BLEU, 13a, lower-cased", bleu(hypotheses, *references, lowercase=True)),
@@ -60,7 +60,7 @@ def moses_bleu(
 
 
 def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
-    """BLEU of tokenised text without smoothing; its signature says which tokens."""
+    """Computes unsmoothed BLEU of tokenised text; names the tokens in the signature."""
     score = bleu(*texts, tokenize="none", smooth="none")
     return replace(score, signature=score.signature.replace("tok:none", f"tok:{tokens}"))
 
@@ -68,7 +68,7 @@ def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
 def format_report(entries: Sequence[Entry]) -> str:
     """Formats a line for each score, and the caution.
 
-    Values have four digits to be compared with published ones, of which some have four.
+    Values have four decimals, as some published ones have.
     """
     width = max(len(entry.kind) for entry in entries)
     lines = [

@@ -1,4 +1,4 @@
-"""Scores of a set of translations, as `evaluate` prints them."""
+"""Scores of a set of translations, as printed by `evaluate`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tf_transformer.evaluation.bleu import Score, bleu, chrf
 
 @dataclass(frozen=True, repr=False)
 class Scores:
-    """BLEU and chrF of translations, and the share of them that equal a reference."""
+    """BLEU and chrF of translations, and the share that exactly match a reference."""
 
     bleu: Score
     chrf: Score
@@ -17,7 +17,7 @@ class Scores:
 
     @property
     def exact_line(self) -> str:
-        """The share as a line such as "exact 10.0% (2 of 20)"."""
+        """The share of exact matches as a line such as "exact 10.0% (2 of 20)"."""
         equal = round(self.exact * self.sentences)
         return f"exact {self.exact:.1%} ({equal:,} of {self.sentences:,})"
 

@@ -1,4 +1,4 @@
-"""The mean of a figure over several trainings, and its spread."""
+"""Mean and standard deviation of a figure over several trainings."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean of a figure over seeds and its standard deviation (None for one seed)."""
+    """Mean of a figure over seeds, and its standard deviation (None for a single seed)."""
 
     mean: float
     deviation: float | None = None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Returns the spread of at least one value."""
+        """Computes the spread of `values`, at least one."""
         several = len(values) > 1
         return cls(statistics.mean(values), statistics.stdev(values) if several else None)
 

@@ -1,1 +1,1 @@
-"""Tasks of a run, a room each, and what they share; `registry` knows them by name."""
+"""Tasks that a run can learn, a package each, and their shared code; `registry` lists them."""

@@ -1,4 +1,4 @@
-"""Models of runs: built, loaded for decoding, and the reach of learned positions."""
+"""Building the model of a run, loading it for decoding, and limits of learned positions."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ Card = Callable[[], dict[str, Any]]
 
 
 def build_model(config: Config, precision: str | None = None) -> Transformer:
-    """Builds the model of a configuration, by default in the precision of its training."""
+    """Builds the model of a configuration, in its training precision by default."""
     dtype = precision or config.training.precision
     return Transformer(config.model, dtype=dtype, name="transformer")
 
@@ -49,26 +49,28 @@ def load_translator(
 
     Args:
         run: the run.
-        checkpoint: best, average, last, a step or a file; None for each run's own choice,
-            decoding.checkpoint.
-        decoding: how to search.
+        checkpoint: best, average, last, a step or a file; None for each run's setting
+            `decoding.checkpoint`.
+        decoding: settings of the search.
         num_hypotheses: translations to return for each sentence.
-        others: runs with the same tokenizer, to decode with as an ensemble.
-        precision: float32 or bfloat16, in which the weights are kept too, whatever the
-            precision of training was; or int8, to search in LiteRT (see `decoding.lite_file`)
-            and score in float32.
-        shortlist: whether to search the run's shortlist only; see `decoding.shortlist`.
-        threads: that share an operation of LiteRT; None measures which number is fastest.
-        tag: text before each source; "" if sources have their tags; see `data.tags`.
+        others: further runs with the same tokenizer, for an ensemble.
+        precision: float32 or bfloat16, for computation and weights, regardless of the training
+            precision; or int8, to search in LiteRT (see `decoding.lite_file`) and score in
+            float32.
+        shortlist: whether to search only the run's shortlist; see `decoding.shortlist`.
+        threads: number of LiteRT threads; None measures which number is fastest.
+        tag: text to put before each source; "" if the sources already have their tags; see
+            `data.tags`.
 
     Raises:
-        UserError: if a run lacks the checkpoint, a tokenizer or the shortlist, or has another
-            tokenizer; if its training had no such tag; or for int8 with an ensemble or a
-            shortlist.
+        UserError: if a run lacks the checkpoint, a tokenizer or the shortlist; if the
+            tokenizers differ; if the run was not trained with the tag; or for int8 with an
+            ensemble or a shortlist.
     """
     int8 = precision == "int8"
     if int8 and (others or shortlist):
-        raise UserError("int8 is for one model with its whole vocabulary. Received: more.")
+        extra = "an ensemble" if others else "a shortlist"
+        raise UserError(f"int8 is for one model with its whole vocabulary. Received: {extra}.")
     precision = "float32" if int8 else precision
     models = [_load_model(member, checkpoint, precision) for member in (run, *others)]
     tokenizer = _shared_tokenizer(run, others, tag)
@@ -89,14 +91,14 @@ def card_of(
     ensemble: Sequence[Run] = (),
     **options: Any,
 ) -> Card:
-    """Returns a function that makes the model card of an export.
+    """Returns a function that creates the model card of an export.
 
     Args:
         run: the exported run.
         checkpoint: as in `load_translator`.
         name: description of the weights; the checkpoint by default.
-        ensemble: further runs in it.
-        **options: `precision` and `shortlist`, see `model_card`.
+        ensemble: further runs in the export.
+        **options: passed to `model_card`, such as `precision` and `shortlist`.
     """
     name = name or str(checkpoint or run.config.decoding.checkpoint)
     weights = {str(other.path): other.weights(checkpoint) for other in ensemble}
@@ -106,11 +108,11 @@ def card_of(
 
 
 def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Tokenizer:
-    """Returns the tokenizer of a run, which the others of its ensemble must have too."""
+    """Returns the tokenizer of a run, which all runs of an ensemble must share."""
     if tag is None and always_tagged(run.config.data):
         logger.warning(
-            "%s has only seen sources that begin with a tag: give --tag, or write one on each "
-            "line. There are: %s",
+            "%s was trained only on sources that begin with a tag: give --tag, or begin each "
+            "line with one of: %s",
             run.path, ", ".join(split_tags(run.config.data.tag).values()),
         )  # fmt: skip
     file = run.require_tokenizer()
@@ -118,8 +120,8 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
     for other in others:
         if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
             raise UserError(
-                "The runs of an ensemble must have the same tokenizer. Received: another one "
-                f"in {other.path} than in {run.path}. Train it with "
+                "The runs of an ensemble must have the same tokenizer. Received: different "
+                f"ones in {run.path} and {other.path}. Train the latter with "
                 f"--set data.tokenizer={run.tokenizer}."
             )
     return tokenizer
@@ -134,16 +136,16 @@ def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Tran
     return model
 
 
-# --- Learned positions (paper Table 3, row E), which reach as far as in training ----------
+# --- Learned positions (paper Table 3, row E), usable up to the longest training sentence --
 
 
 def check_positions(config: Config) -> None:
-    """Refuses learned positions that are fewer than those of the longest sentence."""
+    """Refuses fewer learned positions than the longest sentence allowed has tokens."""
     longest = bucket_boundaries(config.data.max_length)[-1]
     if config.model.positions == "learned" and config.model.max_length < longest:
         raise UserError(
-            "`model.max_length` must be at least `data.max_length`, a multiple of 4, where "
-            "positions are learned. "
+            "`model.max_length` must be at least `data.max_length` rounded up to a multiple of "
+            f"4, {longest}, when positions are learned. "
             f"Received: {config.model.max_length} and {config.data.max_length}."
         )
 
@@ -156,11 +158,11 @@ def record_positions(run: Run, corpus: EncodedCorpus) -> None:
 
 
 def position_limits(run: Run) -> tuple[int, int] | None:
-    """Returns the most tokens of a source and of a target that a run's model takes.
+    """Returns the maximum lengths of source and target that a run's model can take.
 
-    Beyond the longest of training, learned positions have their random initial values.
+    Learned positions beyond the longest training sentence still have random initial values.
 
     Returns:
-        Both numbers, EOS counted; None if positions are sinusoids, which have no limit.
+        Both maxima, in tokens with EOS; None for sinusoidal positions, which have no limit.
     """
     return run.trained_lengths() if run.config.model.positions == "learned" else None

@@ -1,4 +1,4 @@
-"""Files of a task written as parallel text into its run, for all that reads parallel text."""
+"""Conversion of a task's data files to parallel text in its run."""
 
 import dataclasses
 import logging
@@ -18,20 +18,20 @@ def require_files(data: DataConfig, task: str, content: str) -> None:
     """Raises UserError unless --train and --valid name files, without languages.
 
     Args:
-        data: of the configuration.
-        task: as a sentence begins, such as "Parsing".
-        content: what the files have in them.
+        data: section of the configuration.
+        task: name that begins the message, such as "Parsing".
+        content: description of the files' content.
     """
     if not (data.train and data.valid) or data.source or data.target:
         names = ("train", "valid", "source", "target")
         given = [f"--{name}" for name in names if getattr(data, name)]
         raise UserError(
             f"{task} needs --train FILE and --valid FILE of {content}, and no "
-            f"--source and --target. Received: {', '.join(given) or 'none of them'}."
+            f"--source or --target. Received: {', '.join(given) or 'none of them'}."
         )
     for name in ("tag", "separate_vocabularies", "subword_sampling"):
         if value := getattr(data, name):
-            raise UserError(f"data.{name} is for --task translation. Received: {value}.")
+            raise UserError(f"data.{name} is only for --task translation. Received: {value}.")
 
 
 def write_parallel_text(
@@ -41,20 +41,19 @@ def write_parallel_text(
     read_pairs: Callable[[Path], Pairs],
     version: str = "1",
 ) -> DataConfig:
-    """Writes the files of the data into `folder` as parallel text; returns the data with these.
+    """Writes data files into `folder` as parallel text; returns the data with the new paths.
 
-    Line n is of the n-th pair of the file. What is there already of the same files is left as
-    it is.
+    Line n holds the n-th pair of its file. Text written earlier from the same files is kept.
 
     Args:
-        data: whose `train` and `valid` are files.
-        folder: to write into.
-        sides: what source and target are called.
-        read_pairs: reads a file.
-        version: of what `read_pairs` makes; another one makes the text of older runs again.
+        data: settings whose `train` and `valid` name files.
+        folder: the folder to write into.
+        sides: the names of source and target.
+        read_pairs: reads the pairs of a file.
+        version: version of the output of `read_pairs`; text of another version is rewritten.
 
     Raises:
-        UserError: if a file cannot be read, or as `read_pairs` has it.
+        UserError: if a file cannot be read or parsed.
     """
 
     def written(name: str, prefix: Path) -> str:
@@ -78,27 +77,27 @@ def _write_text(
     read_pairs: Callable[[Path], Pairs],
     version: str,
 ) -> None:
-    """Writes PREFIX.SIDE for both sides, and the hashes of the file and of what is written."""
+    """Writes PREFIX.SIDE for both sides, and a stamp with the hashes of input and output."""
     stamp, digest = Path(f"{prefix}.sha256"), _digest(file, version)
     sources, targets = (Path(f"{prefix}.{side}") for side in sides)
-    if _is_as_written(stamp, digest, (sources, targets)):
+    if _is_unchanged(stamp, digest, (sources, targets)):
         return
     with (
-        replacing(sources) as left,
-        replacing(targets) as right,
-        left.open("w", encoding="utf-8") as one,
-        right.open("w", encoding="utf-8") as two,
+        replacing(sources) as source_path,
+        replacing(targets) as target_path,
+        source_path.open("w", encoding="utf-8") as source_file,
+        target_path.open("w", encoding="utf-8") as target_file,
     ):
         for source, target in read_pairs(file):
-            one.write(f"{source}\n")
-            two.write(f"{target}\n")
+            source_file.write(f"{source}\n")
+            target_file.write(f"{target}\n")
     write_text(stamp, digest + _digests((sources, targets)))
 
 
-def _is_as_written(stamp: Path, digest: str, written: Sequence[Path]) -> bool:
-    """Tells whether `written` comes from the same file and is undamaged, by its stamp.
+def _is_unchanged(stamp: Path, digest: str, written: Sequence[Path]) -> bool:
+    """Tells by the stamp whether `written` comes from the same file and is undamaged.
 
-    Stamps of earlier versions hold the hash of the file alone.
+    Stamps of earlier versions hold only the hash of the input file.
     """
     try:
         stamped = stamp.read_text()

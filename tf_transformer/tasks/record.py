@@ -1,4 +1,4 @@
-"""Record of a task's functions, for the command line."""
+"""The functions that a task provides to the command line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ Progress = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """The functions of a task; they import TensorFlow, so take them after it is imported.
+    """The functions of a task; building a record imports TensorFlow.
 
     Attributes:
-        check_config: refuses data and settings that the task cannot work with; UserError.
-        prepare: `prepare(run, progress, may_encode=...)` is the task as the trainer takes it
-            (`training.task.Task`), with its data in the run.
-        effective_data: the run's data as parallel text, for `doctor`.
-        prose: whether both sides of that text are sentences of a language.
-        text_sides: the sides of it that the tokenizer is for.
-        load: `load(run, checkpoint=None, *, name="", **options)` is the trained model as users
-            have it, with those of `registry.Entry.options` that it takes; its `export` writes
-            a SavedModel.
-        load_export: the same from the folder of such a SavedModel.
+        check_config: raises UserError for data and settings that the task cannot use.
+        prepare: `prepare(run, progress, may_encode=...)` returns the task for the trainer
+            (`training.task.Task`), with its data encoded in the run.
+        effective_data: returns the run's data as parallel text, for `doctor`.
+        prose: whether both sides of that text are natural-language sentences.
+        load: `load(run, checkpoint=None, *, name="", **options)` returns the trained model as
+            a user-facing object; `options` are those in `registry.Entry.options`. Its `export`
+            writes a SavedModel.
+        load_export: loads such an object from the folder of a SavedModel.
         read_dev_text: `read_dev_text(run, source, reference)` reads files for the gate of an
-            export; `source` is None where the text is in one file.
+            export; `source` is None if one file holds both inputs and answers.
+        text_sides: the sides of the parallel text that the tokenizer handles.
     """
 
     check_config: Callable[[Config], None]

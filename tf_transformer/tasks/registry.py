@@ -1,4 +1,4 @@
-"""The tasks by name: what `--task` takes, and `task` in a run's config.json."""
+"""The tasks by name, as given to `--task` and stored as `task` in a run's config.json."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from tf_transformer.tasks.transfer import check_source
 
 @dataclass(frozen=True)
 class Entry:
-    """A task as far as it is known before TensorFlow is imported.
+    """Description of a task that does not need TensorFlow.
 
     Attributes:
-        scores: names for `training.best_by`, with their labels for the reader; the first is
-            the main one.
+        scores: names for `training.best_by`, with their display labels; the first is the main
+            score.
         command: command of `tf-transformer` that uses a trained run.
         record: imports the task and returns its record.
-        languages: whether its text is in two languages, else in files of its own kind.
+        languages: whether its data is text in two languages; otherwise it has its own format.
         own_file: a file in the run directory that only this task writes.
         encoder_alone: whether its model has no decoder.
-        encoder_outputs: counts the outputs of a run's model that is an encoder alone; 0 with
-            a decoder.
-        options: what its runs can be loaded and exported with, beside a checkpoint.
+        encoder_outputs: returns the number of classes of a run's encoder-only model; 0 for a
+            model with a decoder.
+        options: options for loading and exporting its runs, in addition to the checkpoint.
     """
 
     scores: dict[str, str]
@@ -91,23 +91,23 @@ def task_named(name: str) -> Entry:
 
 
 def check_config(config: Config) -> None:
-    """Refuses what the task of a configuration cannot work with, before anything else.
+    """Refuses a configuration that its task cannot use, before any work begins.
 
     Raises:
         UserError: if there is no such task, it does not measure `training.best_by`, its model
-            does not fit the run to begin with, or its own check finds a mistake.
+            does not fit the run of `training.init_from`, or the task's own check fails.
     """
     task = task_named(config.task)
     _check_score(config)
     if config.training.lora_rank and not config.training.init_from:
         raise UserError(
-            "--lora trains adapters of a run's weights alone: add --init-from RUN. Received: "
-            f"--lora {config.training.lora_rank}."
+            "--lora trains adapters on the weights of another run: add --init-from RUN. "
+            f"Received: --lora {config.training.lora_rank} without it."
         )
     if config.training.freeze and not config.training.init_from:
         raise UserError(
-            "--freeze keeps weights of another run as they are: add --init-from RUN. Received: "
-            f"--freeze {config.training.freeze[0]}."
+            "--freeze keeps weights of another run unchanged: add --init-from RUN. Received: "
+            f"--freeze {config.training.freeze[0]} without it."
         )
     if config.training.init_from:
         check_source(config, encoder_alone=task.encoder_alone)
@@ -115,17 +115,17 @@ def check_config(config: Config) -> None:
 
 
 def check_run(run: Run) -> None:
-    """Refuses a run whose config.json names another task than the run was trained for.
+    """Refuses a run whose config.json names a different task from the one it was trained for.
 
     Raises:
-        UserError: if there is no such task, or the run has settings or files of another.
+        UserError: if there is no such task, or the run has settings or files of another task.
     """
     task, data = task_named(run.config.task), run.config.data
     _check_score(run.config)
     files = [other.own_file for other in TASKS.values() if other is not task and other.own_file]
     foreign = [name for name in files if (run.path / name).exists()]
     if foreign or bool(data.source) != (task.languages and bool(data.train)):
-        reason = f"it has {foreign[0]}" if foreign else "its `data` is of another task"
+        reason = f"it has {foreign[0]}" if foreign else "its `data` is for another task"
         raise UserError(
             f"{run.path}/config.json has task {run.config.task!r}, but {reason}. Restore "
             "config.json."
@@ -133,7 +133,7 @@ def check_run(run: Run) -> None:
 
 
 def encoder_outputs(run: Run) -> int:
-    """Counts the outputs of a run's model that is an encoder alone; 0 with a decoder."""
+    """Returns the number of classes of a run's encoder-only model; 0 if it has a decoder."""
     return task_named(run.config.task).encoder_outputs(run)
 
 

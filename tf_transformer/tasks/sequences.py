@@ -1,4 +1,4 @@
-"""Base of the tasks that learn from text: tokenizer, encoded corpora, batches, model."""
+"""Base class of the tasks: tokenizer, encoded corpora, batches and model."""
 
 import functools
 import itertools
@@ -34,14 +34,14 @@ logger = logging.getLogger(__name__)
 
 
 class SequenceTask:
-    """Data and model of a run that learns from text; a subclass has its dev score.
+    """Data and model of a run; a subclass provides `evaluator`, which computes its dev scores.
 
-    The methods that begin with an underscore are what a subclass may replace: here they are
-    those of text to text.
+    A subclass may override the methods that begin with an underscore; their defaults suit
+    text-to-text tasks.
     """
 
     corpus_class: type[EncodedCorpus] = EncodedCorpus
-    encoder_outputs = 0  # the model has a decoder
+    encoder_outputs = 0  # number of classes, for a model without a decoder
     shapes: Sequence[tuple[int, int]]
 
     def __init__(
@@ -57,11 +57,12 @@ class SequenceTask:
         Args:
             run: the run directory.
             data: its parallel text.
-            progress: called with what is being done and how much of it is done.
-            may_encode: False for a worker that takes what the chief has tokenised.
+            progress: called with the name of the current step and the number of pairs done.
+            may_encode: False for a worker, which reads the corpora that the chief tokenised.
 
         Raises:
-            UserError: if the data cannot be read, or is not what the chief has tokenised.
+            UserError: if the data cannot be read, or differs from the data that the chief
+                tokenised.
         """
         self.run = run
         self.may_encode = may_encode
@@ -81,7 +82,7 @@ class SequenceTask:
             record_positions(run, self.train)
 
     def _vocabulary_text(self) -> Iterator[str]:
-        """Text to train a tokenizer on: both sides of the training text."""
+        """Yields text to train a tokenizer on: both sides of the training text."""
         return itertools.chain.from_iterable(map(self._side_text, SIDES))
 
     def _side_text(self, side: SideName) -> Iterator[str]:
@@ -89,7 +90,7 @@ class SequenceTask:
         return (pair[index] for pair in all_pairs(corpora(self.data.train, self.data)))
 
     def _symbols(self) -> Iterable[str]:
-        """Pieces of their own, whatever the text: symbols and tags."""
+        """Returns pieces that are always in the vocabulary: symbols and tags."""
         return symbol_pieces(symbols_of(self.data))
 
     def _encoded(self, name: Role, names: tuple[str, ...], progress: Progress) -> EncodedCorpus:
@@ -106,16 +107,16 @@ class SequenceTask:
                 made_from, old_fingerprint(paths, models, settings)
             ):  # fmt: skip
                 return corpus
-            reason = "encoded from other text or with other settings"
+            reason = "it was encoded from other text or with other settings"
         except UserError as error:
             reason = str(error)
         if not self.may_encode:
             raise UserError(
-                f"{folder} is not of the text that this worker sees. All workers need the same "
-                f"files ({reason})."
+                f"{folder} does not match the text that this worker sees. All workers need the "
+                f"same files ({reason})."
             )
         if folder.exists():
-            logger.warning("%s is made again from the text: %s", folder, reason)
+            logger.warning("%s is encoded again: %s", folder, reason)
         if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
         report = functools.partial(progress, f"tokenising {name}")
@@ -128,25 +129,25 @@ class SequenceTask:
         )
 
     def _texts(self, role: Role) -> list[Text]:
-        """The user's files of text; of the built-in corpus those written into the run."""
+        """Returns the user's text files, or those of the built-in corpus in the run."""
         files = text_files(self.run.config.data, role) or text_files(self.data, role)
         known = self.run.checksums.texts(role) or ()
         return [Text.of(file, known) for file in files]
 
     @property
     def dev_set(self) -> str:
-        """Name of the dev text's content."""
+        """Identity of the dev text, by its content."""
         return identity(self.texts["valid"])
 
     def _settings(self) -> str:
-        """Settings that the encoded corpora depend on, beside text and tokenizer."""
+        """Returns the settings that encoding depends on, besides text and tokenizer."""
         limits = f"{self.data.max_length} {self.data.max_ratio}"
-        # Corpora of an earlier version do not tell how many pairs are of which text.
+        # Corpora of earlier versions do not record how many pairs come from each text.
         mixed = " mixed" if self.data.mix else ""
         return f"{limits}{mixed}"
 
     def _encoder(self) -> Callable[..., EncodedCorpus]:
-        """Writes texts as an encoded corpus, with the limits of the data."""
+        """Returns a function that encodes texts, with the length limits of the data."""
         return functools.partial(
             encode_corpus, max_length=self.data.max_length, max_ratio=self.data.max_ratio
         )
@@ -178,19 +179,19 @@ class SequenceTask:
         """Describes the corpora and their batches, for the console."""
         reports = self.train.report.summary(), self.valid.report.summary()
         mix = [self.mixture.summary(self.data.train)] if self.mixture else []
-        drawn = [self.sampler.summary()] if self.sampler else []
-        dev = f"valid: {reports[1]}"
-        return "\n".join([f"train: {reports[0]}", *mix, *drawn, dev, self.plan.summary()])
+        sampling = [self.sampler.summary()] if self.sampler else []
+        valid = f"valid: {reports[1]}"
+        return "\n".join([f"train: {reports[0]}", *mix, *sampling, valid, self.plan.summary()])
 
     def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
         return make_dataset(corpus, plan, **options)
 
     def evaluator(self, model: TokenModel) -> Callable[[], Result]:
-        """Returns a function that scores the model's present weights on the dev set."""
+        """Returns a function that scores the model's current weights on the dev set."""
         raise NotImplementedError
 
     def build_model(self) -> TokenModel:
-        """Builds the model; a new run may begin with the weights of another one."""
+        """Builds the model; a new run may take its initial weights from another run."""
         model = self._new_model()
         begin(self.run, model, self.tokenizer, is_chief=self.may_encode)
         return model
@@ -203,7 +204,7 @@ class SequenceTask:
     def training_data(
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
-        """Returns endless batches from `start_step` on."""
+        """Returns an endless dataset of batches, starting at `start_step`."""
         options = {"replicas": replicas, "num_replicas": num_replicas}
         if self.sampler:
             options["sampler"] = self.sampler
@@ -212,7 +213,7 @@ class SequenceTask:
     def validation_data(
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
-        """Returns the dev set once."""
+        """Returns the batches of one pass over the dev set."""
         share = {"replicas": replicas, "num_replicas": num_replicas}
         steps = self.validation_steps
         return self._dataset(self.valid, self.valid_plan, num_steps=steps, **share)

@@ -1,4 +1,4 @@
-"""Tokenizer of a run: kept, copied from a given one, or trained on the text."""
+"""Tokenizer of a run: loaded, copied from the configured one, or trained on the text."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -20,31 +20,34 @@ def load_tokenizer(
     symbols: Callable[[], Iterable[str]] = tuple,
     side_lines: Callable[[SideName], Iterator[str]] | None = None,
 ) -> Tokenizer:
-    """Returns the run's tokenizer; else copies the configured one, or trains one.
+    """Returns the run's tokenizer; if there is none, copies the configured one or trains one.
 
     Args:
         run: the run.
-        lines: text to train on.
-        symbols: pieces of their own in any text.
-        side_lines: text of a side, for a model of its own.
+        lines: returns the text to train on.
+        symbols: returns pieces that are always in the vocabulary.
+        side_lines: returns the text of one side, to train a separate model for each.
+
+    Raises:
+        UserError: if the configured tokenizer cannot be used, or none can be trained.
     """
     data, vocab_size = run.config.data, run.config.model.vocab_size
     if run.tokenizer.exists():
         return Tokenizer(run.require_tokenizer())
-    target_model_path(run.tokenizer).unlink(missing_ok=True)  # of another tokenizer
+    target_model_path(run.tokenizer).unlink(missing_ok=True)  # from another tokenizer
     if data.tokenizer:
         if data.tokenizer_kind != DataConfig.tokenizer_kind:
             logger.warning(
-                "data.tokenizer_kind=%s has no effect: %s has a kind of its own",
+                "data.tokenizer_kind=%s has no effect: the kind of %s is fixed",
                 data.tokenizer_kind, data.tokenizer,
             )  # fmt: skip
-        given = Tokenizer(Path(data.tokenizer))
-        if side_lines and "target" not in given.models:
+        configured = Tokenizer(Path(data.tokenizer))
+        if side_lines and "target" not in configured.models:
             raise UserError(
-                "With data.separate_vocabularies `data.tokenizer` must have a model of the "
-                f"target beside it. Received: no {target_model_path(given.path)}."
+                "With data.separate_vocabularies, `data.tokenizer` must have a target model "
+                f"beside it. Received: no {target_model_path(configured.path)}."
             )
-        given.copy(run.tokenizer)
+        configured.copy(run.tokenizer)
     elif side_lines:
         logger.info("training two tokenizers of %s pieces", f"{vocab_size:,}")
         for side, path in zip(SIDES[::-1], run.tokenizer_files()[::-1], strict=True):
@@ -52,7 +55,7 @@ def load_tokenizer(
     else:
         logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
         train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
-    # Checkpoints were trained with the tokenizer that was here, if they are there already.
+    # Checkpoints, if any, were trained with the recorded tokenizer: refuse a different one.
     run.checksums.keep(*run.tokenizer_files(), new=not run.checkpoints.state_steps())
     return Tokenizer(run.tokenizer)
 

@@ -1,4 +1,4 @@
-"""Training that begins with another run: its settings, and what fits them; no TensorFlow."""
+"""Settings of a training that starts from the weights of another run; no TensorFlow."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
-# Settings of `model` that shape no weight: they may differ from those of the other run.
+# Settings of `model` that affect no weight's shape and may differ from those of the source run.
 _FREE = (*_RATES, *EARLIER_GAINS)
-_OF_OUTPUT = ("tie_embeddings", "output_bias")  # which an encoder alone lacks
-# Of the other run's own beginning, and of its checkpoints.
-_OWN = {
+_OUTPUT = ("tie_embeddings", "output_bias")  # of no effect in an encoder-only model
+# Settings of the source run's own start and checkpoints, reset to their defaults.
+_RESET = {
     "training.freeze": (),
     "training.lora_rank": 0,
     "training.schedule_start": 0,
@@ -21,13 +21,13 @@ _OWN = {
 
 
 def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
-    """Returns the configuration with model and tokenizer of a run.
+    """Returns the configuration with the model and tokenizer of a run.
 
     Args:
         config: the configuration.
         path: the run.
-        recipe_too: whether its training, search, languages and lengths are taken over as well,
-            if it is of the same task; otherwise the rates of dropout stay, too.
+        recipe_too: whether to copy its training, search, languages and length limits as well
+            if the task is the same; otherwise the dropout rates of `config` are kept.
 
     Raises:
         UserError: if `path` is not a run.
@@ -39,7 +39,7 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
         lengths = {name: getattr(run.config.data, name) for name in names}
         languages = {name: getattr(run.config.data, name) for name in ("source", "target")}
         data = DataConfig(**lengths, **languages)
-        config = dataclasses.replace(run.config, data=data).replace(_OWN)
+        config = dataclasses.replace(run.config, data=data).replace(_RESET)
     else:
         rates = {name: getattr(config.model, name) for name in _RATES}
         config = dataclasses.replace(config, model=dataclasses.replace(model, **rates))
@@ -47,11 +47,11 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
 
 
 def check_source(config: Config, *, encoder_alone: bool) -> None:
-    """Refuses a run to begin with that is missing or does not fit the configuration.
+    """Refuses a run of `training.init_from` that is missing or does not fit the configuration.
 
     Args:
         config: the configuration.
-        encoder_alone: whether its model has no decoder.
+        encoder_alone: whether the model to train has no decoder.
 
     Raises:
         UserError: if `training.init_from` is not a run, lacks best weights or a tokenizer, or
@@ -61,13 +61,13 @@ def check_source(config: Config, *, encoder_alone: bool) -> None:
     run = Run.open(path)
     run.checkpoints.find("best")
     run.require_tokenizer()
-    free = _FREE + _OF_OUTPUT * encoder_alone
+    free = _FREE + _OUTPUT * encoder_alone
     free += ("vocab_size",) * (config.data.tokenizer != str(run.tokenizer))
-    wanted = dataclasses.asdict(run.config.model)
+    expected = dataclasses.asdict(run.config.model)
     received = dataclasses.asdict(config.model)
-    for name in wanted:
-        if name not in free and wanted[name] != received[name]:
+    for name in expected:
+        if name not in free and expected[name] != received[name]:
             raise UserError(
-                f"`model.{name}` must be {wanted[name]!r}, as in {path}, which training begins "
-                f"with. Received: {received[name]!r}."
+                f"`model.{name}` must be {expected[name]!r}, as in {path}, which training "
+                f"starts from. Received: {received[name]!r}."
             )

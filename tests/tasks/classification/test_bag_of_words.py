@@ -73,7 +73,7 @@ def test_without_a_known_word_the_most_frequent_label_is_returned():
 def test_no_convergence_is_a_clear_error(monkeypatch):
     monkeypatch.setattr(bag_of_words, "MAX_ITERATIONS", 3)
     sentences, labels = split(toy_labels(60, seed=1))
-    with pytest.raises(UserError, match="not converged after 3 iterations: give a larger --l2"):
+    with pytest.raises(UserError, match="did not converge in 3 iterations: give a larger --l2"):
         BagOfWords(l2=1e-6).fit(sentences, labels)
 
 

@@ -37,7 +37,7 @@ def texts(path) -> str:
 
 def test_a_matrix_shows_every_label_and_count(tmp_path):
     text = texts(draw(tmp_path / "c.svg", (["a"] * 12 + ["b"], ["a"] * 13, ["a", "b", "idle"])))
-    for shown in ("12", "1", "idle", "label given", "right label", "accuracy 92.31"):
+    for shown in ("12", "1", "idle", "predicted label", "correct label", "accuracy 92.31"):
         assert f"<!-- {shown}" in text, shown
 
 

@@ -196,7 +196,7 @@ def test_an_output_that_is_no_tree_is_an_error_and_a_broken_gold_tree_stops():
     assert [found.status for found in scores] == [Status.VALID, Status.SKIPPED, Status.ERROR]
     assert [found.length for found in scores] == [2, 2, 2]
     assert scores[2].problem.startswith("output:3:1: ")
-    with pytest.raises(UserError, match="^my.gld:2:10: no well-formed tree"):
+    with pytest.raises(UserError, match="^my.gld:2:10: not a well-formed tree"):
         score_lines(["(S (N a))", "(S (N a)))"], ["", ""], COLLINS, gold_name="my.gld")
 
 

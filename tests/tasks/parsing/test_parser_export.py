@@ -90,7 +90,7 @@ def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
     assert attention.target[0].startswith("\u2581(")
     assert len(attention.target) == best.num_tokens
     assert parser.attention([text], [parse])[0].target == attention.target
-    with pytest.raises(UserError, match="trees:1:1: no well-formed tree"):
+    with pytest.raises(UserError, match="trees:1:1: not a well-formed tree"):
         parser.score("a dog", "(NP (DT a")
 
 
@@ -125,7 +125,7 @@ def test_a_worse_parser_is_not_published(parsing_run, exported_parser, tmp_path,
         ),
         (["--margin", "1"], "--better-than and --reference belong together"),
         (["--shortlist"], "--shortlist is not for runs of --task parsing"),
-        (["--no-repeat-ngram", "2"], "`decoding.no_repeat_ngram` and .* must be off"),
+        (["--no-repeat-ngram", "2"], "`decoding.no_repeat_ngram` must be 0 and .* at most 1"),
     ],
 )
 def test_what_a_parser_cannot_have_is_refused(

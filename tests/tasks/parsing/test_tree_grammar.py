@@ -118,7 +118,9 @@ def test_an_impossible_beam_may_have_more_tags_than_there_are_words(grammar, tok
 
 @pytest.mark.parametrize(("tags", "received"), [(("NN", "NIX"), "1 of 2"), ((), "0 of 0")])
 def test_a_tokenizer_without_a_tag_is_refused(tokenizer, tags, received):
-    with pytest.raises(UserError, match=f"each tag .* as one piece. Received: {received} are"):
+    with pytest.raises(
+        UserError, match=f"each tag .* as a single piece. Received: {received} tags"
+    ):
         TreeGrammar(tokenizer, Lexicon(tags, {}))
 
 

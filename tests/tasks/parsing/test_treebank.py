@@ -65,7 +65,7 @@ def test_a_tree_without_a_root_stays_as_it_is(treebank):
     [
         (f"{WE_WON}\n(TOP (S (UH Yes))", r"t.ptb:2:1: .*never closed"),
         (f"{WE_WON}\n\n(S (UH Yes)))", r"t.ptb:3:13: .*closes nothing"),
-        ("We won .\n", r"t.ptb:1:1: .*We outside of all brackets"),
+        ("We won .\n", r"t.ptb:1:1: .*We outside all brackets"),
         (" \n", "has no tree. Expected trees in Penn brackets"),
     ],
 )

@@ -57,16 +57,16 @@ def test_a_constituent_may_be_empty():
         (["(S (A b)", ""], "1:1", "the bracket opened here is never closed"),
         (["(S (A b)) (T", "(U v)"], "1:11", "the bracket opened here is never closed"),
         (["(S (A b))", "(S (A b)))"], "2:10", r"a \) that closes nothing"),
-        (["(S (A b)) stray"], "1:11", "stray outside of all brackets"),
-        (["(S (A b c))"], "1:9", "c in a bracket that is full"),
-        (["(S (A b) c)"], "1:10", "c in a bracket that is full"),
+        (["(S (A b)) stray"], "1:11", "stray outside all brackets"),
+        (["(S (A b c))"], "1:9", "c in a bracket that is already complete"),
+        (["(S (A b) c)"], "1:10", "c in a bracket that is already complete"),
         (["(S (A b (C d)))"], "1:9", "a bracket after the word b"),
         (["(S ())"], "1:5", r"empty brackets \(\)"),
         (["(", ")"], "2:1", r"empty brackets \(\)"),
     ],
 )
 def test_damage_is_reported_with_line_and_column(lines, place, wrong):
-    with pytest.raises(UserError, match=rf"^my\.ptb:{place}: no well-formed tree: {wrong}"):
+    with pytest.raises(UserError, match=rf"^my\.ptb:{place}: not a well-formed tree: {wrong}"):
         list(read_trees(lines, "my.ptb"))
 
 
@@ -86,7 +86,7 @@ def test_the_deepest_tree_allowed_can_be_read_written_and_compared():
 
 
 def test_deeper_brackets_are_refused_and_not_a_recursion_error():
-    with pytest.raises(UserError, match=re.escape(f"more than {MAX_DEPTH} brackets inside")):
+    with pytest.raises(UserError, match=re.escape(f"nested more than {MAX_DEPTH} deep")):
         read_line("(X " * 100_000)
 
 

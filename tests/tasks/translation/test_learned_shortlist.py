@@ -67,7 +67,7 @@ def test_files_of_one_pair_are_refused(trained_run, tmp_path):
         (tmp_path / f"one.{language}").write_text("Hello\n")
     run = Run.open(trained_run.path)
     with (
-        pytest.raises(UserError, match="--train must have two pairs at least"),
+        pytest.raises(UserError, match="--train must have at least two usable pairs"),
         pairs_of_files(run, [str(tmp_path / "one")], 10, no_progress),
     ):
         pass

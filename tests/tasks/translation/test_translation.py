@@ -60,7 +60,7 @@ def test_data_given_in_part_is_refused(run, missing):
     config = run.config.replace(
         {f"data.{missing}": "" if missing in ("source", "target") else ()}
     )
-    with pytest.raises(UserError, match="Own data needs") as error:
+    with pytest.raises(UserError, match="Your own data needs all of") as error:
         check_config(config)
     assert f"--{missing}" not in str(error.value).partition("Received")[2]
 

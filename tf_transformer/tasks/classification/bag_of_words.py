@@ -1,7 +1,7 @@
-"""A logistic regression on words and pairs of words: the score that a classifier has to beat.
+"""Baseline for a classifier: logistic regression on words and pairs of words.
 
-The features of a sentence are its words in lower case, its punctuation marks and the pairs of
-neighbours, present or not (Wang and Manning 2012 found binary counts to be a strong baseline).
+The features of a sentence are its lower-cased words, its punctuation marks and pairs of
+neighbouring ones, each present or absent (Wang and Manning 2012 found binary counts strong).
 """
 
 import warnings
@@ -11,15 +11,15 @@ from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.strings import refuse_string
 
 MAX_ITERATIONS = 1_000
-TOLERANCE = 1e-6  # scikit-learn's 1e-4 stops where labels of test sentences still change
+TOLERANCE = 1e-6  # at scikit-learn's 1e-4, labels of test sentences still change
 _WORD_OR_MARK = r"\w+|[^\w\s]"
 
 
 class BagOfWords:
-    """Scikit-learn's multinomial logistic regression on binary counts.
+    """Multinomial logistic regression on binary counts, by scikit-learn.
 
-    The weights minimise the sum of the cross-entropies plus l2 / 2 times the sum of the squared
-    weights; the biases are not penalised. `fit` it, then `classify`.
+    Training minimises the sum of the cross-entropies plus l2 / 2 times the sum of the squared
+    weights; biases are not penalised. Call `fit`, then `classify`.
 
     Args:
         l2: strength of the penalty.
@@ -44,29 +44,31 @@ class BagOfWords:
 
     @property
     def num_features(self) -> int:
-        """Number of words and pairs of words."""
+        """Number of distinct words and pairs of words."""
         return len(self._features.vocabulary_)
 
     def fit(self, sentences: Sequence[str], labels: Sequence[str]) -> int:
-        """Finds the weights; returns the number of iterations.
+        """Learns the weights; returns the number of iterations.
 
         Raises:
-            UserError: if no sentence has a word, or the minimum is not found.
+            UserError: if no sentence has a word, or training does not converge.
         """
         refuse_string("sentences", sentences)
         try:
             counts = self._features.fit_transform(sentences)
         except ValueError:
-            raise UserError("The training sentences have no words.") from None
-        # With two classes scikit-learn keeps one vector w in place of w / 2 and -w / 2, whose
-        # squares sum to half of w's.
+            raise UserError(
+                "The training sentences have no words. Expected at least one."
+            ) from None
+        # For two classes scikit-learn keeps one vector w instead of w / 2 and -w / 2, whose
+        # squares sum to only half as much.
         penalty = self._l2 / 2 if len(set(labels)) == 2 else self._l2
         try:
             with warnings.catch_warnings(category=self._not_converged, action="error"):
                 self._regression.set_params(C=1 / penalty).fit(counts, labels)
         except self._not_converged:
             raise UserError(
-                f"The baseline has not converged after {MAX_ITERATIONS:,} iterations: give a "
+                f"The baseline did not converge in {MAX_ITERATIONS:,} iterations: give a "
                 "larger --l2."
             ) from None
         return int(self._regression.n_iter_.max())

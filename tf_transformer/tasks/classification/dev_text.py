@@ -10,19 +10,20 @@ from tf_transformer.tasks.classification.labelled import read_examples, require_
 
 
 def read_dev_text(run: Run, source: None, reference: Path) -> DevText:
-    """Reads dev text, of which accuracy is computed.
+    """Reads dev text to be scored by accuracy.
 
     Args:
-        run: the run whose export it is for.
-        source: no file, since the lines of `reference` have their sentences.
-        reference: file of lines of a label, a TAB and a sentence.
+        run: the run to export.
+        source: None, since `reference` has the sentences as well.
+        reference: file with a label, a TAB and a sentence on each line.
 
     Raises:
-        UserError: as `read_examples` does.
+        UserError: see `read_examples`.
     """
     sentences, labels = zip(*read_examples(reference, require_labels(run)), strict=True)
 
-    def parts(given: Sequence[str]) -> list[tuple[int, int]]:
-        return [(100 * (one == other), 1) for one, other in zip(given, labels, strict=True)]
+    def parts(predicted: Sequence[str]) -> list[tuple[int, int]]:
+        pairs = zip(predicted, labels, strict=True)
+        return [(100 * (label == correct), 1) for label, correct in pairs]
 
     return DevText(sentences, Ratio("accuracy", "exact", parts), "label")

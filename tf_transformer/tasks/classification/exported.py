@@ -1,4 +1,4 @@
-"""Classifier with an exported SavedModel alone, for users."""
+"""Classifier that runs an exported SavedModel, for users."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from tf_transformer.tasks.classification.predictor import BaseClassifier
 
 
 class ExportedClassifier(BaseClassifier):
-    """Classifies sentences with an export alone, without Keras.
+    """Classifies sentences with an exported SavedModel, without Keras.
 
     Args:
         path: the folder of the SavedModel.
 
     Raises:
-        UserError: if it cannot be loaded, or gives no labels.
+        UserError: if it cannot be loaded, or is not a classifier.
     """
 
     export = needs_run("be exported")
@@ -31,7 +31,7 @@ class ExportedClassifier(BaseClassifier):
     def probabilities(self, sentences: Strings, progress: Progress | None = None) -> np.ndarray:
         """Returns the probability of each class for each sentence: float32 [sentences, C]."""
         rows = {"text": column(strings("sentences", sentences))}
-        found = [np.zeros((0, len(self.labels)), np.float32)]
+        batches = [np.zeros((0, len(self.labels)), np.float32)]
         for answer in self._model.answers("serving_default", rows, progress):
-            found.append(answer["probabilities"])
-        return np.concatenate(found)
+            batches.append(answer["probabilities"])
+        return np.concatenate(batches)

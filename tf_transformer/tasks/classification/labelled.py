@@ -1,6 +1,6 @@
-"""Labelled text, a label, a TAB and a sentence on each line, and the labels of a run.
+"""Labelled text (a label, a TAB and a sentence on each line) and the labels of a run.
 
-The text is UTF-8, plain or .gz. No TensorFlow.
+The text is UTF-8, plain or .gz. Nothing here imports TensorFlow.
 """
 
 import json
@@ -18,22 +18,22 @@ SHOWN = 5  # labels in a message
 
 
 class Example(NamedTuple):
-    """A sentence and its label, both without blanks around them."""
+    """A sentence and its label, both stripped of surrounding white space."""
 
     sentence: str
     label: str
 
 
 def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[Example]:
-    """Reads the examples of a file, one a line.
+    """Yields the examples of a file, one per line.
 
     Args:
         path: the file.
-        labels: the known labels; None for any.
+        labels: the labels allowed; None allows any.
 
     Raises:
-        UserError: if the file cannot be read or has no line, or a line has no TAB, no label, no
-            sentence or a label that is not in `labels`: with file and line.
+        UserError: if the file cannot be read or is empty, or a line lacks a TAB, a label or a
+            sentence, or has a label that is not in `labels`; the message names file and line.
     """
     known = set(labels or ())
     number = 0
@@ -41,7 +41,7 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
         example = _example(line, f"{path}:{number}")
         if labels is not None and example.label not in known:
             raise UserError(
-                f"{path}:{number}: no line of the training files has the label "
+                f"{path}:{number}: the training files do not have the label "
                 f"{quoted(example.label)}. They have: {_some(labels)}."
             )
         yield example
@@ -66,10 +66,10 @@ def _example(line: str, place: str) -> Example:
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
-    """Collects the labels of training files, in the order of their code points.
+    """Collects the labels of training files, sorted by code point.
 
     Raises:
-        UserError: if there is only one, or as `read_examples` has it.
+        UserError: if there is only one label, or a file is bad: see `read_examples`.
     """
     labels = sorted({example.label for path in paths for example in read_examples(path)})
     if len(labels) < 2:
@@ -81,7 +81,7 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
 
 
 def read_labels(run: Run) -> list[str]:
-    """Reads the names of a run's classes, in order; none if the run does not classify."""
+    """Reads a run's labels, in class order; empty if it is not a classification run."""
     file = run.path / LABELS_FILE
     run.checksums.require(file)
     try:
@@ -95,31 +95,34 @@ def read_labels(run: Run) -> list[str]:
 
 
 def require_labels(run: Run) -> list[str]:
-    """Reads the names of a run's classes; UserError if it has none."""
+    """Reads a run's labels, in class order; UserError if it has none."""
     labels = read_labels(run)
     if not labels:
-        raise UserError(f"{run.path} has no labels in {LABELS_FILE}.")
+        raise UserError(
+            f"{run.path} has no labels in {LABELS_FILE}. Expected a run of --task "
+            "classification."
+        )
     return labels
 
 
 def write_labels(run: Run, labels: list[str]) -> None:
-    """Writes the names of the classes, which may not change once there are states.
+    """Writes the labels of a run, which must not change once training has begun.
 
     Raises:
-        UserError: if there are others and training has begun.
+        UserError: if they differ from the run's labels and training has begun.
     """
-    file, before = run.path / LABELS_FILE, read_labels(run)
+    file, old = run.path / LABELS_FILE, read_labels(run)
     begun = bool(run.checkpoints.state_steps())
-    if before and before != labels and begun:
-        gone, new = sorted({*before} - {*labels}), sorted({*labels} - {*before})
+    if old and old != labels and begun:
+        missing, new = sorted({*old} - {*labels}), sorted({*labels} - {*old})
         raise UserError(
-            f"The training files have other labels than {run.path} has learned. New: "
-            f"{', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}. Give the same "
-            "files to go on, or another --output."
+            f"The training files must have the labels that {run.path} has learned. New: "
+            f"{', '.join(new) or 'none'}; missing: {', '.join(missing) or 'none'}. Give the "
+            "same files to resume, or another --output."
         )
-    if before != labels:
+    if old != labels:
         write_text(file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
-    if before != labels or not run.checksums.knows(file):
+    if old != labels or not run.checksums.knows(file):
         run.checksums.keep(file, new=not begun)
 
 

@@ -1,4 +1,4 @@
-"""A tokenised corpus of labelled sentences on disk, and its batches."""
+"""Tokenised corpus of labelled sentences on disk, and its batches."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ from tf_transformer.data.tokenizer import Tokenizer
 
 
 class LabelledCorpus(EncodedCorpus):
-    """Encoded sentences, each with EOS, and their classes; made by `encode_labelled`.
+    """Encoded sentences, each with EOS, and their classes; written by `encode_labelled`.
 
-    It is an `EncodedCorpus` whose target side has one number a sentence, the class, counted
-    from 1, and no text.
+    The target side of this `EncodedCorpus` holds no text: one number per sentence, its class,
+    counted from 1.
     """
 
     text_sides: tuple[SideName, ...] = ("source",)
@@ -37,25 +37,25 @@ def encode_labelled(
 ) -> LabelledCorpus:
     """Tokenises labelled sentences into `directory`, which appears whole or not at all.
 
-    None is dropped: of a long sentence the beginning is kept.
+    No sentence is dropped; long ones are truncated.
 
     Args:
-        texts: the sentences and labels of each.
+        texts: (sentence, label) pairs of each text.
         tokenizer: of the sentences.
-        labels: all there are; the first is class 1.
-        directory: to write; an older corpus there is replaced.
-        max_length: in tokens with EOS.
-        fingerprint: kept with the corpus, for the caller to compare.
+        labels: all labels; the first is class 1.
+        directory: the folder to write; an older corpus there is replaced.
+        max_length: longest sentence, in tokens with EOS.
+        fingerprint: stored with the corpus, for the caller to compare.
         progress: called with the number of sentences done so far.
     """
-    numbers = {label: number for number, label in enumerate(labels, start=1)}
+    class_of = {label: index for index, label in enumerate(labels, start=1)}
 
     def append(sides: list[SideWriter], chunk: list[tuple[str, str]]) -> dict[str, int]:
         ids, lengths, cut = sentence_ids(tokenizer, [text for text, _ in chunk], max_length)
-        classes = np.array([numbers[label] for _, label in chunk], np.int32)
-        every = np.ones(len(chunk), bool)
-        sides[0].append(ids, lengths, every)
-        sides[1].append(classes, np.ones_like(classes), every)
+        classes = np.array([class_of[label] for _, label in chunk], np.int32)
+        keep = np.ones(len(chunk), bool)
+        sides[0].append(ids, lengths, keep)
+        sides[1].append(classes, np.ones_like(classes), keep)
         return {"read": len(chunk), "kept": len(chunk), "cut": cut}
 
     dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
@@ -69,10 +69,10 @@ def encode_labelled(
 def sentence_ids(
     tokenizer: Tokenizer, sentences: Sequence[str], max_length: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the ids of sentences in a row, each cut to `max_length` with its EOS.
+    """Returns the concatenated ids of sentences, each truncated to `max_length` with EOS.
 
     Returns:
-        int32 ids, int32 lengths [sentences], and how many were cut.
+        int32 ids, int32 lengths [sentences], and the number of truncated sentences.
     """
     ids, cut = closed_ids(tokenizer, tf.constant(sentences, tf.string), max_length)
     lengths = ids.row_lengths().numpy().astype(np.int32)
@@ -82,10 +82,10 @@ def sentence_ids(
 def closed_ids(
     tokenizer: Tokenizer, sentences: tf.Tensor, max_length: int
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the ids of strings [B], each cut to `max_length` with its EOS, in a graph too.
+    """Returns the ids of strings [B], each truncated to `max_length` with EOS; works in graphs.
 
     Returns:
-        int32 [B, None], and bool [B]: whether a sentence was cut.
+        int32 [B, None], and bool [B]: whether each sentence was truncated.
     """
     ids = tokenizer.tokenize(sentences)
     cut = ids.row_lengths() > max_length - 1
@@ -94,11 +94,11 @@ def closed_ids(
 
 
 def labelled_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
-    """Returns the batches of `plan` as Keras takes them.
+    """Returns the batches of `plan` in the form that Keras expects.
 
     Args:
         corpus: a `LabelledCorpus`.
-        plan: made for `corpus`.
+        plan: the batches of `corpus`.
         **options: as in `batching.make_dataset`.
 
     Returns:

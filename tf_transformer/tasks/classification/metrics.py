@@ -1,4 +1,4 @@
-"""Scores of a classification: accuracy, macro F1, and confused classes."""
+"""Scores of a classification: accuracy, macro F1 and confused classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ class ClassScore:
     """Scores of one class.
 
     Attributes:
-        precision: share of the sentences predicted to be of the class that are.
-        recall: share of the sentences of the class that are predicted to be.
+        label: name of the class.
+        precision: share of the predictions of this class that are correct.
+        recall: share of the sentences of this class that are predicted as such.
         f1: 2PR / (P + R).
         support: number of sentences of the class.
     """
@@ -28,11 +29,11 @@ class ClassScore:
 
 @dataclass(frozen=True, repr=False)
 class ClassScores:
-    """Scores of a set of sentences, as shares from 0 to 1.
+    """Scores of a set of sentences, from 0 to 1, computed from its confusion matrix.
 
     Attributes:
         labels: of all classes.
-        counts: int [C, C], sentences by their class (row) and the class they were given.
+        counts: confusion matrix, int [C, C]: correct class (row) by predicted class (column).
     """
 
     labels: tuple[str, ...]
@@ -45,19 +46,19 @@ class ClassScores:
 
     @property
     def right(self) -> int:
-        """Number of sentences with the right class."""
+        """Number of correctly classified sentences."""
         return int(np.trace(self.counts))
 
     @property
     def accuracy(self) -> float:
-        """Share of sentences with the right class."""
+        """Share of correctly classified sentences."""
         return self.right / self.sentences
 
     @property
     def macro_f1(self) -> float:
         """Unweighted mean of F1 over the classes that occur, as labels or as predictions.
 
-        F1 of a class is 2 tp / (2 tp + fp + fn): 0 where it is never given rightly.
+        F1 of a class is 2 tp / (2 tp + fp + fn): 0 if it is never predicted correctly.
         """
         f1, occur = self._f1()
         return float(f1[occur].mean())
@@ -67,28 +68,27 @@ class ClassScores:
 
     def rows(self) -> list[ClassScore]:
         """Returns the scores of each class; 0 where a class never occurs."""
-        right, given, gold = np.diag(self.counts), self.counts.sum(0), self.counts.sum(1)
-        columns = (
-            right / np.maximum(given, 1), right / np.maximum(gold, 1), self._f1()[0], gold
-        )  # fmt: skip
-        numbers = zip(self.labels, *(column.tolist() for column in columns), strict=True)
-        return [ClassScore(*row) for row in numbers]
+        right, predicted, gold = np.diag(self.counts), self.counts.sum(0), self.counts.sum(1)
+        precision, recall = right / np.maximum(predicted, 1), right / np.maximum(gold, 1)
+        columns = precision, recall, self._f1()[0], gold
+        rows = zip(self.labels, *(column.tolist() for column in columns), strict=True)
+        return [ClassScore(*row) for row in rows]
 
     def confusions(self) -> list[tuple[str, str, int]]:
-        """(class, class given, sentences) of the mistakes that occur, most frequent first.
+        """Returns (correct class, predicted class, count) of all mistakes, most frequent first.
 
         Ties are in the order of the labels.
         """
         wrong = self.counts - np.diag(np.diag(self.counts))
-        gold, given = np.nonzero(wrong)
-        order = np.argsort(-wrong[gold, given], kind="stable")
+        gold, predicted = np.nonzero(wrong)
+        order = np.argsort(-wrong[gold, predicted], kind="stable")
         return [
             (self.labels[row], self.labels[column], int(wrong[row, column]))
-            for row, column in zip(gold[order], given[order], strict=True)
+            for row, column in zip(gold[order], predicted[order], strict=True)
         ]
 
     def _f1(self) -> tuple[np.ndarray, np.ndarray]:
-        """F1 of each class, and whether it occurs, [C] each."""
+        """Returns F1 of each class, and whether the class occurs, [C] each."""
         occurrences = self.counts.sum(0) + self.counts.sum(1)  # 2 tp + fp + fn
         return 2 * np.diag(self.counts) / np.maximum(occurrences, 1), occurrences > 0
 
@@ -96,15 +96,15 @@ class ClassScores:
 def score_classes(
     gold: Sequence[str], given: Sequence[str], labels: Sequence[str]
 ) -> ClassScores:
-    """Scores `given` labels against the right ones.
+    """Scores predicted labels against the correct ones.
 
     Args:
-        gold: the right label of each sentence, one of `labels`.
+        gold: the correct label of each sentence, one of `labels`.
         given: the predicted label of each, one of `labels`.
         labels: of all classes.
 
     Raises:
-        ValueError: if there are no sentences, or not as many given labels as right ones.
+        ValueError: if there are no sentences, or `gold` and `given` differ in length.
     """
     gold, given, labels = (
         strings("gold", gold),
@@ -116,15 +116,15 @@ def score_classes(
             "`gold` and `given` must be of equal length, at least 1. "
             f"Received: {len(gold)} and {len(given)}."
         )
-    numbers = {label: number for number, label in enumerate(labels)}
+    index_of = {label: index for index, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(labels)), np.int64)
     for right, predicted in zip(gold, given, strict=True):
-        counts[numbers[right], numbers[predicted]] += 1
+        counts[index_of[right], index_of[predicted]] += 1
     return ClassScores(tuple(labels), counts)
 
 
 def format_scores(scores: ClassScores) -> str:
-    """Formats a table of the classes and the two overall scores, in percent."""
+    """Formats a table of the scores of each class and overall, in percent."""
     width = max(len(label) for label in scores.labels)
     lines = [f"{'':{width}} {'precision':>10} {'recall':>7} {'F1':>7} {'sentences':>10}"]
     for row in scores.rows():

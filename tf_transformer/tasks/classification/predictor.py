@@ -1,4 +1,4 @@
-"""Classes of sentences by a trained model."""
+"""Classification of sentences by a trained model, and its export."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ class Classification:
     """A classified sentence; `str(classification)` is its label.
 
     Attributes:
-        label: the most probable one.
-        probabilities: of all labels, the most probable first.
+        label: the most probable label.
+        probabilities: probability of each label, the most probable first.
     """
 
     label: str
@@ -48,10 +48,10 @@ class Classification:
 
 
 class BaseClassifier(ABC):
-    """Classifies sentences, whatever it gets their probabilities from.
+    """Base class of the classifiers; a subclass computes the probabilities.
 
     Attributes:
-        labels: what the classes are called, in order.
+        labels: names of the classes, in order.
     """
 
     labels: Sequence[str]
@@ -72,35 +72,35 @@ class BaseClassifier(ABC):
         self, sentences: Strings, progress: Progress | None = None
     ) -> list[Classification]: ...
     def classify(self, sentences, progress=None):
-        """Classifies a sentence, or each of a list.
+        """Classifies a sentence, or each sentence of a list.
 
         Args:
             sentences: a string, or a list of strings.
             progress: called with the number of sentences done so far.
         """
         one, texts = one_or_more("sentences", sentences)
-        found = []
+        results = []
         for row in self.probabilities(texts, progress):
             ranked = {
                 self.labels[index]: float(row[index])
                 for index in np.argsort(-row, kind="stable")
             }
-            found.append(Classification(next(iter(ranked)), ranked))
-        return found[0] if one else found
+            results.append(Classification(next(iter(ranked)), ranked))
+        return results[0] if one else results
 
     def evaluate(
         self, sentences: Strings, labels: Strings, progress: Progress | None = None
     ) -> ClassScores:
-        """Classifies sentences and scores the result.
+        """Classifies sentences and scores the results.
 
         Args:
-            sentences: any number of them, at least one.
+            sentences: at least one.
             labels: the correct label of each.
             progress: called with the number of sentences done so far.
 
         Raises:
-            ValueError: if there are not equally many, or none.
-            UserError: if the model does not know a label.
+            ValueError: if `sentences` and `labels` differ in length, or are empty.
+            UserError: if a label is not one of the model's.
         """
         _, texts, gold = pairs(sentences=sentences, labels=labels)
         if unknown := sorted({*gold} - {*self.labels}):
@@ -113,18 +113,19 @@ class BaseClassifier(ABC):
 
 
 class SentenceClassifier(BaseClassifier):
-    """Classifies sentences with a model, its tokenizer and the names of its classes.
+    """Classifies sentences with a model, its tokenizer and its labels.
 
     Args:
         model: a trained `Classifier`.
-        tokenizer: the one it was trained with.
-        labels: what its classes are called, in order.
-        max_length: of a sentence in tokens with EOS; a longer one is cut, as in training.
-        batch_tokens: positions of a batch.
-        card: makes the model card of its exports.
+        tokenizer: the tokenizer it was trained with.
+        labels: names of its classes, in order.
+        max_length: longest sentence, in tokens with EOS; longer ones are truncated, as in
+            training.
+        batch_tokens: tokens per batch, with padding.
+        card: creates the model card of its exports.
 
     Raises:
-        ValueError: if there are not as many labels as classes.
+        ValueError: if the number of labels differs from the model's number of classes.
     """
 
     def __init__(
@@ -140,8 +141,8 @@ class SentenceClassifier(BaseClassifier):
         labels = strings("labels", labels)
         if len(labels) != model.output_shape[-1]:
             raise ValueError(
-                f"`labels` must be {model.output_shape[-1]}, the model's classes. "
-                f"Received: {len(labels)}."
+                f"`labels` must name each of the model's {model.output_shape[-1]} classes. "
+                f"Received: {len(labels)} labels."
             )
         self.labels = labels
         self.model, self.tokenizer, self._card = model, tokenizer, card or dict
@@ -149,7 +150,7 @@ class SentenceClassifier(BaseClassifier):
         self._compiled = tf.function(self.probabilities_of, [IDS], autograph=False)
 
     def probabilities_of(self, source: tf.Tensor) -> tf.Tensor:
-        """Returns the probabilities of ids with EOS and padding: [B, S] -> float32 [B, C]."""
+        """Returns the class probabilities of padded ids with EOS: [B, S] -> float32 [B, C]."""
         return tf.nn.softmax(self.model({"source": source}, training=False))
 
     def probabilities(self, sentences: Strings, progress: Progress | None = None) -> np.ndarray:
@@ -176,7 +177,7 @@ class SentenceClassifier(BaseClassifier):
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            gate: the published model that it must not be worse than; see `serving.gate`.
+            gate: refuses an export that is worse than the published model; see `serving.gate`.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.
@@ -187,7 +188,7 @@ class SentenceClassifier(BaseClassifier):
 
 
 def _exportable(classifier: SentenceClassifier) -> Exportable:
-    """Returns what an export needs to know of a classifier."""
+    """Returns the description of a classifier that an export needs."""
     text = {"text": np.array(TEXTS[:2], object)}
     return Exportable(
         models=[classifier.model],
@@ -219,7 +220,7 @@ def _classify(classifier: SentenceClassifier):
 def _comparisons(
     session: SavedModelSession, classifier: SentenceClassifier
 ) -> Iterator[Comparison]:
-    """Yields all outputs beside Python's; of a tie, either label is right."""
+    """Compares all outputs with those of Python; of tied labels, either is accepted."""
     texts = [text for text in TEXTS if isinstance(text, str)]
     probabilities = classifier.probabilities(texts)
     answer = session.run(SIGNATURE, {"text": np.array(texts, object)})

@@ -1,4 +1,4 @@
-"""Classification: a label for a sentence, by the encoder alone; accuracy and macro F1."""
+"""Classification: predicts a sentence's label; scored by accuracy and macro F1."""
 
 import dataclasses
 import functools
@@ -43,10 +43,10 @@ SAMPLES = 5
 
 @dataclasses.dataclass(frozen=True)
 class DevResult:
-    """The dev set, classified: its scores, and some of it."""
+    """Scores and samples of the classified dev set."""
 
     scores: ClassScores
-    samples: list[tuple[str, str, str]]  # sentence, label, label given
+    samples: list[tuple[str, str, str]]  # sentence, correct label, predicted label
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -67,14 +67,14 @@ class DevResult:
     def lines(self) -> list[str]:
         """Samples and scores, for the end of a training."""
         shown = [
-            f"\n  sentence  {sentence}\n  label     {gold}\n  model     {given}"
-            for sentence, gold, given in self.samples
+            f"\n  sentence  {sentence}\n  label     {gold}\n  model     {predicted}"
+            for sentence, gold, predicted in self.samples
         ]
         return [*shown, f"\ndev {summary(self.scores)}"]
 
 
 def check_config(config: Config) -> None:
-    """Refuses missing or damaged files and settings that contradict each other."""
+    """Refuses missing or damaged files, and settings that contradict each other."""
     check_positions(config)
     require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
     labels = _labels(config.data)
@@ -88,7 +88,7 @@ def _labels(data: DataConfig) -> list[str]:
 
 
 def effective_data(run: Run) -> DataConfig:
-    """The run's sentences and labels as parallel text, written into the run, and its labels."""
+    """Writes sentences and labels into the run as parallel text; also writes its label list."""
     data = run.config.data
     write_labels(run, _labels(data))
     return write_parallel_text(data, run.data / "text", (SENTENCES, LABELS), read_examples)
@@ -107,7 +107,7 @@ class ClassificationTask(SequenceTask):
         self._dev = list(all_pairs(corpora(self.data.valid, self.data)))
 
     def _vocabulary_text(self) -> Iterator[str]:
-        """The sentences alone."""
+        """Yields the sentences only."""
         return (source for source, _ in all_pairs(corpora(self.data.train, self.data)))
 
     def _settings(self) -> str:
@@ -128,21 +128,21 @@ class ClassificationTask(SequenceTask):
         return build_classifier(self.run)
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
-        """A function that classifies the dev set with the model's current weights."""
+        """Returns a function that classifies the dev set with the model's current weights."""
         classifier = _classifier(self.run, model, self.tokenizer)
         sentences, gold = ([pair[side] for pair in self._dev] for side in (0, 1))
 
         def evaluate() -> DevResult:
-            given = [each.label for each in classifier.classify(sentences)]
-            scores = score_classes(gold, given, self.labels)
-            samples = zip(sentences[:SAMPLES], gold, given, strict=False)
+            predicted = [each.label for each in classifier.classify(sentences)]
+            scores = score_classes(gold, predicted, self.labels)
+            samples = zip(sentences[:SAMPLES], gold, predicted, strict=False)
             return DevResult(scores, list(samples))
 
         return evaluate
 
 
 def build_classifier(run: Run, precision: str | None = None) -> Classifier:
-    """The model of a run, in the precision of its training unless one is given."""
+    """Builds the model of a run, in its training precision by default."""
     config = run.config
     return Classifier(
         config.model,
@@ -159,13 +159,13 @@ def load_classifier(
     name: str = "",
     precision: str = "float32",
 ) -> SentenceClassifier:
-    """Loads a classifier with the weights of a checkpoint, as `Run.weights` finds them.
+    """Loads a classifier with the weights of a checkpoint; see `Run.weights`.
 
     Args:
         run: the run.
-        checkpoint: one of its checkpoints, or a file; None for the run's own choice.
+        checkpoint: one of its checkpoints, or a file; None for the run's configured choice.
         name: description of the weights in the card; the checkpoint by default.
-        precision: float32 or bfloat16, whatever the precision of training was.
+        precision: float32 or bfloat16, regardless of the training precision.
 
     Raises:
         UserError: if the run lacks the checkpoint, its tokenizer or its labels.

@@ -1,4 +1,4 @@
-"""Base of the parsers for users, and counts and scores of what they write."""
+"""Base class of the parsers, and counts and scores of their output."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ from tf_transformer.tasks.parsing.trees import Tree, read_trees
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of what the model wrote, before any repair.
+    """Counts of defects in the model's output, before repair.
 
     Attributes:
-        sentences: parsed; blank ones are not.
-        repaired: those whose sequence was no tree over their words until it was mended.
-        repairs: the changes that this took, of all together.
-        cut: those whose sequence ended at the length limit.
+        sentences: number of sentences, without blank ones.
+        repaired: sentences whose sequence was not a tree over their words and was repaired.
+        repairs: total number of repairs.
+        cut: sentences whose sequence was cut off at the length limit.
     """
 
     sentences: int = 0
@@ -33,22 +33,22 @@ class Counts:
 
     @classmethod
     def of(cls, parses: Iterable[Parse]) -> Self:
-        """Counts the parses of sentences; blank ones do not count."""
-        real = [parse for parse in parses if parse.tree]
-        repairs = [parse.repairs for parse in real]
-        repaired = sum(number > 0 for number in repairs)
-        return cls(len(real), repaired, sum(repairs), sum(parse.cut for parse in real))
+        """Counts the parses; those of blank sentences are left out."""
+        parses = [parse for parse in parses if parse.tree]
+        repairs = [parse.repairs for parse in parses]
+        repaired = sum(count > 0 for count in repairs)
+        return cls(len(parses), repaired, sum(repairs), sum(parse.cut for parse in parses))
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(*map(int.__add__, astuple(self), astuple(other)))
 
     @property
     def well_formed(self) -> float:
-        """Share of sentences without a repair; 1 if there are none."""
+        """Share of sentences that needed no repair; 1 if there are no sentences."""
         return 1 - self.repaired / self.sentences if self.sentences else 1.0
 
     def summary(self) -> str:
-        """Formats a line such as "9 sentences; repaired: 1 (11.1%), by 2 changes; ..."."""
+        """Formats a line such as "9 sentences; well-formed: 88.9%; repaired: 1, by ..."."""
         return (
             f"{self.sentences:,} sentences; well-formed: {self.well_formed:.1%}; repaired: "
             f"{self.repaired:,}, by {self.repairs:,} changes; cut at the length limit: "
@@ -57,17 +57,18 @@ class Counts:
 
 
 class BaseParser(ABC):
-    """Parses, whatever it gets the trees from."""
+    """Base class of the parsers; a subclass finds the trees."""
 
     @overload
     def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
     @overload
     def parse(self, sentences: Strings, progress: Progress | None = None) -> list[Parse]: ...
     def parse(self, sentences, progress=None):
-        """Returns the best tree of a sentence, or of each of a list, by beam search.
+        """Returns the best tree of a sentence, or of each sentence of a list, by beam search.
 
-        Words are what blanks divide; brackets in them become -LRB- and -RRB-. A sequence that
-        is no tree over the words is mended, see `linearisation.delinearise`.
+        Sentences are split into words at white space; brackets in them become -LRB- and -RRB-.
+        A sequence that is not a tree over the words is repaired; see
+        `linearisation.delinearise`.
 
         Args:
             sentences: a string, or a list of strings.
@@ -78,10 +79,10 @@ class BaseParser(ABC):
         return parses[0] if one else parses
 
     def evaluate(self, trees: Strings, progress: Progress | None = None) -> Bracketing:
-        """Parses the words of trees and scores the parses by Collins's rules.
+        """Parses the words of gold trees and scores the parses by Collins's rules.
 
         Args:
-            trees: the correct ones, each a string in Penn brackets.
+            trees: the gold trees, each a string in Penn brackets.
             progress: called with the number of sentences done so far.
 
         Raises:
@@ -91,7 +92,7 @@ class BaseParser(ABC):
         gold = list(rooted(read_trees(lines, "trees")))
         if len(gold) != len(lines):
             raise UserError(
-                "`trees` must have a tree in each string. Received: "
+                "`trees` must have one tree in each string. Received: "
                 f"{len(gold)} trees in {len(lines)} strings."
             )
         sentences = [pair_of(tree)[0].split() for tree in gold]
@@ -99,11 +100,11 @@ class BaseParser(ABC):
 
     @abstractmethod
     def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
-        """Returns the best tree over each sentence's words."""
+        """Returns the best tree over the words of each sentence."""
 
 
 def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:
-    """Scores parses against the correct trees by Collins's rules."""
+    """Scores parses against the gold trees by Collins's rules."""
     return summarise(
         score_sentence((tree,), (parse.tree,) if parse.tree else (), COLLINS)
         for tree, parse in zip(gold, parses, strict=True)

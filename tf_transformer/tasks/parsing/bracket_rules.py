@@ -1,4 +1,4 @@
-"""Brackets of trees by the rules of evalb: which of them count, and which match."""
+"""Brackets of trees by the rules of evalb: selection of those that count, and matching."""
 
 import itertools
 import re
@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from tf_transformer.errors import UserError, shortened
 from tf_transformer.tasks.parsing.trees import Tree
 
-# Words that may be quotation marks under a wrong tag.
+# Words that may be mistagged quotation marks.
 _QUOTATION_MARKS = frozenset(("'", '"', "/"))
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Words and brackets to compare, and labels and words that count as equal.
+    """Rules for comparing two trees: deleted labels, and labels and words treated as equal.
 
     Attributes:
-        labelled: whether brackets must agree in their label.
+        labelled: whether matching brackets must have equal labels.
         cutoff: the longest sentence of the second summary, in words.
-        delete: a word with such a tag is taken out; a bracket with such a label is not
-            counted, while its parts are.
-        delete_for_length: a word with such a tag does not count in a sentence's length.
-        quotes: tags that a quotation mark may be given by mistake.
+        delete: words with these tags are removed; brackets with these labels are not counted,
+            but their children are.
+        delete_for_length: words with these tags do not count in a sentence's length.
+        quotes: tags that a mistagged quotation mark may have.
         equal_labels: pairs of labels, or of tags, that count as the same.
         equal_words: pairs of words that count as the same.
     """
@@ -48,7 +48,7 @@ class Rules:
         return not any(self.same_label(label, deleted) for deleted in self.delete)
 
 
-# The rules under which English parsers are compared since Collins (1997).
+# The standard rules for comparing English parsers since Collins (1997).
 COLLINS = Rules(
     delete=frozenset(("TOP", "-NONE-", ",", ":", "``", "''", ".")),
     delete_for_length=frozenset(("-NONE-",)),
@@ -62,7 +62,7 @@ _LABELS = {
     "QUOTE_LABEL": "quotes",
 }
 _PAIRS = {"EQ_LABEL": "equal_labels", "EQ_WORD": "equal_words"}
-# What evalb prints, and after how many errors it stops: no rules of scoring.
+# Settings of evalb's output and its tolerance of errors, which do not affect the scores.
 _IGNORED = ("DEBUG", "MAX_ERROR")
 
 
@@ -70,10 +70,10 @@ def read_rules(lines: Iterable[str], name: str = "parameters") -> Rules:
     """Reads a parameter file of evalb, such as COLLINS.prm.
 
     A line is a name and its values; lines that begin with # are comments. DEBUG and MAX_ERROR
-    are passed over.
+    are ignored.
 
     Raises:
-        UserError: for an unknown name or a wrong number of values, with the line's number.
+        UserError: for an unknown name or a wrong number of values; the message names the line.
     """
     rules = Rules()
     for number, line in enumerate(lines, start=1):
@@ -121,9 +121,9 @@ def _with_number(rules: Rules, key: str, values: list[str], place: str) -> Rules
 
 @dataclass(frozen=True)
 class Bracket:
-    """A constituent: its category, and its words, start to end - 1.
+    """A constituent: its category, and its words from `start` to `end - 1`.
 
-    `place` is its number in its line: the outer before the inner, from left to right, from 0.
+    `place` is its index in the line, in preorder.
     """
 
     label: str
@@ -133,7 +133,7 @@ class Bracket:
 
 
 class Line:
-    """The trees of a line as words, of which some are kept, and brackets over all words."""
+    """Words and brackets of the trees on a line; words deleted by the rules are masked out."""
 
     def __init__(self, trees: Sequence[Tree], rules: Rules):
         self._rules = rules
@@ -148,7 +148,7 @@ class Line:
             self.leaves.append(tree)
             return
         place, start = len(self._brackets), len(self.leaves)
-        self._brackets.append(None)  # its end is not known before that of its parts
+        self._brackets.append(None)  # filled in once its end is known
         for child in tree.children:
             self._add(child)
         label = tree.label.partition("-")[0].partition("=")[0]
@@ -164,9 +164,9 @@ class Line:
 
     def brackets(self) -> list[Bracket]:
         """Returns the brackets that count, over the words that are kept."""
-        position = [0, *itertools.accumulate(self.kept)]
+        positions = [0, *itertools.accumulate(self.kept)]
         brackets = (
-            replace(bracket, start=position[bracket.start], end=position[bracket.end])
+            replace(bracket, start=positions[bracket.start], end=positions[bracket.end])
             for bracket in self._brackets
             if bracket is not None
         )
@@ -177,7 +177,7 @@ class Line:
         ]
 
     def quotes(self) -> list[int]:
-        """Returns the leaves that are quotation marks under one of the rules' tags."""
+        """Returns the indices of quotation marks tagged with one of `Rules.quotes`."""
         return [
             index
             for index, leaf in enumerate(self.leaves)
@@ -186,36 +186,37 @@ class Line:
 
 
 def keep_quotes_of_both(gold: Line, output: Line) -> None:
-    """Keeps in both trees the quotation marks that only one of two different tags deletes.
+    """Keeps in both trees the quotation marks that only one of the two deletes.
 
-    Of two side by side evalb keeps one twice, and finds other words; here each is kept once.
+    The trees tag them differently. Of two adjacent marks evalb keeps one twice and then reports
+    differing words; here each is kept once.
     """
     for ours, theirs in itertools.product(output.quotes(), gold.quotes()):
-        same_place = sum(output.kept[:ours]) == sum(gold.kept[:theirs])
-        if same_place and output.kept[ours] != gold.kept[theirs]:
+        same_position = sum(output.kept[:ours]) == sum(gold.kept[:theirs])
+        if same_position and output.kept[ours] != gold.kept[theirs]:
             output.kept[ours] = gold.kept[theirs] = True
 
 
 def matches(gold: Line, output: Line, rules: Rules) -> list[tuple[Bracket, Bracket]]:
     """Pairs brackets of the gold tree with equal ones of the output."""
-    pairs, left = [], output.brackets()
+    pairs, unmatched = [], output.brackets()
     for bracket in gold.brackets():
-        for index, other in enumerate(left):
+        for index, other in enumerate(unmatched):
             if (bracket.start, bracket.end) == (other.start, other.end) and (
                 not rules.labelled or rules.same_label(bracket.label, other.label)
             ):
-                pairs.append((bracket, left.pop(index)))
+                pairs.append((bracket, unmatched.pop(index)))
                 break
     return pairs
 
 
 def crossings(gold: Sequence[Bracket], output: Sequence[Bracket]) -> int:
-    """Counts the brackets of the output that cross one or more of the gold tree's."""
+    """Counts the brackets of the output that cross at least one bracket of the gold tree."""
     return sum(any(_cross(one, other) for other in gold) for one in output)
 
 
 def _cross(one: Bracket, other: Bracket) -> bool:
-    """Tells whether they share words and each has words that the other lacks."""
+    """Tells whether two brackets overlap and neither contains the other."""
     return (
         one.start < other.start < one.end < other.end
         or other.start < one.start < other.end < one.end

@@ -1,4 +1,4 @@
-"""Labelled bracketing of trees (PARSEVAL, Black et al. 1991), figure for figure as by evalb."""
+"""Labelled bracketing scores (PARSEVAL, Black et al. 1991), identical to those of evalb."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from tf_transformer.tasks.parsing.trees import Tree, read_line
 
 
 class Status(IntEnum):
-    """Status of a sentence, with evalb's numbers; only valid ones count in the scores."""
+    """Status of a sentence, numbered as in evalb; only valid sentences enter the scores."""
 
     VALID = 0
-    ERROR = 1  # the words differ, or the output is no tree
+    ERROR = 1  # the words differ, or the output is not a tree
     SKIPPED = 2  # the output has no words
 
 
@@ -29,15 +29,15 @@ class SentenceScore:
     """Counts of one sentence.
 
     Attributes:
-        length: words of the gold tree, by the rules for the length.
-        status: valid, or why the sentence is left out of the scores; its counts are then 0.
-        matched: brackets of the gold tree that the output has.
+        length: words of the gold tree that count in the length.
+        status: whether the sentence is valid; the counts of others are 0.
+        matched: brackets of the gold tree that the output has too.
         gold: brackets of the gold tree.
         output: brackets of the output.
-        crossing: brackets of the output that cross one of the gold tree's.
+        crossing: brackets of the output that cross a bracket of the gold tree.
         words: words compared.
-        correct_tags: words whose tags agree.
-        problem: what was wrong with a sentence that is an error; "" for others.
+        correct_tags: words with the correct tag.
+        problem: description of the error in a sentence with status ERROR; "" for others.
     """
 
     length: int
@@ -53,9 +53,9 @@ class SentenceScore:
 
 @dataclass(frozen=True)
 class Bracketing:
-    """Scores of a corpus; all but the counts in percent, over valid sentences.
+    """Scores of a corpus over its valid sentences, in percent except for counts.
 
-    Precision and recall are those of all brackets together, not means over sentences.
+    Precision and recall are computed over all brackets, not averaged over sentences.
     """
 
     sentences: int
@@ -72,25 +72,27 @@ class Bracketing:
 
     @property
     def valid(self) -> int:
-        """Number of sentences that count in the scores."""
+        """Number of sentences that enter the scores."""
         return self.sentences - self.errors - self.skipped
 
 
 def score_lines(
     gold: Sequence[str], output: Sequence[str], rules: Rules, *, gold_name: str = "gold"
 ) -> list[SentenceScore]:
-    """Compares two files, each with the tree of a sentence on a line.
+    """Compares the lines of two files, each with the tree of one sentence.
 
-    A blank line of output is skipped; one that is no tree is an error, as other words are.
+    A blank line of output is skipped; a line that is not a tree or has different words is an
+    error.
 
     Raises:
-        UserError: if a gold tree is not well-formed, with its line and column in `gold_name`.
+        UserError: if a gold tree is not well-formed; the message names its line and column in
+            `gold_name`.
         ValueError: if the numbers of lines differ.
     """
     scores = []
     columns = strings("gold", gold), strings("output", output)
-    for number, (right, line) in enumerate(zip(*columns, strict=True), start=1):
-        gold_trees = read_line(right, gold_name, number)
+    for number, (gold_line, line) in enumerate(zip(*columns, strict=True), start=1):
+        gold_trees = read_line(gold_line, gold_name, number)
         try:
             scores.append(score_sentence(gold_trees, read_line(line, "output", number), rules))
         except UserError as error:
@@ -100,11 +102,11 @@ def score_lines(
 
 
 def score_sentence(gold: Sequence[Tree], output: Sequence[Tree], rules: Rules) -> SentenceScore:
-    """Compares the trees of one line of the gold file with those of the same line of output.
+    """Compares the trees on a line of the gold file with those on the same line of output.
 
-    Words that the rules delete are taken out before positions are counted, in both; a bracket
-    without words goes as well. A label ends before its first - or =. Brackets alike over the
-    same words are a multiset: the smaller number matches.
+    Words that the rules delete are removed from both before positions are counted, and so are
+    brackets left without words. A label ends before its first - or =. If a bracket occurs
+    several times, it matches as often as both sides have it.
     """
     gold_line, output_line = Line(gold, rules), Line(output, rules)
     length = sum(leaf.label not in rules.delete_for_length for leaf in gold_line.leaves)
@@ -159,7 +161,7 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _difference(gold: list[str], output: list[str], rules: Rules) -> str:
-    """Describes how the words differ; "" if they do not."""
+    """Describes the first difference between the words; "" if there is none."""
     if len(gold) != len(output):
         return f"{len(gold)} words in the gold tree, {len(output)} in the output"
     for one, other in zip(gold, output, strict=True):

@@ -1,4 +1,4 @@
-"""Dev text of a parser: trees, whose words it parses."""
+"""Dev text of a parser: gold trees, and the sentences of their words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,20 +13,20 @@ from tf_transformer.tasks.parsing.trees import read_line
 
 
 def read_dev_text(run: Run, source: None, reference: Path) -> DevText:
-    """Reads dev text, of which F1 is computed, by Collins's rules as in training.
+    """Reads dev text to be scored by F1, with Collins's rules as in training.
 
     Args:
-        run: the run whose export it is for.
-        source: no file, since trees have their words.
+        run: the run to export.
+        source: None, since the trees in `reference` have the words as well.
         reference: file of trees in Penn brackets.
 
     Raises:
-        UserError: as `read_treebank` does.
+        UserError: see `read_treebank`.
     """
     gold = list(read_treebank(reference))
 
     def parts(trees: Sequence[str]) -> list[tuple[int, int]]:
-        """Returns above and below the line in F1 = 2 matched / (brackets of both)."""
+        """Returns numerators and denominators of F1, 2 matched / (gold + output), in %."""
         pairs = zip(gold, trees, strict=True)
         scores = [score_sentence((tree,), read_line(line), COLLINS) for tree, line in pairs]
         return [(200 * each.matched, each.gold + each.output) for each in scores]

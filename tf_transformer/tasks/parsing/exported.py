@@ -1,4 +1,4 @@
-"""Parser with an exported SavedModel alone, for users."""
+"""Parser that runs an exported SavedModel, for users."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from tf_transformer.tasks.parsing.trees import read_line
 
 
 class ExportedParser(BaseParser):
-    """Parses with an export alone, without Keras.
+    """Parses with an exported SavedModel, without Keras.
 
     Args:
         path: the folder of the SavedModel.
 
     Raises:
-        UserError: if it cannot be loaded, or gives no trees.
+        UserError: if it cannot be loaded, or is not a parser.
     """
 
     attention = needs_run("show attention")

@@ -1,4 +1,4 @@
-"""Trees as target sequences and back (Vinyals et al. 2015), which section 6.3 follows."""
+"""Conversion of trees to target sequences and back (Vinyals et al. 2015; paper 6.3)."""
 
 import re
 from collections.abc import Sequence
@@ -7,34 +7,35 @@ from dataclasses import dataclass, field
 from tf_transformer.strings import refuse_string
 from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree
 
-# What treebanks and parsers call the root; it is not in the sequence.
+# Labels of the root in treebanks and parsers; it is not part of the sequence.
 ROOTS = frozenset(("", "TOP", "ROOT", "S1"))
 ROOT = "TOP"
-UNKNOWN = "XX"  # the tag of a word that has no usable one
-PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # tags that count: see `leaf_tag`
+UNKNOWN = "XX"  # tag of a word without a usable tag
+PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # see `leaf_tag`
 TRACE = "-NONE-"
 
-# Words of which practically all occurrences in GUM and CRAFT have one of those tags, and which.
+# Words of each tag that practically always have it in the GUM and CRAFT treebanks.
 _WORDS_OF = {",": ",", ".": ". ? !", ":": "; -- ... … —", "``": "`` “ ‘", "''": "'' ”"}
 _TAG_OF = {word: tag for tag, words in _WORDS_OF.items() for word in words.split()}
-SELF_TAGGED = frozenset((*_TAG_OF, '"'))  # whose tag `leaf_tag` derives from the word itself
+SELF_TAGGED = frozenset((*_TAG_OF, '"'))  # words from which `leaf_tag` derives the tag
 
 
 def strip_label(label: str) -> str:
-    """Returns the category alone: NP-SBJ-1 and NP=2 are NP. A first - or = belongs to it."""
+    """Returns the bare category: NP for NP-SBJ-1 and NP=2. A leading - or = belongs to it."""
     return label[:1] + re.split("[-=]", label[1:], maxsplit=1)[0]
 
 
 def leaf_tag(word: str, tag: str) -> str:
-    """Returns the tag that stands for a word: its part of speech, except for punctuation.
+    """Returns the tag that represents a word in a sequence.
 
-    Words are not copied. Vinyals et al. write XX for them all, since tags do not count in the
-    F1 score. Here the tag is written: it ties each leaf to its word, so that the search can
-    tell when the model has lost one (`tree_grammar`). The five tags of punctuation do count by
-    Collins's rules: a word under one of them is taken out before trees are compared, and in
-    the output it must be the same words as in the gold tree, or the sentence is an error.
-    Where the word itself says what it is, the tag follows the word; else one of the five is
-    kept on what has no letter or digit.
+    Vinyals et al. write XX for every word, since tags do not affect the F1 score. Here each
+    word keeps its part-of-speech tag: this ties leaves to words, so that the search notices if
+    the model skips one (see `tree_grammar`).
+
+    The five punctuation tags do affect the score: Collins's rules delete words with these tags
+    before trees are compared, and the sentence is an error unless gold tree and output delete
+    the same words. So the tag of unambiguous punctuation marks follows from the word, and
+    other words keep a punctuation tag only if they have no letter or digit.
     """
     if word in _TAG_OF:
         return _TAG_OF[word]
@@ -46,10 +47,10 @@ def leaf_tag(word: str, tag: str) -> str:
 
 
 def normalise(tree: Tree) -> Tree:
-    """Returns the part of a tree that a sequence can express.
+    """Returns the form of a tree that a sequence can express.
 
-    Traces go, and constituents that held nothing else; function tags and indices go; tags are
-    those of `leaf_tag`; the root is TOP, whatever its name, and is added where there is none.
+    Traces, constituents with nothing else, function tags and indices are removed; tags become
+    those of `leaf_tag`; the root is renamed to TOP, or added if it is missing.
 
     Raises:
         ValueError: if the tree has no words.
@@ -61,7 +62,7 @@ def normalise(tree: Tree) -> Tree:
 
 
 def _parts(tree: Tree) -> list[Tree]:
-    """Rest of a tree: nothing, itself without traces, or a root's children."""
+    """Returns the normalised tree, the children of a root, or nothing if no word is left."""
     if tree.word is not None:
         tag = leaf_tag(tree.word, tree.label)
         return [] if tree.label == TRACE else [Tree(tag, word=tree.word)]
@@ -71,14 +72,14 @@ def _parts(tree: Tree) -> list[Tree]:
 
 
 def is_bracket(token: str) -> bool:
-    """Tells whether a token opens or closes a constituent; else it is a word's tag."""
+    """Tells whether a token opens or closes a constituent; otherwise it is a word's tag."""
     return token[:1] in ("(", ")")
 
 
 def linearise(tree: Tree) -> list[str]:
     """Returns the tokens of a normalised tree: (NP and )NP for brackets, a tag for each word.
 
-    (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) is (S (NP PRP )NP (VP VBD )VP . )S.
+    (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) becomes (S (NP PRP )NP (VP VBD )VP . )S.
 
     Raises:
         ValueError: if the tree has no words.
@@ -98,9 +99,9 @@ class Parse:
     """A parsed sentence; `str(parse)` is its tree in Penn brackets, "" for a blank sentence.
 
     Attributes:
-        tree: over exactly the words of the sentence; None for a blank one.
-        repairs: to the tokens that the model wrote: 0 if they were well-formed.
-        cut: whether they ended at the length limit.
+        tree: a tree over exactly the words of the sentence; None for a blank sentence.
+        repairs: number of repairs to the model's output; 0 if it was well-formed.
+        cut: whether the output was cut off at the length limit.
     """
 
     tree: Tree | None
@@ -115,18 +116,23 @@ class Parse:
 
 
 def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
-    """Returns the tree over exactly `words` that the tokens express, or come closest to.
+    """Returns the tree over exactly `words` that the tokens express, repaired if necessary.
 
-    Of tokens that are no tree, these are mended, each counting as one repair: a closing bracket
-    closes what was opened inside its own constituent, or the innermost one if its label is
-    open nowhere; one that closes nothing is dropped, and so are words beyond the last, brackets
-    without a label or within one, and constituents without words; missing words go to the end
-    of the outermost constituent that is open or was the last, as XX; what is open at the end is
-    closed. Nesting beyond MAX_DEPTH is dropped. A tag that the word cannot have (`leaf_tag`) is
-    changed without being counted, as no bracket depends on it.
+    Each of these repairs counts as one:
+
+    - A closing bracket also closes constituents left open inside its own; if its label is not
+      open, it closes the innermost constituent; if nothing is open, it is dropped.
+    - Malformed tokens, tags beyond the last word, constituents without words and brackets
+      nested deeper than MAX_DEPTH are dropped.
+    - Missing words are added under the tag XX, at the end of the outermost open constituent,
+      or else of the last one closed.
+    - Constituents still open at the end are closed.
+
+    A tag that the word cannot have (see `leaf_tag`) is replaced without being counted, as no
+    bracket depends on it.
 
     Args:
-        tokens: as `linearise` gives them, or any others.
+        tokens: as returned by `linearise`, or any others.
         words: the words of the sentence, at least one.
 
     Raises:
@@ -144,14 +150,14 @@ def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
 
 @dataclass
 class _Node:
-    """A constituent while it grows."""
+    """A constituent under construction."""
 
     label: str
     children: list[Tree] = field(default_factory=list)
 
 
 class _Builder:
-    """Takes one token after another and always holds the beginning of a tree."""
+    """Builds a tree token by token, repairing it on the way."""
 
     def __init__(self, words: Sequence[str]):
         self._words = words
@@ -160,7 +166,7 @@ class _Builder:
         self._stack = [_Node(ROOT)]
 
     def add(self, token: str) -> None:
-        """Adds a token, repaired if need be."""
+        """Adds a token, with repairs if necessary."""
         if token in ("", "(", ")") or {"(", ")"} & {*token[1:]}:
             self._repairs += 1
         elif token[0] == "(":
@@ -171,10 +177,9 @@ class _Builder:
             self._word(token)
 
     def finish(self) -> Parse:
-        """Closes what is open and returns the tree."""
-        open_ = len(self._stack) - 1
+        """Adds missing words, closes open constituents and returns the parse."""
         missing = len(self._words) - self._next
-        self._repairs += open_ + missing
+        self._repairs += len(self._stack) - 1 + missing
         if missing:
             self._reopen_outermost()
         for _ in range(missing):
@@ -201,7 +206,7 @@ class _Builder:
             self._repairs += 1
 
     def _close_by(self, label: str) -> None:
-        """Closes the innermost constituent of this label, and with it what it holds."""
+        """Closes the innermost constituent with this label and everything open inside it."""
         depths = [depth for depth, node in enumerate(self._stack) if node.label == label]
         if len(self._stack) == 1:
             self._repairs += 1
@@ -221,7 +226,7 @@ class _Builder:
             self._repairs += 1
 
     def _reopen_outermost(self) -> None:
-        """Makes the last constituent under the root the innermost that is open."""
+        """Closes or reopens constituents until only the last child of the root is open."""
         while len(self._stack) > 2:
             self._close()
         root = self._stack[0]

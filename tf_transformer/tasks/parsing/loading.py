@@ -1,4 +1,4 @@
-"""Loader of parsers, from a run."""
+"""Loading a parser from a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,9 @@ def load_parser(
     ensemble: Sequence[Run] = (),
     precision: str = "float32",
 ) -> Parser:
-    """Loads a run, whose search keeps to trees; arguments are those for a translator.
+    """Loads a parser whose search is constrained to trees.
+
+    See `tasks.translation.loading.load_run` for the arguments.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.

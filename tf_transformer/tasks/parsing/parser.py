@@ -1,4 +1,4 @@
-"""Parser: well-formed trees over exactly the words of each sentence, and its export."""
+"""Parser that finds well-formed trees over exactly a sentence's words, and its export."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -37,12 +37,12 @@ SIGNATURE = "serving_default"
 
 
 def check_rules(decoding: DecodingConfig) -> None:
-    """Refuses rules that forbid what a tree needs next: the same brackets again, or its end."""
+    """Refuses search rules that can forbid every continuation of a tree."""
     if decoding.no_repeat_ngram or decoding.min_length > 1:
         raise UserError(
-            "`decoding.no_repeat_ngram` and `decoding.min_length` must be off where the search "
-            f"keeps to trees. Received: {decoding.no_repeat_ngram} and {decoding.min_length}. "
-            "`parse --unconstrained` takes them."
+            "`decoding.no_repeat_ngram` must be 0 and `decoding.min_length` at most 1 when the "
+            f"search is constrained to trees. Received: {decoding.no_repeat_ngram} and "
+            f"{decoding.min_length}. `parse --unconstrained` accepts other values."
         )
 
 
@@ -51,11 +51,11 @@ class Parser(BaseParser):
 
     Args:
         translator: the trained model.
-        grammar: what keeps its search to trees over the words; None leaves it free.
-        card: makes the model card of its exports.
+        grammar: constrains its search to trees over the words; None for no constraint.
+        card: creates the model card of its exports.
 
     Raises:
-        UserError: if the translator has rules under which the grammar could find no tree.
+        UserError: if the search rules of the translator conflict with the grammar.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Parser(BaseParser):
 
     def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
         texts = [" ".join(words) for words in sentences]
-        found = self.translator.translate(texts, progress, grammar=self.grammar)
+        results = self.translator.translate(texts, progress, grammar=self.grammar)
         limits = self.translator.codec.length_limits(texts)
         parses = []
-        for words, (best, *_), limit in zip(sentences, found, limits, strict=True):
+        for words, (best, *_), limit in zip(sentences, results, limits, strict=True):
             parse = delinearise(best.text.split(), words) if words else Parse(None, 0)
             parses.append(dataclasses.replace(parse, cut=best.num_tokens >= limit))
         return parses
@@ -86,12 +86,12 @@ class Parser(BaseParser):
     def score(self, sentences: Strings, trees: Strings) -> list[Hypothesis]: ...
     # fmt: on
     def score(self, sentences, trees):
-        """Returns the log-probabilities of given trees, as the sequences that the model writes.
+        """Returns the log-probabilities of given trees, scored as linearised sequences.
 
         Args:
             sentences: a sentence, or a list of them.
-            trees: its tree in Penn brackets, of which function tags do not count; a list for a
-                list.
+            trees: its tree in Penn brackets, whose function tags are ignored; a list for a list
+                of sentences.
 
         Raises:
             UserError: if a tree is not well-formed.
@@ -117,7 +117,8 @@ class Parser(BaseParser):
 
         Args:
             sentences: a sentence, or a list of them.
-            trees: its tree in Penn brackets; a list for a list; None for the model's own.
+            trees: its tree in Penn brackets; a list for a list of sentences; None for the
+                model's own parse.
         """
         if trees is None:
             one, texts = one_or_more("sentences", sentences)
@@ -128,7 +129,7 @@ class Parser(BaseParser):
         return weights[0] if one else weights
 
     def _sequences(self, texts: list[str], trees: list[str]) -> tuple[list[str], list[str]]:
-        """Returns the sentences and sequences, as the model reads and writes them."""
+        """Returns sentences and linearised trees in the model's input and output format."""
         gold = [read_line(tree, "trees", n) for n, tree in enumerate(trees, start=1)]
         sequences = [" ".join(linearise(tree[0])) if tree else "" for tree in gold]
         return [" ".join(words_of(text)) for text in texts], sequences
@@ -141,20 +142,20 @@ class Parser(BaseParser):
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            gate: the published model that it must not be worse than; see `serving.gate`.
+            gate: refuses an export that is worse than the published model; see `serving.gate`.
 
         Raises:
-            ValueError: if the search is free: an export has the grammar in its graph.
+            ValueError: if there is no grammar, which an export has in its graph.
             UserError: if the export cannot be written, or fails its test.
         """
         if self.grammar is None:
-            raise ValueError("An export needs a `grammar`. Received: a parser without one.")
+            raise ValueError("An export needs a parser with a `grammar`. Received: None.")
         card = self._card() | {"decoding": dataclasses.asdict(self.translator.decoding)}
         return publish(_exportable(self, self.grammar), Path(output), version, card, gate=gate)
 
 
 def _exportable(parser: Parser, grammar: TreeGrammar) -> Exportable:
-    """Returns what an export needs to know of a parser with its grammar."""
+    """Returns the description of a parser that an export needs."""
     translator, text = parser.translator, {"text": np.array(TEXTS[:2], object)}
     graph = TreeGraph(grammar)
     return Exportable(
@@ -164,7 +165,7 @@ def _exportable(parser: Parser, grammar: TreeGrammar) -> Exportable:
         requests=[Request(SIGNATURE, text), Request(SIGNATURE, text, ("tree",))],
         compare=lambda session: _comparisons(session, parser),
         sizes={
-            "max_source_tokens": translator.codec.source_limit,  # EOS counted
+            "max_source_tokens": translator.codec.source_limit,  # with EOS
             "max_target_tokens": translator.codec.target_limit,
             "words_in_lexicon": len(grammar.lexicon.words),
         },
@@ -189,17 +190,17 @@ def _parse(
         joined = tf.strings.reduce_join(words, axis=-1, separator=" ")
         source, source_cut = codec.encode(joined)
         ids = source.to_tensor(PAD_ID)
-        # More words than a sequence has tokens get no tag.
-        found = search(ids, graph.context(words[:, : codec.target_limit + 1]))
-        silent = source.row_lengths() == 1  # nothing visible: what is found does not count
-        tokens = tf.where(silent[:, tf.newaxis], PAD_ID, found.tokens[:, 0])
+        # No sequence is long enough to tag words beyond its length limit.
+        beams = search(ids, graph.context(words[:, : codec.target_limit + 1]))
+        is_empty = source.row_lengths() == 1  # EOS only: the result of the search is ignored
+        tokens = tf.where(is_empty[:, tf.newaxis], PAD_ID, beams.tokens[:, 0])
         tree, repairs = graph.trees(tokens, words)
         blank = words.row_lengths() == 0
         return {
             "tree": tf.where(blank, "", tree),
-            "score": tf.where(silent, 0.0, found.scores[:, 0]),
+            "score": tf.where(is_empty, 0.0, beams.scores[:, 0]),
             "repairs": tf.where(blank, 0, repairs),
-            "cut": (found.lengths[:, 0] >= codec.max_lengths(ids)) & ~silent,
+            "cut": (beams.lengths[:, 0] >= codec.max_lengths(ids)) & ~is_empty,
             "source_cut": source_cut,
         }
 
@@ -207,14 +208,14 @@ def _parse(
 
 
 def _comparisons(session: SavedModelSession, parser: Parser) -> Iterator[Comparison]:
-    """Yields all outputs beside Python's."""
+    """Compares all outputs with those of Python."""
     texts = [text for text in (*TEXTS, '" ( a-b ) ... ! 3') if isinstance(text, str)]
     parses, words = parser.parse(texts), [" ".join(words_of(text)) for text in texts]
-    found = parser.translator.translate(words, grammar=parser.grammar)
+    hypotheses = parser.translator.translate(words, grammar=parser.grammar)
     _, cut = parser.translator.codec.encode(tf.constant(words))
     expected: Expected = {
         "tree": [str(parse) for parse in parses],
-        "score": [best.score for best, *_ in found],
+        "score": [best.score for best, *_ in hypotheses],
         "repairs": [parse.repairs for parse in parses],
         "cut": [parse.cut for parse in parses],
         "source_cut": cut.numpy().tolist(),

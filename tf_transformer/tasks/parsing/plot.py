@@ -1,4 +1,4 @@
-"""A predicted tree and the gold one over the same words, what differs marked."""
+"""Picture of a predicted tree and the gold tree, with differences marked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Line, Rules, matches
 from tf_transformer.tasks.parsing.trees import Tree
 
-# In inches, for text of 10 points.
+# In inches, for 10-point text.
 _CHARACTER = 0.085
 _GAP = 0.14
 _LEVEL = 0.36
 _MARGIN = 0.15
 _NARROWEST = 5.2  # room for the note
-# Vermilion of Okabe and Ito's palette for colour-blind readers; the box says it without colour.
+# Vermilion of Okabe and Ito's colour-blind palette; boxes and dashes show it without colour.
 _DIFFERENT = "#d55e00"
 
 
@@ -26,9 +26,9 @@ class Node:
     Attributes:
         label: as written in the tree.
         x: inches from the left.
-        level: rows away from the words; a parent is farther than its parts.
-        below: where its lines lead to, the (x, level) of its parts, words at level 0.
-        same: whether the other tree has the same bracket, or the rules do not count it.
+        level: distance from the words in rows, greater than that of its children.
+        below: (x, level) of its children, to which lines are drawn; words are at level 0.
+        same: whether the other tree has the same bracket, or the rules ignore it.
     """
 
     label: str
@@ -41,13 +41,13 @@ class Node:
 def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> None:
     """Draws the gold tree above the words and the output below, upside down.
 
-    Brackets that the other tree has not are in boxes, with broken lines, in vermilion.
+    Brackets that the other tree lacks are boxed, with dashed lines, in vermilion.
 
     Args:
-        gold: the right tree; its traces are left out.
-        output: the tree to compare with it.
+        gold: the gold tree; its traces are left out.
+        output: the predicted tree.
         path: the picture's file, a .png, .svg or .pdf.
-        rules: which brackets count, and which are the same.
+        rules: decide which brackets count and which match.
 
     Raises:
         UserError: if the words differ, matplotlib is missing or the file cannot be written.
@@ -59,26 +59,26 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
             "Both trees must be over the same words. Received: "
             f"{' '.join(words) or 'none'}, and {' '.join(output.words()) or 'none'}."
         )
-    places = _places(words)
+    centres = _centres(words)
     above, below = nodes(gold, output, rules)
-    top, bottom = (max(node.level for node in part) for part in (above, below))
-    width = max(places[-1] + _width(words[-1]) / 2 + _MARGIN, _NARROWEST)
+    top, bottom = (max(node.level for node in half) for half in (above, below))
+    width = max(centres[-1] + _width(words[-1]) / 2 + _MARGIN, _NARROWEST)
     figure = new_figure(width, (top + bottom + 2.2) * _LEVEL, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(-(bottom + 1.6), top + 0.6))
     axes.set_axis_off()
-    for x, word in zip(places, words, strict=True):
+    for x, word in zip(centres, words, strict=True):
         axes.text(x, 0, word, ha="center", va="center", style="italic")
-    for part, direction in ((above, 1), (below, -1)):
-        for node in part:
+    for half, direction in ((above, 1), (below, -1)):
+        for node in half:
             _draw(axes, node, direction)
-    note = "above: gold; below: output; boxed, broken lines: not in the other tree"
+    note = "above: gold; below: output; boxed, dashed: not in the other tree"
     axes.text(_MARGIN, -(bottom + 1.2), note, fontsize="small", va="center")
     save(figure, path, dpi=150)
 
 
 def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node]]:
-    """The constituents of both trees, the outer before the inner, from left to right."""
+    """Returns the constituents of both trees, in preorder."""
     lines = Line([gold], rules), Line([output], rules)
     pairs = matches(*lines, rules)
     nodes = []
@@ -90,30 +90,30 @@ def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node
 
 
 def _nodes_of(tree: Tree, different: set[int]) -> list[Node]:
-    words = iter(_places(tree.words()))
-    made: list[Node | None] = []
+    words = iter(_centres(tree.words()))
+    nodes: list[Node | None] = []
 
-    def add(part: Tree) -> tuple[float, int]:
-        if part.word is not None:
+    def add(subtree: Tree) -> tuple[float, int]:
+        if subtree.word is not None:
             return next(words), 0
-        place = len(made)
-        made.append(None)  # its place in the order; its parts come first
-        below = tuple(add(child) for child in part.children)
+        index = len(nodes)
+        nodes.append(None)  # filled in after its children
+        below = tuple(add(child) for child in subtree.children)
         x, level = (below[0][0] + below[-1][0]) / 2, 1 + max(level for _, level in below)
-        made[place] = Node(part.label, x, level, below, place not in different)
+        nodes[index] = Node(subtree.label, x, level, below, index not in different)
         return x, level
 
     add(tree)
-    return [node for node in made if node is not None]
+    return [node for node in nodes if node is not None]
 
 
-def _places(words: list[str]) -> list[float]:
-    """The middle of each word, in inches from the left."""
-    places, left = [], _MARGIN
+def _centres(words: list[str]) -> list[float]:
+    """Returns the centre of each word, in inches from the left."""
+    centres, left = [], _MARGIN
     for word in words:
-        places.append(left + _width(word) / 2)
+        centres.append(left + _width(word) / 2)
         left += _width(word) + _GAP
-    return places
+    return centres
 
 
 def _width(word: str) -> float:
@@ -124,9 +124,9 @@ def _draw(axes, node: Node, direction: int) -> None:
     color, style = ("black", "solid") if node.same else (_DIFFERENT, "dashed")
     y = direction * node.level
     line = {"color": color, "linestyle": style, "linewidth": 1, "zorder": 1}
-    axes.plot((node.below[0][0], node.below[-1][0]), (y, y), **line)  # spans its parts
+    axes.plot((node.below[0][0], node.below[-1][0]), (y, y), **line)  # spans the children
     for x, level in node.below:
-        axes.plot((x, x), (y, direction * (level or 0.35)), **line)  # down to a part or word
+        axes.plot((x, x), (y, direction * (level or 0.35)), **line)  # down to a child
     box = {"facecolor": "white", "edgecolor": "none" if node.same else color, "pad": 2}
     weight = "normal" if node.same else "bold"
     text = {"ha": "center", "va": "center", "color": color, "weight": weight}
@@ -138,7 +138,7 @@ def _without_traces(tree: Tree) -> Tree:
 
 
 def _kept(tree: Tree) -> Iterator[Tree]:
-    """The parts of a tree that hold words."""
+    """Yields the children of a tree that have words other than traces."""
     for child in tree.children:
         if child.word is not None and child.label != "-NONE-":
             yield child

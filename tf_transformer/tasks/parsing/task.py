@@ -1,4 +1,4 @@
-"""Constituency parsing (paper 6.3): sentences to trees, scored by labelled brackets."""
+"""Constituency parsing (paper 6.3): turns sentences into trees; scored by bracketing F1."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,7 @@ SAMPLES = 3
 
 @dataclasses.dataclass(frozen=True)
 class DevResult:
-    """The dev set, parsed: its scores by Collins's rules, and what had to be mended."""
+    """Scores of the parsed dev set by Collins's rules, and repairs to the output."""
 
     bracketing: Bracketing
     parses: list[Parse]
@@ -44,7 +44,7 @@ class DevResult:
 
     @property
     def counts(self) -> Counts:
-        """Counts of what the model wrote."""
+        """Counts of defects in the model's output."""
         return Counts.of(self.parses)
 
     @property
@@ -85,7 +85,7 @@ def _is_short(tree: Tree | None) -> bool:
 
 
 def check_config(config: Config) -> None:
-    """Refuses missing or damaged trees and settings that contradict each other."""
+    """Refuses missing or damaged trees, and settings that contradict each other."""
     check_positions(config)
     check_rules(config.decoding)
     data = config.data
@@ -95,7 +95,7 @@ def check_config(config: Config) -> None:
 
 
 def effective_data(run: Run) -> DataConfig:
-    """The run's trees as parallel text, written into the run."""
+    """Writes the run's trees into the run as parallel text; returns the data with it."""
     return as_parallel_text(run.config.data, run.data / "text")
 
 
@@ -113,24 +113,24 @@ class ParsingTask(SequenceTask):
             run.checksums.keep(run.path / LEXICON_FILE)
 
     def _vocabulary_text(self) -> Iterator[str]:
-        """The sentences alone: brackets and tags are pieces of their own."""
+        """Yields the sentences only; brackets and tags come from `_symbols`."""
         return (words for words, _ in self._training_pairs())
 
     def _training_pairs(self) -> Iterator[tuple[str, str]]:
         return all_pairs(corpora(self.data.train, self.data))
 
     def _symbols(self) -> Iterable[str]:
-        """Everything that occurs in the sequences of the training trees."""
+        """Returns all tokens of the linearised training trees."""
         tokens = {token for _, line in self._training_pairs() for token in line.split()}
         return {f"{SPACE_PIECE}{token}" for token in tokens}
 
     def _lexicon(self) -> Lexicon:
-        """Learns from the training trees, each file counted once."""
+        """Learns a lexicon from the training trees, counting each file once."""
         prefixes = dict(zip(self.run.config.data.train, self.data.train, strict=True))
         return Lexicon.of_sequences(all_pairs(corpora(list(prefixes.values()), self.data)))
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
-        """A function that parses the dev set with the model's current weights."""
+        """Returns a function that parses the dev set with the model's current weights."""
         translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         parser = Parser(translator, self._grammar)
         sentences = [words for words, _ in all_pairs(corpora(self.data.valid, self.data))]

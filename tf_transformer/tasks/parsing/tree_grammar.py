@@ -1,4 +1,4 @@
-"""Grammar of linearised trees: the tokens that may follow a prefix over given words."""
+"""Grammar of linearised trees, which constrains a beam search."""
 
 from collections.abc import Sequence
 
@@ -6,39 +6,39 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
+from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.trees import MAX_DEPTH
 
-LONGEST_CHAIN = 8  # brackets that open in a row: the most in the trees of GUM and CRAFT
+LONGEST_CHAIN = 8  # opening brackets in a row, the maximum in GUM and CRAFT
 OPEN, CLOSE, TAG = 1, 2, 3
 
 
 class TreeGrammar:
-    """Keeps a beam search to trees over exactly the words of its sentences.
+    """Constrains a beam search to trees over exactly the words of its sentences.
 
-    Every word gets one tag, of those that the lexicon has for it; a closing bracket closes
-    the innermost constituent, which is not empty; EOS comes when all words have their tag and
-    all brackets are closed. What can still go wrong is that a sequence reaches its length limit
-    first.
+    Every word gets one tag that the lexicon allows; a closing bracket closes the innermost
+    constituent, which must not be empty; EOS follows once all words are tagged and all brackets
+    are closed. A sequence is then incomplete only if it reaches its length limit.
 
     B batch, W beam width, V vocabulary, N words of the longest sentence, G tags, t tokens so
     far.
 
     Args:
-        tokenizer: the parser's, in which brackets and tags are single pieces.
+        tokenizer: the parser's tokenizer, in which brackets and tags are single pieces.
         lexicon: the tags of each word.
 
     Attributes:
         lexicon: the tags of each word.
-        kinds: int32 [V], OPEN, CLOSE or TAG, or 0 for what is none of these.
+        kinds: int32 [V], OPEN, CLOSE or TAG; 0 for other tokens.
         labels: V strings, the tag, or the label of an opening bracket.
-        tag_columns: int32 [V], the tags' numbers from 1; 0 for what is no tag.
+        tag_columns: int32 [V], index of each tag, from 1; 0 for other tokens.
 
     Raises:
-        UserError: if a tag is no piece of the tokenizer.
+        UserError: if a tag is not a piece of the tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer, lexicon: Lexicon) -> None:
@@ -52,16 +52,16 @@ class TreeGrammar:
                 kinds[opener], kinds[closer], closing[opener] = OPEN, CLOSE, closer
         for column, tag in enumerate(lexicon.tags, start=1):
             kinds[ids[tag]], tag_columns[ids[tag]] = TAG, column
-        self.kinds = tf.constant(kinds)  # int32 [V]
-        texts = {number: text.removeprefix("(") for text, number in ids.items()}
-        self.labels = [texts.get(number, "") for number in range(len(kinds))]
-        self._closing = tf.constant(closing)  # int32 [V], what closes an opening bracket
-        self.tag_columns = tf.constant(tag_columns)  # int32 [V], 0 for what is no tag
+        self.kinds = tf.constant(kinds)
+        texts = {index: text.removeprefix("(") for text, index in ids.items()}
+        self.labels = [texts.get(index, "") for index in range(len(kinds))]
+        self._closing = tf.constant(closing)  # int32 [V], closing token of an opening one
+        self.tag_columns = tf.constant(tag_columns)
 
     def context(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns the tags that each word may have: bool [B, N, G], none after the last word.
+        """Returns the tags that each word may have: bool [B, N, G], False after the last word.
 
-        A word that no tag fits may have any.
+        A word without a possible tag may have any.
         """
         split = [sentence.split() for sentence in sentences]
         allowed = np.zeros((len(split), max(map(len, split)), len(self.lexicon.tags)), bool)
@@ -72,15 +72,15 @@ class TreeGrammar:
         return allowed
 
     def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """Marks the tokens that may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
+        """Returns the tokens that may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
 
-        `context` is that of the sentences.
+        `context` holds the tags allowed for the words; see the method of that name.
         """
         kinds = tf.gather(self.kinds, tokens)
         is_open = kinds == OPEN
         done = tf.math.count_nonzero(kinds == TAG, axis=-1, dtype=tf.int32)  # [B, W]
-        # Behind the last word of all stands one without a tag; only an impossible beam has
-        # more tags than that.
+        # Padded by a word without tags, for beams that have tagged all words; only impossible
+        # beams have more tags than words.
         context = tf.pad(context, [[0, 0], [0, 1], [1, 0]])
         done = tf.minimum(done, tf.shape(context)[1] - 1)
         tags = tf.gather(context, done, batch_dims=1)  # [B, W, 1 + G]
@@ -95,14 +95,14 @@ class TreeGrammar:
         )
 
     def _closes(self, tokens: tf.Tensor, kinds: tf.Tensor, unfinished: tf.Tensor) -> tf.Tensor:
-        """The closing bracket or EOS that may follow: bool [B, W, V], one true at most."""
+        """Returns the closing bracket or EOS that may follow, if any: bool [B, W, V]."""
         is_open, changes = kinds == OPEN, _changes(kinds)
         depths = tf.cumsum(changes, axis=-1)
         depth = tf.reduce_sum(changes, axis=-1, keepdims=True)  # [B, W, 1]
-        # The innermost open bracket is the last one that led to the present depth.
-        place = _last(is_open & (depths == depth))  # [B, W], from 1; 0 is none
-        opener = tf.gather(_with_first(tokens), place, batch_dims=2)
-        is_empty = place == tf.shape(tokens)[-1]
+        # The innermost open bracket is the last one that led to the current depth.
+        position = _last(is_open & (depths == depth))  # [B, W], from 1; 0 is none
+        opener = tf.gather(_with_first(tokens), position, batch_dims=2)
+        is_empty = position == tf.shape(tokens)[-1]
         closable = (depth[..., 0] > 0) & ~is_empty
         complete = (depth[..., 0] == 0) & ~unfinished
         only = tf.where(closable, tf.gather(self._closing, opener), -1)
@@ -114,7 +114,7 @@ def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
     """Loads the grammar of a parsing run.
 
     Raises:
-        UserError: if its lexicon is missing, damaged, or not of this tokenizer.
+        UserError: if its lexicon is missing, damaged or does not fit the tokenizer.
     """
     file = run.path / LEXICON_FILE
     run.checksums.require(file)
@@ -125,36 +125,36 @@ def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
     missing = [tag for tag in lexicon.tags if tag not in pieces]
     if missing or not lexicon.tags:
         raise UserError(
-            "A parser's tokenizer must have each tag of the training trees as one piece. "
-            f"Received: {len(missing)} of {len(lexicon.tags)} are none, such as "
-            f"{', '.join(missing[:3]) or 'all'}. Train anew, without --set data.tokenizer; "
-            "`parse --unconstrained` does without the tags."
+            "A parser's tokenizer must have each tag of the training trees as a single piece. "
+            f"Received: {len(missing)} of {len(lexicon.tags)} tags are not, such as "
+            f"{', '.join(missing[:3]) or 'all'}. Train a new run without --set "
+            "data.tokenizer; `parse --unconstrained` does not need the tags."
         )
 
 
 def _words_of(tokenizer: Tokenizer) -> dict[str, int]:
-    """The pieces that begin a word, without the mark of it, and their ids."""
+    """Returns the pieces that begin a word, without the word-start mark, and their ids."""
     pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
     texts = [piece.decode("utf-8") for piece in pieces]
-    return {text[1:]: number for number, text in enumerate(texts) if text[0] == "\u2581"}
+    return {text[1:]: index for index, text in enumerate(texts) if text[0] == SPACE_PIECE}
 
 
 def _changes(kinds: tf.Tensor) -> tf.Tensor:
-    """The change of depth by each token: 1, -1 or 0."""
+    """Returns the change of depth by each token: 1, -1 or 0."""
     return tf.cast(kinds == OPEN, tf.int32) - tf.cast(kinds == CLOSE, tf.int32)
 
 
 def _with_first(sequences: tf.Tensor) -> tf.Tensor:
-    """[B, W, t] -> [B, W, t + 1], with a zero in front."""
+    """Prepends a zero: [B, W, t] -> [B, W, t + 1]."""
     return tf.pad(sequences, [[0, 0], [0, 0], [1, 0]])
 
 
 def _last(where: tf.Tensor) -> tf.Tensor:
-    """The place of the last that is true, counted from 1; 0 if none is: [B, W, t] -> [B, W]."""
-    places = tf.where(where, tf.range(1, tf.shape(where)[-1] + 1), 0)
-    return tf.reduce_max(_with_first(places), axis=-1)
+    """Returns the position of the last True, from 1; 0 if none: [B, W, t] -> [B, W]."""
+    positions = tf.where(where, tf.range(1, tf.shape(where)[-1] + 1), 0)
+    return tf.reduce_max(_with_first(positions), axis=-1)
 
 
 def _run_length(where: tf.Tensor) -> tf.Tensor:
-    """Length of the run of true values at the end: [B, W, t] -> [B, W]."""
+    """Returns the length of the run of True at the end: [B, W, t] -> [B, W]."""
     return tf.shape(where)[-1] - _last(~where)

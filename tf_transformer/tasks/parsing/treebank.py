@@ -1,4 +1,4 @@
-"""Trees in Penn brackets as parallel text: sentences, and sequences that a parser writes."""
+"""Conversion of treebanks in Penn brackets to parallel text of words and linearised trees."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -15,20 +15,20 @@ logger = logging.getLogger(__name__)
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 _BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
-_FORMAT = "2"  # another number makes the text of older runs again
+_FORMAT = "2"  # a new number makes older runs rewrite their text
 
 
 def words_of(sentence: str) -> list[str]:
-    """Splits a sentence at blanks; brackets become those of treebanks."""
+    """Splits a sentence at white space; its brackets become -LRB- and -RRB-."""
     return sentence.translate(_BRACKETS).split()
 
 
 def read_treebank(path: Path) -> Iterator[Tree]:
-    """Reads the trees of a file, plain or .gz, under the root TOP, whatever its name was.
+    """Yields the trees of a file, plain or .gz, with the root renamed to TOP.
 
     Raises:
-        UserError: if it cannot be read, has no tree or one that is not well-formed: with its
-            line and column.
+        UserError: if the file cannot be read, has no tree, or has one that is not well-formed;
+            the message then names its line and column.
     """
     tree = None
     for tree in rooted(read_trees(read_lines(path), str(path))):
@@ -40,22 +40,22 @@ def read_treebank(path: Path) -> Iterator[Tree]:
 
 
 def rooted(trees: Iterable[Tree]) -> Iterator[Tree]:
-    """Yields the trees under the root TOP, whatever its name was."""
+    """Yields the trees with a root of any usual name renamed to TOP."""
     for tree in trees:
         yield Tree(ROOT, tree.children) if tree.label in ROOTS and tree.children else tree
 
 
 def check_treebank(path: Path) -> None:
-    """Reads a file to its end; UserError as `read_treebank` has it."""
+    """Reads a file to its end to find errors; see `read_treebank`."""
     for _ in read_treebank(path):
         pass
 
 
 def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """Reads the words and the sequence of each tree; both are "" if it has no words.
+    """Yields the words and the linearisation of each tree of a file; see `pair_of`.
 
     Raises:
-        UserError: as `read_treebank` has it.
+        UserError: see `read_treebank`.
     """
     return map(pair_of, read_treebank(path))
 
@@ -63,16 +63,15 @@ def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
 def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
     """Writes the trees of the data into `folder` as parallel text; returns the data with it.
 
-    Line n is of the n-th tree of the file; a tree without words gives two blank lines. What is
-    there already of the same trees is left as it is.
+    A tree without words becomes two blank lines; see `write_parallel_text`.
 
     Raises:
-        UserError: as `read_treebank` has it.
+        UserError: see `read_treebank`.
     """
     return write_parallel_text(data, folder, (WORDS, SEQUENCES), read_pairs, _FORMAT)
 
 
 def pair_of(tree: Tree) -> tuple[str, str]:
-    """Returns the words and the sequence of a tree; both are "" if it has no words."""
+    """Returns the words and the linearisation of a tree; both are "" if it has no words."""
     words = [leaf.word or "" for leaf in tree.leaves() if leaf.label != TRACE]
     return (" ".join(words), " ".join(linearise(tree))) if words else ("", "")

@@ -1,4 +1,4 @@
-"""Constituency trees in the Penn Treebank's brackets: reading, writing, walking."""
+"""Constituency trees in the brackets of the Penn Treebank: reading, writing, traversing."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from tf_transformer.errors import UserError, shortened
 from tf_transformer.strings import refuse_string
 
-# Deeper nesting is damage, not grammar: the deepest tree of GUM and CRAFT has 34 levels. The
-# limit lets everything that walks a tree recurse.
+# Deeper nesting means a damaged file: the deepest tree of GUM and CRAFT has 34 levels. The
+# limit makes recursion over trees safe.
 MAX_DEPTH = 200
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -16,11 +16,11 @@ _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A constituent with its parts, or a word under its part-of-speech tag.
+    """A constituent with its children, or a word under its part-of-speech tag.
 
     Attributes:
-        label: a constituent's label or a word's tag, as written; "" if none is written.
-        children: the parts of a constituent, in order; none under a word.
+        label: a constituent's label or a word's tag, as written; "" if it is missing.
+        children: the children of a constituent, in order; empty for a word.
         word: the word under a tag; None for a constituent.
     """
 
@@ -37,11 +37,11 @@ class Tree:
 
     def __str__(self) -> str:
         """Formats the tree on one line: (S (NP (PRP We)) (VP (VBD saw)))."""
-        parts = [str(child) for child in self.children] if self.word is None else [self.word]
-        return f"({' '.join([self.label, *parts])})"
+        content = [self.word] if self.word is not None else map(str, self.children)
+        return f"({' '.join([self.label, *content])})"
 
     def leaves(self) -> Iterator["Tree"]:
-        """Yields the words with their tags, from left to right."""
+        """Yields the tagged words, from left to right."""
         if self.word is not None:
             yield self
         for child in self.children:
@@ -53,14 +53,14 @@ class Tree:
 
 
 def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:
-    """Reads all trees of a file, one a line or spread over lines as in the treebank.
+    """Yields all trees of a file, one per line or spread over several lines.
 
     Args:
-        lines: the file's lines; blank ones count in the line numbers and are otherwise ignored.
+        lines: the file's lines; blank ones are ignored, but count in line numbers.
         name: the file's name, for messages.
 
     Raises:
-        UserError: at the line and column where the brackets go wrong.
+        UserError: if a tree is not well-formed; the message names line and column.
     """
     refuse_string("lines", lines)
     reader = _Reader(name)
@@ -70,10 +70,10 @@ def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:
 
 
 def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...]:
-    """Reads the complete trees of one line: usually one, none in a blank line.
+    """Reads the trees of one line: usually one, none if the line is blank.
 
     Raises:
-        UserError: at the line and column where the brackets go wrong.
+        UserError: if a tree is not well-formed; the message names line and column.
     """
     reader = _Reader(name)
     trees = tuple(reader.read(line, number))
@@ -83,7 +83,7 @@ def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...
 
 @dataclass(slots=True)
 class _Open:
-    """A constituent whose end has not come yet."""
+    """A constituent that is not closed yet."""
 
     line: int
     column: int
@@ -93,7 +93,7 @@ class _Open:
 
 
 class _Reader:
-    """Takes the tokens of line after line; gives a tree when its brackets balance."""
+    """Reads trees incrementally from lines; a tree is complete when its brackets balance."""
 
     def __init__(self, name: str):
         self._name = name
@@ -101,7 +101,7 @@ class _Reader:
         self._line = self._column = 0
 
     def read(self, line: str, number: int) -> Iterator[Tree]:
-        """Reads a line and yields the trees that it completes."""
+        """Reads a line and yields the trees that end on it."""
         self._line = number
         for match in _TOKEN.finditer(line):
             self._column = match.start() + 1
@@ -114,7 +114,7 @@ class _Reader:
                 self._text(token)
 
     def finish(self) -> None:
-        """The text is at its end: nothing may be open."""
+        """Marks the end of the text; UserError if a bracket is still open."""
         if self._stack:
             first = self._stack[0]
             self._line, self._column = first.line, first.column
@@ -126,12 +126,12 @@ class _Reader:
             if parent.word is not None:
                 raise self._error(
                     f"a bracket after the word {shortened(parent.word)}",
-                    "a word stands alone under its tag, as in (NN word)",
+                    "a tag takes a single word, as in (NN word)",
                 )
             parent.label = parent.label or ""
         if len(self._stack) == MAX_DEPTH:
             raise self._error(
-                f"more than {MAX_DEPTH} brackets inside one another", "look for missing )"
+                f"brackets nested more than {MAX_DEPTH} deep", "look for missing )"
             )
         self._stack.append(_Open(self._line, self._column))
 
@@ -150,20 +150,22 @@ class _Reader:
     def _text(self, text: str) -> None:
         if not self._stack:
             raise self._error(
-                f"{shortened(text)} outside of all brackets", "put it in, as in (NN word)"
+                f"{shortened(text)} outside all brackets",
+                "put it into brackets, as in (NN word)",
             )
         top = self._stack[-1]
         if top.label is None:
             top.label = text
         elif top.children or top.word is not None:
             raise self._error(
-                f"{shortened(text)} in a bracket that is full",
-                "a word stands alone under its tag, as in (NN word)",
+                f"{shortened(text)} in a bracket that is already complete",
+                "a tag takes a single word, as in (NN word)",
             )
         else:
             top.word = text
 
     def _error(self, wrong: str, advice: str) -> UserError:
         return UserError(
-            f"{self._name}:{self._line}:{self._column}: no well-formed tree: {wrong}; {advice}."
+            f"{self._name}:{self._line}:{self._column}: not a well-formed tree: {wrong}; "
+            f"{advice}."
         )

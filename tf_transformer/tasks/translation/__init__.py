@@ -1,1 +1,6 @@
-"""Translation: `task` trains; `shortlist` learns candidates by `translation_table`."""
+"""Translation of text.
+
+`task` trains, `translator` and `exported` translate, `tuning` chooses settings of the search,
+`shortlist` learns candidate tokens from a `translation_table`, `generation` writes synthetic
+pairs, and `overlap` finds test sentences in the training text.
+"""

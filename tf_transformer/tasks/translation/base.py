@@ -1,4 +1,4 @@
-"""Base of the translators for users: one string in, one result out; a list in, a list out."""
+"""Base class of the translators: a string gives one result, a list gives a list."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tf_transformer.strings import Strings, one_or_more, pairs, strings
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of `translate`, whose texts are lists; `number` is that of results of each."""
+    """Arguments of `translate`, with texts as lists and `number` results for each."""
 
     texts: list[str]
     prefixes: list[str] | None
@@ -26,9 +26,9 @@ class Call:
 
 
 class BaseTranslator(ABC):
-    """Translates and scores, whatever it translates with.
+    """Base class of the translators; a subclass runs the model.
 
-    Where a method takes texts, one string gives one result and a list gives a list.
+    Methods that take texts return one result for a string and a list for a list.
     """
 
     # fmt: off
@@ -56,30 +56,31 @@ class BaseTranslator(ABC):
 
         Args:
             texts: a string, or a list of strings.
-            n_best: number of translations of each, best first; None for the best alone.
-            prefix: beginning of the translation, "" to leave it free; a list for a list.
+            n_best: number of translations of each sentence, best first; None returns only the
+                best, not in a list.
+            prefix: forced beginning of the translation, "" for none; a list for a list.
             sample: draw translations instead of searching for the best.
             progress: called with the number of sentences done so far.
-            **options: of the search, where they differ from `decoding`: `beam_size`, `alpha`
+            **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
                 `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length` and
                 `batch_tokens`; with `sample`, `temperature`, `top_k`, `top_p` and `seed`.
 
         Returns:
-            A `Translation`, whose `str` is its text; a list of them for a list of texts, or
-            for `n_best`; a list of such lists for both.
+            A `Translation`, whose `str` is its text; a list of them for a list of texts or
+            with `n_best`; a list of lists with both.
 
         Raises:
             TypeError: if the texts are neither a string nor a list of strings.
-            UserError: if there is no such option, or a value is out of its range.
+            UserError: if there is no such option, or a value is out of range.
         """
         one, sources = one_or_more("texts", texts)
         begin = None
         if prefix is not None:
             one, sources, begin = pairs(texts=texts, prefix=prefix)
         number = 1 if n_best is None else Setting(int).check("n_best", n_best)
-        found = self._search(Call(sources, begin, number, sample, options, progress))
-        results = [ranked[0] for ranked in found] if n_best is None else found
+        ranked = self._search(Call(sources, begin, number, sample, options, progress))
+        results = [best for best, *_ in ranked] if n_best is None else ranked
         return results[0] if one else results
 
     # fmt: off
@@ -96,7 +97,7 @@ class BaseTranslator(ABC):
         Args:
             source: a sentence, or a list of them.
             target: its translation; a list for a list.
-            alpha: exponent of the length penalty, where it differs from `decoding`.
+            alpha: exponent of the length penalty; None for that of `decoding`.
             progress: called with the number of sentences done so far.
         """
         one, sources, targets = pairs(source=source, target=target)
@@ -116,19 +117,22 @@ class BaseTranslator(ABC):
 
         Args:
             source: the sentences.
-            *references: one or more sets of translations, each with one a sentence.
-            lowercase: ignore case.
-            tokenize: sacreBLEU's tokeniser; "none" for text that is tokenised already.
+            *references: one or more sets of references, each with one per sentence.
+            lowercase: whether to ignore case.
+            tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised.
             progress: called with the number of sentences done so far.
-            **options: of the search; see `translate`.
+            **options: search settings; see `translate`.
+
+        Raises:
+            ValueError: if `source` and `references` differ in length, or are empty.
         """
         sources = strings("source", source)
         sets = [strings("references", each) for each in references]
         counts = [len(each) for each in (sources, *sets)]
         if not (sources and sets) or len({*counts}) > 1:
             raise ValueError(
-                "`source` and each of `references` must have equally many sentences, at least "
-                f"one. Received: {counts}."
+                "`source` and each of `references` must have the same number of sentences, at "
+                f"least one. Received: {counts}."
             )
         translations = self.translate(sources, progress=progress, **options)
         texts = [translation.text for translation in translations]

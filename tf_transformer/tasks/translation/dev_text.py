@@ -1,4 +1,4 @@
-"""Dev text of a translation model: sentences, and a translation of each."""
+"""Dev text of a translation model: sentences and their translations."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from tf_transformer.run import Run
 
 
 def read_dev_text(run: Run, source: Path, reference: Path) -> DevText:
-    """Reads dev text, of which BLEU is computed.
+    """Reads dev text to be scored by BLEU.
 
     Args:
-        run: the run whose export it is for.
+        run: the run to export.
         source: file of sentences.
         reference: file of their translations.
 

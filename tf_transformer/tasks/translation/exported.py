@@ -1,4 +1,4 @@
-"""Translator with an exported SavedModel alone, for users."""
+"""Translator that runs an exported SavedModel, for users."""
 
 from pathlib import Path
 
@@ -14,17 +14,17 @@ from tf_transformer.tasks.translation.options import search_options
 
 
 class ExportedTranslator(BaseTranslator):
-    """Translates and scores with an export alone, without Keras.
+    """Translates and scores with an exported SavedModel, without Keras.
 
-    It searches as it was exported, but for the options `alpha` and `max_length`, and gives at
-    most as many translations as its beam is wide. A `Translator`, which has the model, also
-    aligns, shows attention and exports.
+    The search is fixed by the export, except for the options `alpha` and `max_length`, and
+    returns at most as many translations as its beam is wide. Aligning, attention and exporting
+    need a `Translator`, which has the model itself.
 
     Args:
         path: the folder of the SavedModel.
 
     Raises:
-        UserError: if it cannot be loaded, or does not take text.
+        UserError: if it cannot be loaded, or does not translate text.
     """
 
     align = needs_run("align")
@@ -36,10 +36,8 @@ class ExportedTranslator(BaseTranslator):
         self._model = ExportedModel(path, "translation")
 
     def _search(self, call: Call) -> list[list[Translation]]:
-        search_options(
-            call.options, DecodingConfig(), call.sample
-        )  # refuses what nothing could do
         texts, options = call.texts, call.options
+        search_options(options, DecodingConfig(), call.sample)  # refuses invalid options
         if fixed := [*(["sample"] * call.sample), *(options.keys() - {"alpha", "max_length"})]:
             self._model.refuse(f"search with another `{fixed[0]}`")
         inputs = {
@@ -48,7 +46,7 @@ class ExportedTranslator(BaseTranslator):
             "max_length": np.full(len(texts), options.get("max_length", 0), np.int32),
             "prefix": column(call.prefixes or [""] * len(texts)),
         }
-        found: list[list[Translation]] = []
+        translations: list[list[Translation]] = []
         for answer in self._model.answers("with_options", inputs, call.progress):
             beams = answer["scores"].shape[1]
             if not 1 <= call.number <= beams:
@@ -59,8 +57,8 @@ class ExportedTranslator(BaseTranslator):
             columns = answer["translations"], answer["scores"], answer["count"]
             for row, scores, count in zip(*columns, strict=True):
                 best = zip(row[: min(count, call.number)], scores.tolist(), strict=False)
-                found.append([Translation(text.decode(), score) for text, score in best])
-        return found
+                translations.append([Translation(text.decode(), score) for text, score in best])
+        return translations
 
     def _score(
         self,

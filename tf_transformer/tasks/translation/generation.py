@@ -1,8 +1,8 @@
-"""Synthetic pairs: a text with its machine translation, made shard by shard.
+"""Synthetic pairs: text and its machine translation, generated shard by shard.
 
-As sources of a model of the other direction they are back-translation (Sennrich et al. 2016;
-Edunov et al. 2018 sample them), as targets of a smaller model sequence-level distillation (Kim
-and Rush 2016).
+Translations used as sources for the reverse direction are back-translation (Sennrich et al.
+2016; sampled by Edunov et al. 2018); used as targets for a smaller model they are
+sequence-level distillation (Kim and Rush 2016).
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Limits of a pair that is kept.
+    """Limits that a pair must meet to be kept.
 
     Attributes:
-        max_tokens: of either side, with EOS.
-        max_ratio: of the longer to the shorter side, in tokens with EOS.
-        min_log_prob: of the translation, the mean over its tokens.
+        max_tokens: longest side, in tokens with EOS.
+        max_ratio: largest ratio of the longer to the shorter side, in tokens with EOS.
+        min_log_prob: smallest mean log-probability of the translation's tokens.
     """
 
     max_tokens: int
@@ -56,7 +56,7 @@ class Filters:
                 translation.log_prob < self.min_log_prob * translation.num_tokens
             ),
         }
-        return next((name for name, holds in reasons.items() if holds), "")
+        return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def generate(
@@ -73,27 +73,27 @@ def generate(
 ) -> Counter[str]:
     """Translates lines and writes the pairs that pass the filters as a table.
 
-    Finished shards lie in OUTPUT.shards until all are done, and a second call skips them.
+    Finished shards stay in OUTPUT.shards until all are done; an interrupted run resumes there.
 
     Args:
-        translator: of the lines.
-        lines: the text.
+        translator: translates the lines.
+        lines: the text to translate.
         output: the table to write, .tsv or .tsv.gz.
-        filters: limits of a pair.
-        recipe: names all that the pairs depend on; another one does not go on.
-        back: whether the translations are the sources of the pairs.
-        sampling: how to draw translations instead of searching for the best.
-        shard_lines: lines of a shard.
+        filters: limits of the pairs to keep.
+        recipe: everything else that the pairs depend on; shards of another recipe are refused.
+        back: whether the translations become the sources of the pairs.
+        sampling: settings for drawing translations; None searches for the best.
+        shard_lines: number of lines per shard.
         progress: called with the number of lines done so far.
 
     Returns:
-        The numbers of lines read and kept, and dropped by reason.
+        The numbers of lines read, kept, and dropped for each reason.
 
     Raises:
         UserError: if there are shards of another recipe, or a file cannot be written.
     """
     folder = output.with_name(f"{output.name}.shards")
-    recipe |= {
+    recipe = recipe | {
         "filters": dataclasses.asdict(filters),
         "back": back,
         "sampling": dataclasses.asdict(sampling) if sampling else None,
@@ -122,7 +122,7 @@ def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def _check_recipe(folder: Path, recipe: dict[str, Any]) -> None:
-    """Writes the recipe into a new folder; refuses a folder of another one."""
+    """Writes the recipe into a new folder; refuses a folder with another recipe."""
     file, text = folder / _RECIPE, json.dumps(recipe, indent=2, sort_keys=True) + "\n"
     if not file.exists():
         write_text(file, text)
@@ -130,10 +130,10 @@ def _check_recipe(folder: Path, recipe: dict[str, Any]) -> None:
     before, now = parse_json(file.read_text("utf-8")), parse_json(text)
     if different := [name for name in now if before.get(name) != now[name]]:
         raise UserError(
-            f"{folder} holds shards that were made with another {different[0]}. Give the same "
-            "files and options to go on, or delete it."
+            f"{folder} holds shards generated with a different {different[0]}. Give the same "
+            "files and options to resume, or delete it."
         )
-    logger.info("going on with the shards in %s", folder)
+    logger.info("resuming with the shards in %s", folder)
 
 
 def _make_shard(
@@ -144,12 +144,12 @@ def _make_shard(
     back: bool,
     sampling: SamplingConfig | None,
 ) -> None:
-    """Writes a shard's counts and then its pairs: where the pairs are, both are."""
-    found = translator.translate(lines, sampling=sampling)
+    """Writes a shard's counts before its pairs: a shard with pairs is complete."""
+    translations = translator.translate(lines, sampling=sampling)
     lengths = [len(ids) for ids in translator.codec.source_ids(lines)]
     counts: Counter[str] = Counter(read=len(lines))
     rows = []
-    for text, length, (best, *_) in zip(lines, lengths, found, strict=True):
+    for text, length, (best, *_) in zip(lines, lengths, translations, strict=True):
         reason = filters.reason(text, length, best)
         counts[reason or "kept"] += 1
         if not reason:
@@ -165,14 +165,14 @@ def _read_counts(shard: Path) -> dict[str, int]:
 
 def _join(shards: Sequence[Path], output: Path) -> None:
     with replacing(output) as temporary, temporary.open("wb") as file:
-        # Without a name and a time, so that the same pairs give the same bytes.
-        packed = (
+        # No name or time in the header, so that the same pairs give the same bytes.
+        stream = (
             gzip.GzipFile("", "wb", fileobj=file, mtime=0) if output.suffix == ".gz" else file
         )
         for shard in shards:
-            with shard.open("rb") as part:
-                shutil.copyfileobj(part, packed)
-        packed.close()
+            with shard.open("rb") as pairs:
+                shutil.copyfileobj(pairs, stream)
+        stream.close()
 
 
 def summary(counts: Counter[str]) -> str:

@@ -1,4 +1,4 @@
-"""Loaders of translators: from a run, or from a .keras file."""
+"""Loading a translator from a run or a .keras file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,18 +27,18 @@ def load_run(
     threads: int | None = None,
     tag: str | None = None,
 ) -> Translator:
-    """Loads a run, with the model card of its exports.
+    """Loads the translator of a run.
 
     Args:
         run: the run.
-        checkpoint: one of its checkpoints, or a file; None for the run's own choice.
+        checkpoint: one of its checkpoints, or a file; None for the run's configured choice.
         name: description of the weights in the card; the checkpoint by default.
-        decoding: options of the search; None for the run's own.
-        ensemble: runs with the same tokenizer, to decode with the mean of all probabilities.
+        decoding: settings of the search; None for those of the run.
+        ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
         precision: float32, bfloat16 or int8; see `tasks.models.load_translator`.
         shortlist: whether to search with the run's shortlist.
-        threads: that share an operation of LiteRT; None for the fastest number.
-        tag: text before each source.
+        threads: number of LiteRT threads; None for the fastest number.
+        tag: text to put before each source.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist.
@@ -64,21 +64,21 @@ def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translat
 
     Args:
         path: the file.
-        tokenizer: its SentencePiece model, or a run that has it; tokenizer.model beside the
-            file by default.
+        tokenizer: its SentencePiece model, or the run that has it; by default tokenizer.model
+            beside the file.
 
     Raises:
-        UserError: if the file holds no such model, or there is no tokenizer.
+        UserError: if the file does not hold such a model, or there is no tokenizer.
     """
     try:
         model = keras.saving.load_model(path, compile=False)
     except (ValueError, TypeError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{path} holds no model that Keras can load: {reason}") from None
+        raise UserError(f"{path} does not hold a model that Keras can load: {reason}") from None
     if not isinstance(model, Transformer):
         raise UserError(
-            f"{path} must hold a Transformer. Received: a {type(model).__name__}, which Keras "
-            "alone can use."
+            f"{path} must hold a Transformer. Received: a {type(model).__name__}, which only "
+            "Keras can use."
         )
     file = Path(tokenizer or path.parent)
     file = file / "tokenizer.model" if file.is_dir() else file

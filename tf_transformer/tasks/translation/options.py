@@ -1,4 +1,4 @@
-"""Options of a search by the bare names of their settings, as arguments of methods."""
+"""Search settings as keyword arguments of methods, without the prefix `decoding.`."""
 
 import dataclasses
 from typing import Any
@@ -14,22 +14,24 @@ del _DECODING["checkpoint"]  # chosen when a run is loaded
 def search_options(
     options: dict[str, Any], decoding: DecodingConfig, sample: bool = False
 ) -> tuple[DecodingConfig, SamplingConfig | None]:
-    """Returns `decoding` with some options replaced, and how to draw if `sample`.
+    """Returns `decoding` with `options` applied and, with `sample`, the sampling settings.
 
     Raises:
-        UserError: if there is no such option, a value is out of its range, or the option is of
-            sampling without `sample`, or of the search with it.
+        UserError: if there is no such option, a value is out of range, a sampling option is
+            given without `sample`, or a beam-search option with it.
     """
     known = _DECODING | SAMPLING
     for name in options:
         if name not in known:
             raise UserError(f"There is no option {quoted(name)}.{nearest(name, known)}")
     values = {name: known[name].check(name, value) for name, value in options.items()}
-    drawn = {name: value for name, value in values.items() if name in SAMPLING}
-    if drawn and not sample:
-        raise UserError(f"`{next(iter(drawn))}` needs `sample=True`. Received: it alone.")
-    if wrong := [name for name in ("beam_size", "alpha") if sample and name in values]:
+    sampling = {name: value for name, value in values.items() if name in SAMPLING}
+    if sampling and not sample:
+        raise UserError(
+            f"`{next(iter(sampling))}` needs `sample=True`. Received: `sample=False`."
+        )
+    if wrong := [name for name in ("beam_size", "alpha", "lookahead") if sample and name in values]:
         raise UserError(f"`sample=True` draws and does not search: leave out `{wrong[0]}`.")
-    searched = {name: value for name, value in values.items() if name in _DECODING}
-    decoding = dataclasses.replace(decoding, **searched)
-    return decoding, SamplingConfig(**drawn) if sample else None
+    search = {name: value for name, value in values.items() if name in _DECODING}
+    decoding = dataclasses.replace(decoding, **search)
+    return decoding, SamplingConfig(**sampling) if sample else None

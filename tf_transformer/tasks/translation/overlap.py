@@ -1,4 +1,4 @@
-"""Test sentences that a run has seen before, in its training text or in its dev text."""
+"""Overlap of test sentences with a run's training text or dev text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _NAMES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
 
 @dataclass(frozen=True)
 class Overlap:
-    """Numbers of test sentences that are in the training text, or in the dev text."""
+    """Numbers of test sentences that occur in the training text, or in the dev text."""
 
     sources: int
     references: int
@@ -30,38 +30,38 @@ def overlaps(
     references: Sequence[Sequence[str]],
     tag: str | None = None,
 ) -> dict[Role, Overlap]:
-    """Counts test sentences among those that the run was trained or chosen on.
+    """Counts the test sentences that occur in the run's training text or dev text.
 
-    The tokenised text of the run is what is compared: equal pieces are equal sentences, but for
-    what the tokenizer normalises, and pairs that filters have dropped do not count. A sentence
-    without a piece does not count.
+    Sentences are compared as token ids, so differences that the tokenizer normalises do not
+    count, and training pairs that were filtered out are not found. Sentences without a token
+    are ignored.
 
     Args:
-        run: a run of text to text.
+        run: a text-to-text run.
         sources: the test sentences.
-        references: one or more sets of references; a line counts once.
-        tag: text before each source.
+        references: one or more sets of references; a line counts once if any of them is found.
+        tag: text to put before each source.
 
     Raises:
-        UserError: if the run has its tokenised text no more.
+        UserError: if the run no longer has its tokenised text.
     """
     tokenizer = Tokenizer(run.require_tokenizer(), tag or "")
     source_ids = _with_eos(tokenizer.tokenize(tf.constant(list(sources))))
     target_ids = [
         _with_eos(tokenizer.tokenize_target(tf.constant(list(lines)))) for lines in references
     ]
-    found = {}
+    result = {}
     for role in _NAMES:
         corpus = EncodedCorpus.open(run.data / role)
         targets = [_seen(corpus, "target", rows) for rows in target_ids]
-        found[role] = Overlap(
+        result[role] = Overlap(
             int(_seen(corpus, "source", source_ids).sum()), int(np.any(targets, axis=0).sum())
         )
-    return found
+    return result
 
 
 def describe(found: dict[Role, Overlap], number: int) -> str:
-    """Describes what was found among `number` test sentences; "" if nothing."""
+    """Describes the overlaps of `number` test sentences; "" if there are none."""
     parts = [
         f"{overlap.sources:,} sources and {overlap.references:,} references are in the "
         f"{_NAMES[role]}"
@@ -76,12 +76,12 @@ def _with_eos(ids: tf.RaggedTensor) -> list[np.ndarray]:
 
 
 def _seen(corpus: EncodedCorpus, side: SideName, rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Tells of each row of ids whether it is a sentence of that side: bool [rows]."""
+    """Tells for each row of ids whether it is a sentence on that side: bool [rows]."""
     seen = np.zeros(len(rows), bool)
     lengths = np.array([len(row) for row in rows])
     for length in set(lengths.tolist()) - {1}:  # EOS alone
-        alike = np.flatnonzero(corpus.lengths(side) == length)
-        known = {row.tobytes() for row in corpus.padded(side, alike, length)}
+        candidates = np.flatnonzero(corpus.lengths(side) == length)
+        known = {row.tobytes() for row in corpus.padded(side, candidates, length)}
         for index in np.flatnonzero(lengths == length).tolist():
             seen[index] = rows[index].tobytes() in known
     return seen

@@ -1,4 +1,4 @@
-"""Shortlist of a run: learned from parallel text, and its coverage of other text."""
+"""Learning a run's shortlist from parallel text, and measuring its coverage of other text."""
 
 import dataclasses
 import functools
@@ -30,17 +30,17 @@ from tf_transformer.tasks.translation.translation_table import (
     target_counts,
 )
 
-HELD_OUT = 50  # of so many pairs one is held out, where there is no dev set
-_POSITIONS = 1024  # of sources at once
+HELD_OUT = 50  # one pair in so many is held out if there is no dev set
+_POSITIONS = 1024  # source tokens per batch, with padding
 
 
 @dataclass(frozen=True)
 class Coverage:
     """Coverage of targets by the shortlists of their sources."""
 
-    covered: int  # target tokens, EOS not counted
-    tokens: int
-    candidates: int  # in the shortlists of all sentences together
+    covered: int  # target tokens in the shortlist of their source, without EOS
+    tokens: int  # all target tokens, without EOS
+    candidates: int  # total size of the shortlists of all sentences
     sentences: int
 
     @property
@@ -56,21 +56,21 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Some pairs of a corpus."""
+    """A subset of the pairs of a corpus."""
 
     corpus: EncodedCorpus
     rows: np.ndarray  # int [N]
 
     @property
     def num_links(self) -> int:
-        """Number of pairs of a source and a target token."""
+        """Number of links; see `translation_table`."""
         return num_links(self.corpus, self.rows)
 
 
 def learn(
     pairs: Pairs, vocab_size: int, translations: int, frequent: int, progress: Progress
 ) -> Shortlist:
-    """Learns `translations` of each source token and the `frequent` target tokens."""
+    """Learns `translations` targets of each source token and the `frequent` commonest ones."""
     links = model1(pairs.corpus, pairs.rows, vocab_size, progress)
     table = most_probable(links, vocab_size, min(translations, vocab_size))
     counts = target_counts(pairs.corpus, pairs.rows, vocab_size)
@@ -80,14 +80,14 @@ def learn(
 
 
 def coverage(shortlist: Shortlist, pairs: Pairs) -> Coverage:
-    """Measures how much of the targets the shortlists of their sources cover."""
+    """Measures the share of target tokens in the shortlists of their sources."""
     members_of = tf.function(
         shortlist.members, [tf.TensorSpec([None, None], tf.int32)], autograph=False
     )
     counts = np.zeros(3, np.int64)
     lengths = pairs.corpus.source_lengths[pairs.rows]
-    for places in by_length(lengths.tolist(), _POSITIONS):
-        rows = pairs.rows[places]
+    for batch in by_length(lengths.tolist(), _POSITIONS):
+        rows = pairs.rows[batch]
         source = pairs.corpus.padded("source", rows, pairs.corpus.source_lengths[rows].max())
         target = pairs.corpus.padded("target", rows, pairs.corpus.target_lengths[rows].max())
         members = members_of(source).numpy()
@@ -102,14 +102,14 @@ def own_pairs(run: Run, number: int) -> tuple[Pairs, Pairs]:
     """Opens at most `number` of a run's training pairs, and its dev set.
 
     Raises:
-        UserError: if the run has them no more.
+        UserError: if the run no longer has them.
     """
     try:
         train, valid = (EncodedCorpus.open(run.data / name) for name in ("train", "valid"))
     except UserError as error:
         raise UserError(
-            f"{error} Or give --train PREFIX, with PREFIX.LANG or PREFIX.LANG.gz of both "
-            "languages."
+            f"{error} Or give --train PREFIX, with a file PREFIX.LANG or PREFIX.LANG.gz for "
+            "each language."
         ) from None
     chosen = _evenly_spaced(len(train), number)
     return Pairs(train, chosen), Pairs(valid, np.arange(len(valid)))
@@ -119,10 +119,11 @@ def own_pairs(run: Run, number: int) -> tuple[Pairs, Pairs]:
 def pairs_of_files(
     run: Run, prefixes: Sequence[str], number: int, progress: Progress
 ) -> Iterator[tuple[Pairs, Pairs]]:
-    """Encodes at most `number` pairs of text files, some of which are held out.
+    """Encodes at most `number` pairs of text files; yields training and held-out pairs.
 
     Raises:
-        UserError: if a file is missing, files differ in length, or have fewer than two pairs.
+        UserError: if a file is missing, files differ in length, or there are fewer than two
+            pairs.
     """
     data = run.config.data
     if not data.source:
@@ -144,11 +145,11 @@ def pairs_of_files(
         )
         held_out = np.arange(len(corpus)) % HELD_OUT == 0
         if held_out.all():
-            raise UserError("--train must have two pairs at least. Received: one.")
+            raise UserError("--train must have at least two usable pairs. Received: one.")
         yield Pairs(corpus, np.flatnonzero(~held_out)), Pairs(corpus, np.flatnonzero(held_out))
 
 
 def _evenly_spaced(size: int, number: int) -> np.ndarray:
-    """`number` of the integers below `size`, or all if these are fewer."""
+    """Returns `number` evenly spaced integers below `size`, or all if they are fewer."""
     number = min(size, number)
     return np.arange(number) * size // max(number, 1)

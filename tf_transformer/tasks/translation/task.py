@@ -1,4 +1,4 @@
-"""Translation: parallel text in two languages, scored by BLEU."""
+"""Translation: learns from parallel text in two languages; scored by BLEU."""
 
 import dataclasses
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A dev sentence, its reference and what the model makes of it."""
+    """A dev sentence, its reference and the model's translation."""
 
     source: str
     reference: str
@@ -36,11 +36,11 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class DevResult:
-    """The dev set, translated: its scores, and some of it."""
+    """Scores and samples of the translated dev set."""
 
     scores: Scores
     samples: list[Sample]
-    old: Scores | None = None  # on the dev set of the run that training began with
+    old: Scores | None = None  # on the dev set of the run that training started from
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -76,7 +76,7 @@ class DevResult:
 
 
 def effective_data(run: Run) -> DataConfig:
-    """The run's data, or the built-in corpus, written into the run, if it names none."""
+    """Returns the run's data; without files, writes the built-in corpus into the run."""
     data = run.config.data
     if data.train or data.valid:
         return data
@@ -91,23 +91,23 @@ def effective_data(run: Run) -> DataConfig:
 
 
 def check_config(config: Config) -> None:
-    """Refuses missing files and settings that contradict each other, before anything else."""
+    """Refuses missing files, and settings that contradict each other."""
     check_positions(config)
     data = config.data
     if data.separate_vocabularies and config.model.tie_embeddings:
         raise UserError(
-            "`data.separate_vocabularies` needs a matrix for each: add "
-            "--set model.tie_embeddings=false."
+            "`data.separate_vocabularies` needs a separate embedding matrix for each language: "
+            "add --set model.tie_embeddings=false."
         )
-    given = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
-    if not given:
+    named = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
+    if not named:
         if data.tag:
-            raise UserError(f"--tag needs --train. Received: --tag {data.tag[0]} alone.")
+            raise UserError(f"--tag needs --train. Received: --tag {data.tag[0]} without it.")
         return
-    if len(given) < 4:
+    if len(named) < 4:
         raise UserError(
-            "Own data needs --train PREFIX --valid PREFIX --source LANG --target LANG, and the "
-            f"built-in corpus none of them. Received: --{', --'.join(given)}."
+            "Your own data needs all of --train PREFIX --valid PREFIX --source LANG --target "
+            f"LANG, the built-in corpus none of them. Received: --{', --'.join(named)}."
         )
     if data.source == data.target:
         raise UserError(f"--source and --target must differ. Received: {data.source!r} twice.")
@@ -127,13 +127,13 @@ class TranslationTask(SequenceTask):
         self._old_dev = _old_dev_pairs(run, self._dev)
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
-        """A function that translates the dev set with the model's current weights."""
+        """Returns a function that translates the dev set with the model's current weights."""
         translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         sides = [[pair[side] for pair in self._dev] for side in (0, 1)]
         old_sides = [[pair[side] for pair in self._old_dev] for side in (0, 1)]
 
         def score(sources: list[str], references: list[str]) -> tuple[Scores, list[str]]:
-            translations = [found[0].text for found in translator.translate(sources)]
+            translations = [best.text for best, *_ in translator.translate(sources)]
             return score_translations(translations, references), translations
 
         def evaluate() -> DevResult:
@@ -146,20 +146,22 @@ class TranslationTask(SequenceTask):
 
 
 def _old_dev_pairs(run: Run, dev: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Reads the dev set of the run that training begins with, if it is another one."""
+    """Reads the dev set of the run that training starts from, if it differs from `dev`."""
     path = run.config.training.init_from
-    source = Run.open(path) if path else run
-    if not path or source.config.task != run.config.task or not source.history():
-        return []  # a converted run has no dev set
-    old = effective_data(Run(run.path, source.config))
+    if not path:
+        return []
     try:
+        source = Run.open(path)
+        if source.config.task != run.config.task or not source.history():
+            return []  # a converted run has no dev set
+        old = effective_data(Run(run.path, source.config))
         pairs = list(all_pairs(corpora(old.valid, old)))
     except UserError as error:
         logger.warning("the dev set of %s is not scored: %s", path, error)
         return []
     if not pairs or pairs == dev:
         return []
-    logger.info("the dev set of %s is scored too: %s pairs", path, f"{len(pairs):,}")
+    logger.info("the dev set of %s is scored as well: %s pairs", path, f"{len(pairs):,}")
     return pairs
 
 

@@ -1,8 +1,8 @@
-"""Translation table of tokens: IBM Model 1 (Brown et al. 1993), by expectation maximisation.
+"""Translation table of tokens: IBM Model 1 (Brown et al. 1993), trained by EM.
 
 V vocabulary, P pairs of a chunk, S and T their longest source and target, K translations of a
-token. A link is a target token with a source token of its pair. EOS, which ends every source,
-is the empty word of the model; that of the target is nobody's translation.
+token, L distinct links. A link joins a target token and a source token of the same pair. EOS of
+the source serves as the model's empty word; EOS of the target has no links.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,23 +13,23 @@ import numpy as np
 from tf_transformer.config import EOS_ID, PAD_ID
 
 ITERATIONS = 5
-CHUNK_LINKS = 2**22  # at once, which bounds the memory beside that of the distinct links
+CHUNK_LINKS = 2**22  # links per chunk, which bounds the memory besides that of distinct links
 
 
 class Corpus(Protocol):
     """Protocol of a tokenised corpus, such as `data.encoded.EncodedCorpus`."""
 
-    source_lengths: np.ndarray  # int32 [pairs], EOS counted
+    source_lengths: np.ndarray  # int32 [pairs], with EOS
     target_lengths: np.ndarray
 
     def padded(
         self, side: Literal["source", "target"], rows: np.ndarray, length: int
     ) -> np.ndarray:
-        """The sentences `rows` of a side, int32 [len(rows), length]."""
+        """Returns the sentences `rows` of a side: int32 [len(rows), length]."""
 
 
 class Links(NamedTuple):
-    """The distinct links in the order of source and target token, and p(target | source)."""
+    """Distinct links, sorted by source and target token, and p(target | source)."""
 
     sources: np.ndarray  # int64 [L]
     targets: np.ndarray  # int64 [L]
@@ -46,38 +46,38 @@ def model1(
 
     Args:
         corpus: source and target ids.
-        rows: int [N], which of its pairs to learn from.
+        rows: int [N], indices of the pairs to learn from.
         vocab_size: V.
-        progress: called with what is being done and the number of pairs done so far.
+        progress: called with the name of the current step and the number of pairs done.
     """
     chunks = _chunks(corpus.source_lengths, corpus.target_lengths, rows)
 
-    def links(text: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def links(step: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         done = 0
         for chunk in chunks:
             yield _links(corpus, chunk, vocab_size)
             done += len(chunk)
             if progress:
-                progress(text, done)
+                progress(step, done)
 
     keys = np.empty(0, np.int64)
-    for own, real in links("collecting links"):
-        keys = np.union1d(keys, own[real])
+    for chunk_keys, real in links("collecting links"):
+        keys = np.union1d(keys, chunk_keys[real])
     sources = keys // vocab_size
     probabilities = np.ones(len(keys))
     for iteration in range(1, ITERATIONS + 1):
         counts = np.zeros(len(keys))
-        for own, real in links(f"iteration {iteration} of {ITERATIONS}"):
-            _add_expected(counts, keys, probabilities, own, real)
+        for chunk_keys, real in links(f"iteration {iteration} of {ITERATIONS}"):
+            _add_expected(counts, keys, probabilities, chunk_keys, real)
         totals = np.bincount(sources, counts, vocab_size)
         probabilities = counts / totals[sources]
     return Links(sources, keys % vocab_size, probabilities)
 
 
 def most_probable(links: Links, vocab_size: int, number: int) -> np.ndarray:
-    """Returns the K = `number` best translations of each token, in order: int32 [V, K].
+    """Returns the `number` (K) best translations of each token, best first: int32 [V, K].
 
-    Ties go to the lower id; PAD stands where there are fewer.
+    Ties go to the lower id; rows with fewer translations are padded with PAD.
     """
     order = np.lexsort((links.targets, -links.probabilities, links.sources))
     sources, targets = links.sources[order], links.targets[order]
@@ -89,13 +89,13 @@ def most_probable(links: Links, vocab_size: int, number: int) -> np.ndarray:
 
 
 def num_links(corpus: Corpus, rows: np.ndarray) -> int:
-    """Counts the links of the pairs, including those of the empty word."""
+    """Counts the links of the pairs, including links to the empty word."""
     targets = corpus.target_lengths[rows].astype(np.int64) - 1
     return int(np.sum(corpus.source_lengths[rows] * targets))
 
 
 def target_counts(corpus: Corpus, rows: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Counts each token in the targets of the pairs: int64 [V]."""
+    """Counts the occurrences of each token in the targets of the pairs: int64 [V]."""
     counts = np.zeros(vocab_size, np.int64)
     for chunk in _chunks(corpus.source_lengths, corpus.target_lengths, rows):
         target = corpus.padded("target", chunk, corpus.target_lengths[chunk].max())
@@ -104,14 +104,17 @@ def target_counts(corpus: Corpus, rows: np.ndarray, vocab_size: int) -> np.ndarr
 
 
 def _chunks(sources: np.ndarray, targets: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
-    """The rows by length, in parts of at most `CHUNK_LINKS` links with padding, or one pair."""
+    """Splits rows, sorted by length, into chunks of at most `CHUNK_LINKS` links or one pair.
+
+    Padding counts.
+    """
     rows = rows[np.lexsort((rows, targets[rows], sources[rows]))]
     chunks, start = [], 0
     while start < len(rows):
-        # Sources are in order: that of the last row of a part is its longest.
+        # Sources are sorted by length: the last source of a chunk is its longest.
         longest = np.maximum.accumulate(targets[rows[start : start + CHUNK_LINKS]])
-        places = np.arange(1, len(longest) + 1)
-        sizes = places * longest.astype(np.int64) * sources[rows[start : start + len(longest)]]
+        counts = np.arange(1, len(longest) + 1)
+        sizes = counts * longest.astype(np.int64) * sources[rows[start : start + len(longest)]]
         size = max(1, int(np.searchsorted(sizes, CHUNK_LINKS, side="right")))
         chunks.append(rows[start : start + size])
         start += size
@@ -119,7 +122,7 @@ def _chunks(sources: np.ndarray, targets: np.ndarray, rows: np.ndarray) -> list[
 
 
 def _links(corpus: Corpus, chunk: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """All links as source * V + target, int64 [P, T, S], and which are no padding."""
+    """Returns links as keys, source * V + target, and a mask of real links: [P, T, S] each."""
     source = corpus.padded("source", chunk, corpus.source_lengths[chunk].max())
     target = corpus.padded("target", chunk, corpus.target_lengths[chunk].max())
     keys = source[:, np.newaxis].astype(np.int64) * vocab_size + target[..., np.newaxis]
@@ -131,17 +134,17 @@ def _add_expected(
     counts: np.ndarray,
     keys: np.ndarray,
     probabilities: np.ndarray,
-    links: np.ndarray,
+    chunk_keys: np.ndarray,
     real: np.ndarray,
 ) -> None:
-    """Adds the expected counts of the links [P, T, S] of a chunk.
+    """Adds the expected counts of a chunk's links to `counts`, the counts of all `keys`.
 
-    Each target token has one count to share among the source tokens of its pair.
+    Each target token distributes a count of 1 over the source tokens of its pair.
     """
-    own, inverse = np.unique(links[real], return_inverse=True)
-    places = np.searchsorted(keys, own)
-    shares = np.zeros(links.shape)
-    shares[real] = probabilities[places][inverse]
+    unique, inverse = np.unique(chunk_keys[real], return_inverse=True)
+    indices = np.searchsorted(keys, unique)
+    shares = np.zeros(chunk_keys.shape)
+    shares[real] = probabilities[indices][inverse]
     sums = shares.sum(axis=-1, keepdims=True)
     np.divide(shares, sums, out=shares, where=sums > 0)
-    counts[places] += np.bincount(inverse, shares[real], len(own))
+    counts[indices] += np.bincount(inverse, shares[real], len(unique))

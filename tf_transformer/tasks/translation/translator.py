@@ -1,4 +1,4 @@
-"""Translator with a model at hand, which also aligns, shows attention and exports."""
+"""Translator that holds its model; it also aligns, shows attention and exports."""
 
 import dataclasses
 import functools
@@ -30,15 +30,15 @@ from tf_transformer.tasks.translation.options import search_options
 class Translator(BaseTranslator):
     """Translates, scores and aligns with a model and its tokenizer.
 
-    Where a method takes texts, one string gives one result and a list gives a list.
+    Methods that take texts return one result for a string and a list for a list.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
-        tokenizer: the one it was trained with.
-        decoding: options of the search; the paper's by default.
-        shortlist: restricts a search to tokens that are likely for its source.
-        lite: searches in LiteRT, in place of the model.
-        card: makes the model card of its exports.
+        tokenizer: the tokenizer it was trained with.
+        decoding: settings of the search; the paper's by default.
+        shortlist: restricts the search to likely translations of the source tokens.
+        lite: a LiteRT version of the model, used for the search.
+        card: creates the model card of its exports.
     """
 
     def __init__(
@@ -63,16 +63,19 @@ class Translator(BaseTranslator):
 
     def _search(self, call: Call) -> Sequence[Sequence[Translation]]:
         decoding, sampling = search_options(call.options, self.decoding, call.sample)
-        number, most = call.number, decoding.beam_size
-        if not (number >= 1 and (call.sample or number <= most)):
+        number, limit = call.number, decoding.beam_size
+        if not (number >= 1 and (call.sample or number <= limit)):
             raise UserError(
-                f"`n_best` must be between 1 and the beam size, {most}. Received: {number}."
+                f"`n_best` must be between 1 and the beam size, {limit}. Received: {number}."
             )
-        found = self._batches(decoding, number).translate(
+        translations = self._batches(decoding, number).translate(
             call.texts, call.progress, prefixes=call.prefixes, sampling=sampling
         )
-        # Fewer than asked for are filled up with hypotheses of no token, as a blank text is.
-        return [[each for each in ranked if each.num_tokens] or ranked[:1] for ranked in found]
+        # The search pads missing hypotheses with empty ones; a blank text has only these.
+        return [
+            [each for each in ranked if each.num_tokens] or ranked[:1]
+            for ranked in translations
+        ]
 
     def _score(
         self,
@@ -94,12 +97,12 @@ class Translator(BaseTranslator):
               layer: int | None = None) -> list[Alignment]: ...
     # fmt: on
     def align(self, source, target=None, *, layer=None):
-        """Returns the words of a sentence and of its translation that belong together.
+        """Aligns the words of a sentence with those of its translation, by attention weights.
 
         Args:
             source: a sentence, or a list of them.
-            target: its translation; a list for a list; None for the model's own.
-            layer: the decoder layer whose attention says so, counted from 1; by default layer
+            target: its translation; a list for a list; None for the model's translation.
+            layer: the decoder layer whose attention to use, counted from 1; by default layer
                 5 of 6, or the same relative depth in other models.
         """
         one, sources, targets = self._pairs(source, target)
@@ -119,7 +122,7 @@ class Translator(BaseTranslator):
 
         Args:
             source: a sentence, or a list of them.
-            target: its translation; a list for a list; None for the model's own.
+            target: its translation; a list for a list; None for the model's translation.
         """
         one, sources, targets = self._pairs(source, target)
         weights = self._batches(self.decoding, 1).attention(sources, targets)
@@ -147,13 +150,13 @@ class Translator(BaseTranslator):
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            text: whether the model takes text, else token ids, as LiteRT always does.
-            gate: the published model that it must not be worse than; see `serving.gate`. Not
-                for LiteRT.
+            text: whether the model takes text; otherwise token ids, as LiteRT always does.
+            gate: refuses an export that is worse than the published model; see `serving.gate`.
+                Not for LiteRT.
             format: "savedmodel", or "litert": see `serving.lite_export`.
-            fixed_length: tokens of the longest source, for LiteRT with fixed shapes; None for
-                any shapes.
-            **options: of the search, where they differ from `decoding`.
+            fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
+                dynamic shapes.
+            **options: search settings that replace those of `decoding`.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.
@@ -171,15 +174,16 @@ class Translator(BaseTranslator):
     def _check_export(
         self, text: bool, gate: Gate | None, format: str, fixed_length: int | None
     ) -> None:
-        """Refuses what a format cannot hold, before work is lost."""
+        """Refuses options that the format does not support, before any work."""
         if format not in ("savedmodel", "litert"):
             raise UserError(
                 f"`format` must be savedmodel or litert. Received: {quoted(format)}."
             )
         if format == "litert" and (gate or len(models_of(self.model)) > 1):
-            raise UserError("LiteRT takes a single model, and no gate. Received: more.")
+            extra = "a gate" if gate else "an ensemble"
+            raise UserError(f"LiteRT takes a single model and no gate. Received: {extra}.")
         if format == "savedmodel" and (self._lite or fixed_length is not None):
             wrong = "int8" if self._lite else "`fixed_length`"
-            raise UserError(f"A SavedModel has no {wrong}. Expected: the format litert.")
+            raise UserError(f"{wrong} needs the format litert. Received: savedmodel.")
         if self.tokenizer.tag and (format == "litert" or not text):
-            raise UserError("A tag is for a SavedModel that takes text. Received: token ids.")
+            raise UserError("A tag needs a SavedModel that takes text. Received: token ids.")

@@ -1,4 +1,4 @@
-"""Decoding of a run, chosen by BLEU on dev text: length penalty, beam size and weights."""
+"""Tuning of a run's checkpoint, beam size and length penalty by BLEU on dev text."""
 
 import dataclasses
 import functools
@@ -13,12 +13,12 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
 from tf_transformer.tasks.record import Progress
 
-_TOLERANCE = 1e-4  # between scores of the same tokens, searched for and forced
+_TOLERANCE = 1e-4  # between the scores of the same tokens in search and in forced decoding
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings of a search."""
+    """Checkpoint and search settings to compare."""
 
     checkpoint: str
     beam_size: int
@@ -29,12 +29,12 @@ class Choice:
 
     @classmethod
     def of(cls, run: Run) -> "Choice":
-        """Returns the present settings of a run."""
+        """Returns the current settings of a run."""
         names = (field.name for field in dataclasses.fields(cls))
         return cls(**{name: getattr(run.config.decoding, name) for name in names})
 
     def settings(self) -> dict[str, Any]:
-        """Returns the choice as settings of a run."""
+        """Returns the choice as settings, by their full names."""
         return {f"decoding.{name}": value for name, value in dataclasses.asdict(self).items()}
 
 
@@ -54,10 +54,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Tuning:
-    """All candidates, the present and the best of them, and how sure the difference is.
+    """Result of a tuning.
 
     Attributes:
-        p_value: of the difference between the present and the best candidate.
+        candidates: all candidates.
+        present: the candidate with the run's current settings.
+        best: the candidate with the highest BLEU.
+        p_value: significance of the difference between the present and the best candidate.
         signature: of BLEU.
     """
 
@@ -75,12 +78,12 @@ class Tuning:
 
 @dataclass(frozen=True)
 class SearchErrors:
-    """Sentences in which the model itself prefers another translation to the one found.
+    """Counts of sentences in which the search missed a translation with a higher model score.
 
     Attributes:
-        sentences: number of sentences in all.
-        references: those whose reference has a higher score.
-        other_beams: those for which another beam size has found a higher score.
+        sentences: all sentences.
+        references: sentences whose reference has a higher score.
+        other_beams: sentences for which another beam size found a higher score.
     """
 
     sentences: int
@@ -89,14 +92,14 @@ class SearchErrors:
 
 
 class Tuner:
-    """Translates a dev text with all candidates of a run, and compares them.
+    """Translates a dev text with all candidate settings of a run and compares the results.
 
     Args:
-        run: a run of translation.
+        run: a translation run.
         sources: the dev text.
         references: its translations.
-        progress: called with what is being done and the number of sentences done so far.
-        tag: text before each source; "" if the sources have their tags.
+        progress: called with the name of the current step and the number of sentences done.
+        tag: text to put before each source; "" if the sources already have their tags.
     """
 
     def __init__(
@@ -114,17 +117,17 @@ class Tuner:
     def tune(
         self, checkpoints: Sequence[str], beam_sizes: Sequence[int], alphas: Sequence[float]
     ) -> Tuning:
-        """Compares all combinations, and the present one. One search serves all alphas."""
-        now = Choice.of(self._run)
+        """Compares all combinations and the current settings; one search serves all alphas."""
+        current = Choice.of(self._run)
         comparison = Comparison(self._references)
         candidates = [
             Candidate(choice, found, comparison.score([each.text for each in found]))
-            for checkpoint in dict.fromkeys([now.checkpoint, *checkpoints])
+            for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints])
             for choice, found in self._decode(
-                checkpoint, {now.beam_size, *beam_sizes}, sorted({now.alpha, *alphas})
+                checkpoint, {current.beam_size, *beam_sizes}, sorted({current.alpha, *alphas})
             )
         ]
-        present = next(each for each in candidates if each.choice == now)
+        present = next(each for each in candidates if each.choice == current)
         best = max(candidates, key=lambda each: (each.bleu.value, each is present))
         p_value = comparison.p_value(present.texts, best.texts)
         return Tuning(candidates, present, best, p_value, comparison.signature)
@@ -135,50 +138,48 @@ class Tuner:
         for beam_size in sorted(beam_sizes):
             translator = self._translator(checkpoint, beam_size=beam_size)
             report = functools.partial(self._progress, f"{checkpoint}, beam {beam_size}")
-            found = translator.best_by_alpha(self._sources, alphas, report)
+            best = translator.best_by_alpha(self._sources, alphas, report)
             for column, alpha in enumerate(alphas):
                 choice = Choice(checkpoint, beam_size, alpha)
-                yield choice, [hypotheses[column] for hypotheses in found]
+                yield choice, [by_alpha[column] for by_alpha in best]
 
     def search_errors(self, tuning: Tuning) -> SearchErrors:
         """Counts the search errors of the chosen candidate."""
         chosen = tuning.chosen
-        choice, found = chosen.choice, [each.score for each in chosen.hypotheses]
+        choice, scores = chosen.choice, [each.score for each in chosen.hypotheses]
         translator = self._translator(choice.checkpoint, alpha=choice.alpha)
         report = functools.partial(self._progress, "references")
         forced = translator.score(self._sources, self._references, report)
-        others = [
-            [hypothesis.score for hypothesis in each.hypotheses]
-            for each in tuning.candidates
-            if dataclasses.replace(each.choice, beam_size=choice.beam_size) == choice
+        by_beam = [
+            [hypothesis.score for hypothesis in candidate.hypotheses]
+            for candidate in tuning.candidates
+            if dataclasses.replace(candidate.choice, beam_size=choice.beam_size) == choice
         ]
-        highest = [max(scores) for scores in zip(*others, strict=True)]
+        highest = [max(row) for row in zip(*by_beam, strict=True)]
         references = [each.score for each in forced]
-        return SearchErrors(len(found), _above(references, found), _above(highest, found))
+        return SearchErrors(len(scores), _above(references, scores), _above(highest, scores))
 
     def _translator(self, checkpoint: str, **settings) -> BatchTranslator:
         decoding = dataclasses.replace(self._run.config.decoding, **settings)
         return load_translator(self._run, checkpoint, decoding, tag=self._tag)
 
 
-def _above(scores: Sequence[float], found: Sequence[float]) -> int:
-    pairs = zip(scores, found, strict=True)
+def _above(scores: Sequence[float], others: Sequence[float]) -> int:
+    pairs = zip(scores, others, strict=True)
     return sum(score > other + _TOLERANCE for score, other in pairs)
 
 
 def lines(tuning: Tuning, errors: SearchErrors) -> list[str]:
-    """Describes the outcome for the console."""
+    """Describes the result for the console."""
     total = f"{errors.sentences:,} sentences"
     return [
-        *(f"{name:8} {_described(each)}" for name, each in _named(tuning)),
+        f"present  {_described(tuning.present)}",
+        f"best     {_described(tuning.best)}",
         f"{tuning.signature}; paired bootstrap: p = {tuning.p_value:.3f}",
-        f"search errors of {tuning.chosen.choice}: of {total} the reference scores above the "
-        f"translation in {errors.references:,}, that of another beam in {errors.other_beams:,}",
+        f"search errors of {tuning.chosen.choice}: among {total}, the model prefers the "
+        f"reference in {errors.references:,}, the result of another beam in "
+        f"{errors.other_beams:,}",
     ]
-
-
-def _named(tuning: Tuning) -> list[tuple[str, Candidate]]:
-    return [("present", tuning.present), ("best", tuning.best)]
 
 
 def _described(candidate: Candidate) -> str:

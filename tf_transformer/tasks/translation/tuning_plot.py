@@ -1,4 +1,4 @@
-"""BLEU and length of dev translations against the exponent of the length penalty."""
+"""Plot of dev BLEU and translation length against the exponent of the length penalty."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +8,19 @@ from tf_transformer.tasks.translation.tuning import Candidate, Tuning
 
 
 def draw_tuning(tuning: Tuning, path: Path) -> None:
-    """Draws a curve for each checkpoint and beam size, and marks the present and the best.
+    """Draws a curve for each checkpoint and beam size; marks the present and the best choice.
 
     Raises:
         UserError: if matplotlib is missing or the file cannot be written.
     """
     figure = new_figure(6.5, 5.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for number, (label, curve) in enumerate(curves(tuning.candidates).items()):
-        style = STYLES[number % len(STYLES)] | {"markersize": 3}
-        alphas = [each.choice.alpha for each in curve]
-        above.plot(alphas, [each.bleu.value for each in curve], label=label, **style)
-        below.plot(alphas, [each.bleu.length_ratio for each in curve], **style)
+    for index, (label, curve) in enumerate(curves(tuning.candidates).items()):
+        style = STYLES[index % len(STYLES)] | {"markersize": 3}
+        alphas = [candidate.choice.alpha for candidate in curve]
+        bleus = [candidate.bleu for candidate in curve]
+        above.plot(alphas, [bleu.value for bleu in bleus], label=label, **style)
+        below.plot(alphas, [bleu.length_ratio for bleu in bleus], **style)
     for name, candidate, marker in (
         ("present", tuning.present, "o"),
         (f"best, p = {tuning.p_value:.3f}", tuning.best, "*"),
@@ -39,9 +40,9 @@ def draw_tuning(tuning: Tuning, path: Path) -> None:
 
 
 def curves(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
-    """Groups candidates that differ only in alpha, by a label."""
+    """Groups candidates by checkpoint and beam size, under a label for the plot."""
     grouped: dict[str, list[Candidate]] = {}
-    for each in candidates:
-        label = f"{each.choice.checkpoint}, beam {each.choice.beam_size}"
-        grouped.setdefault(label, []).append(each)
+    for candidate in candidates:
+        label = f"{candidate.choice.checkpoint}, beam {candidate.choice.beam_size}"
+        grouped.setdefault(label, []).append(candidate)
     return grouped
