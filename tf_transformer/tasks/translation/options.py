@@ -30,7 +30,8 @@ def search_options(
         raise UserError(
             f"`{next(iter(sampling))}` needs `sample=True`. Received: `sample=False`."
         )
-    if wrong := [name for name in ("beam_size", "alpha", "lookahead") if sample and name in values]:
+    of_beams = ("beam_size", "alpha", "lookahead")
+    if wrong := [name for name in of_beams if sample and name in values]:
         raise UserError(f"`sample=True` draws and does not search: leave out `{wrong[0]}`.")
     search = {name: value for name, value in values.items() if name in _DECODING}
     decoding = dataclasses.replace(decoding, **search)
