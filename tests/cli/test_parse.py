@@ -81,7 +81,7 @@ def test_an_unconstrained_search_needs_no_lexicon_and_is_mended(parser, capfd):
 def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
     files = ["--hypothesis", "dev.ptb", "--reference", "dev.ptb"]
     assert main(["evaluate", "--brackets", *files]) == 0
-    assert "warning  the trees in dev.ptb are under ROOT" in capsys.readouterr().out
+    assert "warning  the root of the trees in dev.ptb is ROOT" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
