@@ -73,7 +73,7 @@ def test_the_limits_of_containers_agree_with_each_other_and_the_page():
     assert pod["terminationGracePeriodSeconds"] == 45
     assert "--cpus 2 --memory 6g --stop-timeout 45" in started_with()["docker-run.sh"]
     page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
-    for said in ("| 6 GB of memory |", "| 2 CPUs, and ", "| 45 s to end |"):
+    for said in ("| 6 GB of memory |", "| 2 CPUs, and ", "| 45 s to shut down |"):
         assert said in page
     for one in service.values():
         assert all(port.startswith("127.0.0.1:") for port in one["ports"])

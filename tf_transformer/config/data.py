@@ -44,7 +44,7 @@ class DataConfig:
         False, help="a new tokenizer for each language; needs model.tie_embeddings=false")
     subword_sampling: float = setting(
         0.0, low=0, below=1, help="resample subwords at each step: probability of BPE-dropout, "
-        "such as 0.1, or alpha of a unigram vocabulary, such as 0.2; 0: off")
+        "such as 0.05, or alpha of a unigram vocabulary, such as 0.2; 0: off")
     tokenizer_kind: str = setting(
         "bpe", choices=("bpe", "unigram"), help="algorithm of a new tokenizer")
     normalization: str | None = setting(
