@@ -358,7 +358,7 @@ def test_serve_refuses_what_it_cannot_do(exported, port, arguments, message, cap
 
 
 def test_a_host_of_several_addresses_is_refused():
-    with pytest.raises(UserError, match="stands for 127.0.0.1 and ::1. Give --host"):
+    with pytest.raises(UserError, match="resolves to 127.0.0.1 and ::1. Give --host"):
         make_server(None, "", 0, Limits())
 
 
