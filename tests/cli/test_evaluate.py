@@ -68,6 +68,23 @@ def test_without_sacremoses_the_report_says_what_to_install(files, capsys, monke
     assert_refused(capsys, line.split(), r'pip install "tf-transformer\[moses\]"', status=1)
 
 
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--output hyp/new.de", "--output must be in a writable folder. Received: hyp/new.de"),
+        ("--output /dev/null", "--output must not be a folder or a device"),
+        ("--report klingon", "one of the languages .* Received: klingon"),
+    ],
+)
+def test_what_cannot_be_written_or_reported_is_refused_before_the_run_is_read(
+    files, capsys, option, expected
+):
+    if "klingon" in option:
+        pytest.importorskip("sacremoses")
+    words = ["evaluate", "nowhere", "--source", "hyp", "--reference", "ref1"]
+    assert_refused(capsys, [*words, *option.split()], expected, status=1)
+
+
 def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):
     assert evaluate("--hypothesis parsed --reference gold --brackets") == 0
     printed = capsys.readouterr()

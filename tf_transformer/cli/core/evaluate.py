@@ -13,6 +13,7 @@ from tf_transformer.cli.options import (
     decoding_config,
     load_translator,
     open_run,
+    require_writable,
 )
 from tf_transformer.cli.parser import Once, given_except
 from tf_transformer.cli.report import print_report
@@ -20,6 +21,7 @@ from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
+from tf_transformer.evaluation.moses import moses_tokenize
 from tf_transformer.evaluation.report import Entry, format_report, report
 from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.files import sha256, write_text
@@ -119,6 +121,10 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(
             "--report prints every kind of BLEU: leave out --lowercase and --tokenize."
         )
+    if options.report:
+        moses_tokenize([], options.report)  # refuses what it cannot tokenise
+    if options.output:
+        require_writable("--output", Path(options.output))
 
 
 def _record(
