@@ -44,6 +44,8 @@ def test_the_file_of_a_run_is_the_whole_of_it(tmp_path):
     [
         ("model: {droput: 1}", "no setting 'model.droput'. Did you mean 'model.dropout'"),
         ("modle: {dropout: 0.1}", "no setting 'modle.dropout'. Did you mean 'model.dropout'"),
+        ("batch_tokens: 9", "mean 'training.batch_tokens' or 'decoding.batch_tokens'"),
+        ("batch_token: 9", "mean 'training.batch_tokens' or 'decoding.batch_tokens'"),
         ("dropout: 0.1", "no setting 'dropout'. Did you mean 'model.dropout'"),
         ("model: {dropout: high}", r"`model.dropout` must be in \[0, 1\). Received: 'high'"),
         ("data: {target: no}", "`data.target` must be str. Received: False"),
