@@ -37,9 +37,18 @@ def test_the_average_is_of_the_checkpoints_asked_for(copied, capsys, arguments, 
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--last", "4"], ["--best", "9"], ["--last", "0"], ["--last", "-1"]]
+    "arguments",
+    [["--last", "4"], ["--best", "9"], ["--last", "0"], ["--best", "0"], ["--last", "-1"]],
 )
 def test_more_checkpoints_than_there_are_is_refused(workplace, capsys, arguments):
     assert_refused(
         capsys, ["average", "run", *arguments], "between 1 and 3.*Received: ", status=1
     )
+
+
+@pytest.mark.parametrize("scored", [2, 0])
+def test_the_best_are_among_those_with_a_score(copied, capsys, scored):
+    metrics = Run.open(copied).metrics
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:scored]))
+    expected = f"between 1 and {scored}, .* with a score on its latest dev set. Received: 3"
+    assert_refused(capsys, ["average", str(copied), "--best", "3"], expected, status=1)

@@ -55,3 +55,29 @@ def test_what_cannot_be_compared_is_refused_before_any_translation(
 ):
     words = ["compare", *line.split(), "--reference", "test.de"]
     assert_refused(capsys, words, expected, status=1)
+
+
+def test_a_metric_that_cannot_be_loaded_is_refused_before_any_translation(
+    texts, capsys, monkeypatch
+):
+    package = texts / "broken-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (package / "entry_points.txt").write_text(
+        "[tf_transformer.metrics]\nbroken = no_such_module:scores\n"
+    )
+    monkeypatch.syspath_prepend(texts)
+    words = ["compare", *damaged_export(texts), "--metric", "broken"]
+    assert_refused(capsys, words, "no_such_module:scores, cannot be used", status=1)
+
+
+def test_a_tag_has_no_effect_on_an_export_and_a_line_says_so(texts, capsys):
+    assert main(["compare", *damaged_export(texts), "--tag", "<2de>"]) == 1
+    assert "damaged is an export: --tag has no effect on it\n" in capsys.readouterr().err
+
+
+def damaged_export(folder: Path) -> list[str]:
+    """Arguments that compare test.de with an export that cannot translate."""
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "saved_model.pb").write_bytes(b"damaged")
+    return ["test.de", "damaged", "--source", "test.en", "--reference", "test.de"]

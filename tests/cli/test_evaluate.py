@@ -68,6 +68,23 @@ def test_without_sacremoses_the_report_says_what_to_install(files, capsys, monke
     assert_refused(capsys, line.split(), r'pip install "tf-transformer\[moses\]"', status=1)
 
 
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--output hyp/new.de", "--output must be in a writable folder. Received: hyp/new.de"),
+        ("--output /dev/null", "--output must not be a folder or a device"),
+        ("--report klingon", "one of the languages .* Received: klingon"),
+    ],
+)
+def test_what_cannot_be_written_or_reported_is_refused_before_the_run_is_read(
+    files, capsys, option, expected
+):
+    if "klingon" in option:
+        pytest.importorskip("sacremoses")
+    words = ["evaluate", "nowhere", "--source", "hyp", "--reference", "ref1"]
+    assert_refused(capsys, [*words, *option.split()], expected, status=1)
+
+
 def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):
     assert evaluate("--hypothesis parsed --reference gold --brackets") == 0
     printed = capsys.readouterr()
@@ -119,9 +136,17 @@ def test_what_cannot_be_compared_is_refused(files, capsys, line, expected):
     )
 
 
-def test_a_precision_is_for_a_run_that_translates(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "new.en").write_text("A dog.\n", "utf-8")
-    words = ["evaluate", "--hypothesis", "new.en", "--reference", "new.en"]
-    expected = "--precision is for RUN and --source. Received: --hypothesis"
-    assert_refused(capsys, [*words, "--precision", "int8"], expected, status=1)
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--hypothesis hyp --precision int8", "For RUN and --source only: --precision. Rec"),
+        ("--hypothesis hyp --beam 1 --checkpoint 5", "only: --checkpoint, --beam. Received"),
+        ("--hypothesis hyp --ensemble run", "only: --ensemble. Received: --hypothesis"),
+        ("run --hypothesis hyp", "either RUN and --source, or --hypothesis. Received: RUN run"),
+        ("--source hyp --hypothesis hyp", "either RUN and --source, or --hypothesis"),
+        ("--hypothesis hyp --brackets --lowercase", "of trees. Received: --lowercase"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(files, capsys, line, expected):
+    words = ["evaluate", *line.split(), "--reference", "ref1"]
+    assert_refused(capsys, words, expected, status=1)

@@ -98,7 +98,7 @@ HOSTILE = {
     "damaged labels": (["classify", "classification-garbage"], "labels.json is damaged"),
     "a device to write to": (
         ["evaluate", "--hypothesis", "one-line", "--reference", "one-line", "--output", "null"],
-        "Cannot write null: it is a device",
+        "--output must not be a folder or a device. Received: null",
     ),
 }
 # What the parser of the arguments refuses already.

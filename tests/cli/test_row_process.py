@@ -86,6 +86,21 @@ def test_nohup_is_respected():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_no_command_outlives_a_parent_that_is_killed():
+    child = "import time; from tf_transformer.cli.process import run_process\n"
+    child += "run_process(lambda: print('begun', flush=True) or time.sleep(600))"
+    script = "import sys; from tf_transformer.cli.row_process import Relay\n"
+    script += f"with Relay() as relay: relay.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout.readline() == "begun\n"
+        parent.kill()
+        began = time.monotonic()
+        assert parent.stdout.read() == ""  # until the child has ended too
+    assert time.monotonic() - began < 60
+
+
 def test_a_row_whose_parent_is_killed_saves_and_ends(trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "run")
     config = Run.open(tmp_path / "run").config

@@ -49,6 +49,9 @@ def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
     assert "resuming" not in printed and printed.count("finished at step 4") == 1
     assert Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns == kept
     assert Path("all/seeds.md").read_text("utf-8") == table
+    Path("all/seed-3/checkpoints/best.npz").unlink()
+    assert main([*words, "--seeds", "3,4", "--output", "all"]) == 1
+    assert "seed-3 must have the scores of its best weights" in capfd.readouterr().err
     other = ["--seeds", "3,4,5", "--output", "all", "--set", "model.dropout=0.3"]
     assert main([*words, *other]) == 1
     assert "another configuration: model.dropout was 0.1, now 0.3" in capfd.readouterr().err

@@ -44,6 +44,8 @@ def test_the_file_of_a_run_is_the_whole_of_it(tmp_path):
     [
         ("model: {droput: 1}", "no setting 'model.droput'. Did you mean 'model.dropout'"),
         ("modle: {dropout: 0.1}", "no setting 'modle.dropout'. Did you mean 'model.dropout'"),
+        ("batch_tokens: 9", "mean 'training.batch_tokens' or 'decoding.batch_tokens'"),
+        ("batch_token: 9", "mean 'training.batch_tokens' or 'decoding.batch_tokens'"),
         ("dropout: 0.1", "no setting 'dropout'. Did you mean 'model.dropout'"),
         ("model: {dropout: high}", r"`model.dropout` must be in \[0, 1\). Received: 'high'"),
         ("data: {target: no}", "`data.target` must be str. Received: False"),
@@ -52,10 +54,16 @@ def test_the_file_of_a_run_is_the_whole_of_it(tmp_path):
         ("a: [", "is not valid YAML"),
     ],
 )
-def test_what_is_no_setting_is_refused_with_the_nearest(tmp_path, text, expected):
+def test_what_is_no_setting_is_refused_with_file_and_nearest(tmp_path, text, expected):
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(UserError, match=expected):
+    with pytest.raises(UserError, match=f"--config .*a.yaml: .*{expected}"):
         read_settings_file(tmp_path / "a.yaml")
+
+
+def test_a_damaged_file_of_a_run_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match="--config .*config.json: .* not a valid config.json"):
+        read_settings_file(tmp_path / "config.json")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

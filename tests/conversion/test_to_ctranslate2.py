@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
@@ -97,6 +98,16 @@ def test_heads_of_another_size_are_refused(translator, tmp_path, size):
     model = Transformer(translator.tokenizer.vocab_size, **SMALL, **size)
     with pytest.raises(UserError, match="CTranslate2 needs model.key_dim and model.value_dim"):
         to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
+
+
+def test_both_tokenizers_of_separate_vocabularies_are_copied(translator, tmp_path):
+    path = tmp_path / "tokenizer.model"
+    translator.tokenizer.copy(path)
+    translator.tokenizer.copy(target_model_path(path))
+    model = Transformer(translator.tokenizer.vocab_size, **SMALL, tie_embeddings=False)
+    to_ctranslate2(model, Tokenizer(path), tmp_path / "ct2")
+    for file in (path, target_model_path(path)):
+        assert (tmp_path / "ct2" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_convert_writes_a_folder_once(trained_run, tmp_path, capsys):

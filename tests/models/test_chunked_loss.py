@@ -119,8 +119,15 @@ def test_a_saved_model_trains_on_in_chunks(tmp_path):
     assert loaded.get_compile_config()["chunked_loss"]
 
 
-def test_what_has_no_chunks_is_refused():
-    with pytest.raises(ValueError, match="Received: Dense as its last layer"):
-        guesser().compile("adam", LOSS, chunked_loss=True)
-    with pytest.raises(ValueError, match="requires the loss LabelSmoothedCrossEntropy"):
-        transformer().compile("adam", "mse", chunked_loss=True)
+@pytest.mark.parametrize(
+    ("make", "loss", "expected"),
+    [
+        (guesser, LOSS, "Received: Dense as its last layer"),
+        (transformer, "mse", "requires the loss LabelSmoothedCrossEntropy"),
+    ],
+)
+def test_what_has_no_chunks_is_refused_and_not_compiled(make, loss, expected):
+    model = make()
+    with pytest.raises(ValueError, match=expected):
+        model.compile("adam", loss, chunked_loss=True)
+    assert not model.compiled

@@ -268,3 +268,12 @@ def test_a_saved_model_is_compiled_when_loaded_and_trains_on(tmp_path, precision
     for trained in (model, loaded):
         trained.fit(dataset(batches()), shuffle=False, verbose=0)
     assert distance(model, loaded) == 0
+
+
+def test_fit_before_compile_raises_the_error_of_keras():
+    errors = []
+    for model in (guesser(), keras.Sequential([keras.layers.Dense(1)])):
+        with pytest.raises(ValueError, match="compile") as raised:
+            model.fit(dataset(batches()), verbose=0)
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]

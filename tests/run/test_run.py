@@ -213,7 +213,7 @@ def test_a_damaged_configuration_is_refused_and_kept(tmp_path, damage):
     file = run.path / "config.json"
     file.write_text(file.read_text()[:100] if damage == "truncated" else "")
     before = file.read_bytes()
-    with pytest.raises(UserError, match="not a valid config.json"):
+    with pytest.raises(UserError, match=f"{file}: .*not a valid config.json"):
         Run.open(run.path)
     with pytest.raises(UserError, match="not a valid config.json"):
         Run.create_or_resume(run.path, tiny())

@@ -164,17 +164,18 @@ def open_run(path: str, task: str | None = "translation") -> Run:
 
 
 def picture(output: str) -> Path:
-    """Returns the path of a picture to write; refuses all but .png, .svg and .pdf."""
+    """Returns the path of a picture; refuses all but .png, .svg, .pdf in a writable folder."""
     path = Path(output)
     if path.suffix not in SUFFIXES:
         raise UserError(f"--output must end in .png, .svg or .pdf. Received: {output}.")
+    require_writable("--output", path)
     return path
 
 
 def require_writable(name: str, path: Path) -> None:
     """Raises UserError if `path`, the value of option `name`, cannot be written."""
-    if path.is_dir():
-        raise UserError(f"{name} must not be an existing folder. Received: {path}.")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{name} must not be a folder or a device. Received: {path}.")
     nearest = next(folder for folder in path.absolute().parents if folder.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise UserError(f"{name} must be in a writable folder. Received: {path}.")

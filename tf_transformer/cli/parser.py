@@ -57,6 +57,18 @@ class Parser(argparse.ArgumentParser):
             self.error(message)
         return options
 
+    def parse_known_args(self, args=None, namespace=None):
+        """Parses arguments; `given` of the result has the options with other than defaults."""
+        options, rest = super().parse_known_args(args, namespace)
+        given = {
+            action.dest: action.option_strings[-1]
+            for action in self._actions
+            if action.option_strings
+            and getattr(options, action.dest, action.default) != action.default
+        }
+        options.given = getattr(options, "given", {}) | given  # after those of a subparser
+        return options, rest
+
     def error(self, message: str) -> NoReturn:
         """Prints `message` and the command for help; exits with status 2."""
         argument, colon, wrong = message.removeprefix("argument ").partition(": must ")
@@ -75,6 +87,11 @@ class Once(argparse.Action):
             received = f"{quoted(first)} and {quoted(values)}"
             raise argparse.ArgumentError(self, f"must be given once. Received: {received}.")
         setattr(namespace, self.dest, values)
+
+
+def given_except(options: argparse.Namespace, *names: str) -> str:
+    """Lists the options on the command line other than `names`, such as "--beam, --alpha"."""
+    return ", ".join(flag for name, flag in options.given.items() if name not in names)
 
 
 def int_from(low: int, high: int = MAX_COUNT) -> Reader:

@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TextIO
 
+PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
 SECONDS_TO_END = 5
 _SECONDS_TO_EXPLAIN = 1
 
@@ -25,6 +27,8 @@ def run_process(main: Callable[[], int]) -> NoReturn:
     """
     _open_closed_streams()
     _is_a_command.set()
+    if parent := os.environ.pop(PARENT, ""):
+        threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     status = flush_output(_status_of(main))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to interrupt
@@ -34,6 +38,13 @@ def run_process(main: Callable[[], int]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)
+
+
+def _end_with(parent: int) -> None:
+    """Stops this process, which then saves its work, once its parent has been killed."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def must_end(status: int) -> None:

@@ -6,15 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
-from tf_transformer.cli.parser import Parser, float_from, int_from, integer
-from tf_transformer.cli.process import run_process
+from tf_transformer.cli.parser import Parser, float_from, int_from
+from tf_transformer.cli.process import PARENT, run_process
 from tf_transformer.progress import is_watched
 from tf_transformer.run import Run
 from tf_transformer.training.interruption import MAX_SECONDS, Budget, Interrupted
@@ -37,14 +35,17 @@ def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
         DONE; FAILED, with the error printed; STOPPED; one of BY_SIGNAL if a signal came
         meanwhile, however the process ended; or else the status of the process.
     """
-    words = [str(folder), "--parent", str(os.getpid()), "--seconds", str(seconds)]
+    words = [str(folder), "--seconds", str(seconds)]
     words += ["--devices", str(devices)] if devices is not None else []
     with Relay() as relay:
         return relay.run([sys.executable, "-m", __name__, *words])
 
 
 class Relay:
-    """Runs a process; inside `with`, signals to this process are passed on to it."""
+    """Runs a command; inside `with`, signals to this process are passed on to it.
+
+    It ends, as on SIGTERM, if this process is killed.
+    """
 
     def __init__(self) -> None:
         self._first = 0
@@ -66,7 +67,8 @@ class Relay:
         """Runs a command; returns its status, or 128 + the signal that came or killed it."""
         # In a new session: a terminal sends Ctrl-C to its whole session, so the child would
         # receive it twice.
-        self._process = subprocess.Popen(words, start_new_session=True)
+        environment = os.environ | {PARENT: str(os.getpid())}
+        self._process = subprocess.Popen(words, start_new_session=True, env=environment)
         self._pass_on()  # signals from before the process existed
         status = self._process.wait()
         if self._first:
@@ -87,7 +89,6 @@ class Relay:
 
 def command(options: argparse.Namespace) -> int:
     """Trains the run, in the child process."""
-    threading.Thread(target=_end_with, args=(options.parent,), daemon=True).start()
     import_tensorflow_quietly()
 
     from tf_transformer.api.training import train_run, training_session
@@ -104,17 +105,9 @@ def command(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _end_with(parent: int) -> None:
-    """Stops this process, which then saves, if its parent has been killed."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def _main() -> int:
     parser = Parser()
     parser.add_argument("folder")
-    parser.add_argument("--parent", type=integer, required=True)
     parser.add_argument("--seconds", type=float_from(0, MAX_SECONDS), default=0.0)
     parser.add_argument("--devices", type=int_from(1))
     return run_command(sys.modules[__name__], parser.parse())

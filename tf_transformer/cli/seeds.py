@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
@@ -97,8 +98,12 @@ def is_finished(folder: Path, config: Config) -> bool:
 
 
 def spread_table(runs: Sequence[Run]) -> str:
-    """Formats the dev scores of each run's best weights, with mean and deviation."""
-    records = [evaluation_of(run, run.checkpoints.best) or {} for run in runs]
+    """Formats the dev scores of each run's best weights, with mean and deviation.
+
+    Raises:
+        UserError: if a run's record of these scores is lost.
+    """
+    records = [_scores(run) for run in runs]
     names = [name for name in records[0] if name.startswith("valid_")]
     header = ["seed", *(name.removeprefix("valid_") for name in names)]
     rows = [
@@ -109,6 +114,15 @@ def spread_table(runs: Sequence[Run]) -> str:
     rows.append(["mean", *(f"{spread.mean:.4f}" for spread in spreads)])
     rows.append(["deviation", *(f"{spread.deviation:.4f}" for spread in spreads)])
     return tabulate(rows, header, "pipe", disable_numparse=True) + "\n"
+
+
+def _scores(run: Run) -> dict[str, Any]:
+    if record := evaluation_of(run, run.checkpoints.best):
+        return record
+    raise UserError(
+        f"{run.path} must have the scores of its best weights, in best.npz or metrics.jsonl. "
+        f"Received: neither. Restore one, or move {run.path} away to train this seed again."
+    )
 
 
 def _check(options: argparse.Namespace, config: Config, output: Path) -> float:

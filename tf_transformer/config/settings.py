@@ -158,15 +158,23 @@ def parse_assignments(
 def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     """Splits a setting's name into section and field; UserError, with a hint, if unknown."""
     if dotted not in settings:
-        by_name = {full.partition(".")[2]: full for full in settings}
-        name = dotted.rpartition(".")[2]
-        same = [by_name[name]] if name in by_name else []  # in another section
-        near = same or difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7)
-        near = near or [by_name[each] for each in difflib.get_close_matches(name, by_name, n=1)]
-        hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(settings)}."
+        near = _nearest_settings(dotted, settings)
+        hint = " or ".join(map(repr, near))
+        hint = f" Did you mean {hint}?" if near else f" There are: {', '.join(settings)}."
         raise UserError(f"There is no setting {quoted(dotted)}.{hint}")
     section, _, name = dotted.partition(".")
     return section, name
+
+
+def _nearest_settings(dotted: str, settings: Iterable[str]) -> list[str]:
+    """Returns the settings of that name in any section, or else of the nearest name."""
+    by_name: dict[str, list[str]] = {}
+    for full in settings:
+        by_name.setdefault(full.partition(".")[2], []).append(full)
+    name = dotted.rpartition(".")[2]
+    near = by_name.get(name) or difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(name, by_name, n=1)
+    return near or [full for each in close for full in by_name[each]]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

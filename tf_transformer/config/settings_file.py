@@ -26,15 +26,20 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--config {path} cannot be read: {error}.") from None
-    if path.suffix == ".json":
-        return Config.from_json(text).flat()
+    try:
+        return Config.from_json(text).flat() if path.suffix == ".json" else _of_yaml(text)
+    except UserError as error:
+        raise UserError(f"--config {path}: {error}") from None
+
+
+def _of_yaml(text: str) -> dict[str, Any]:
     try:
         record = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"--config {path} is not valid YAML: {error}.") from None
+        raise UserError(f"The file is not valid YAML: {error}.") from None
     if not isinstance(record, dict):
         raise UserError(
-            f"--config {path} must have sections of settings, such as `model:`. Received: "
+            "The file must have sections of settings, such as `model:`. Received: "
             f"{quoted(record)}."
         )
     return {name: _checked(name, value) for name, value in _flat(record).items()}

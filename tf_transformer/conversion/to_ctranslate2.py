@@ -3,7 +3,6 @@
 https://opennmt.net/CTranslate2
 """
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ except ImportError:
 def to_ctranslate2(
     model: Transformer, tokenizer: Tokenizer, folder: Path, quantization: str = "float32"
 ) -> None:
-    """Writes the model and its tokenizer.model to a new folder.
+    """Writes the model and its tokenizer.model, or one for each side, to a new folder.
 
     Args:
         model: a trained model.
@@ -49,7 +48,7 @@ def to_ctranslate2(
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     with replacing_folder(folder, replace=False) as temporary:
         spec.save(str(temporary))
-        shutil.copy(tokenizer.path, temporary / "tokenizer.model")
+        tokenizer.copy(temporary / "tokenizer.model")
 
 
 def _spec(model: Transformer, tokenizer: Tokenizer):

@@ -90,6 +90,7 @@ class TokenModel(KerasModel):
                 "`chunked_loss` requires the loss LabelSmoothedCrossEntropy. Received: "
                 f"loss={loss!r}."
             )
+        chunks = ChunkedLoss(self) if chunked_loss else None  # refuses some models
         optimizer = keras.optimizers.get(optimizer)
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self.dtype_policy.name == "mixed_float16" and not scaled:
@@ -101,7 +102,7 @@ class TokenModel(KerasModel):
         self.replace_mean_loss(keras.metrics.Mean("loss", dtype=full_precision()))
         self.max_tokens_per_device = max_tokens_per_device
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
-        object.__setattr__(self, "_chunked_loss", ChunkedLoss(self) if chunked_loss else None)
+        object.__setattr__(self, "_chunked_loss", chunks)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         object.__setattr__(self, "_metric_objects", objects)

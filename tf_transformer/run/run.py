@@ -49,7 +49,10 @@ class Run:
                 f"{path} is not a run directory: it has no readable config.json. "
                 "Expected the --output of `train`."
             ) from None
-        return cls(Path(path), Config.from_json(text))
+        try:
+            return cls(Path(path), Config.from_json(text))
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from None
 
     @classmethod
     def create_or_resume(

@@ -13,13 +13,15 @@ from tf_transformer.cli.options import (
     decoding_config,
     load_translator,
     open_run,
+    require_writable,
 )
-from tf_transformer.cli.parser import Once
+from tf_transformer.cli.parser import Once, given_except
 from tf_transformer.cli.report import print_report
 from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
+from tf_transformer.evaluation.moses import moses_tokenize
 from tf_transformer.evaluation.report import Entry, format_report, report
 from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.files import sha256, write_text
@@ -28,6 +30,9 @@ from tf_transformer.progress import ProgressBars
 logger = logging.getLogger(__name__)
 
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
+# The options that go with --brackets, and with any --hypothesis.
+_TREES = ("hypothesis", "reference", "brackets", "rules")
+_FILES = (*_TREES, "output", "report", "lowercase", "tokenize")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,18 +101,19 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if bool(options.hypothesis) == bool(options.run and options.source):
+    is_file, named = bool(options.hypothesis), (options.run, options.source)
+    if any(named) if is_file else not all(named):
         raise UserError(
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}, --hypothesis {options.hypothesis}."
         )
-    for_runs = {name: getattr(options, name) for name in ("shortlist", "record", "tag")}
-    for_runs["precision"] = options.precision != "float32"
-    if options.hypothesis and (wrong := [name for name, value in for_runs.items() if value]):
-        raise UserError(f"--{wrong[0]} is for RUN and --source. Received: --hypothesis.")
-    if options.brackets and (options.source or len(options.reference) > 1):
+    if is_file and (others := given_except(options, *_FILES)):
+        raise UserError(f"For RUN and --source only: {others}. Received: --hypothesis.")
+    others = given_except(options, *_TREES)
+    if options.brackets and (others or len(options.reference) > 1):
         raise UserError(
-            "--brackets compares one --hypothesis with one --reference, both files of trees."
+            "--brackets compares one --hypothesis with one --reference, both files of trees. "
+            f"Received: {others or 'several references'}."
         )
     if options.rules and not options.brackets:
         raise UserError("--rules are for trees: add --brackets.")
@@ -115,6 +121,10 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(
             "--report prints every kind of BLEU: leave out --lowercase and --tokenize."
         )
+    if options.report:
+        moses_tokenize([], options.report)  # refuses what it cannot tokenise
+    if options.output:
+        require_writable("--output", Path(options.output))
 
 
 def _record(

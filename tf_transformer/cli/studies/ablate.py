@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.parser import int_from, value_of
+from tf_transformer.cli.parser import given_except, int_from, value_of
 from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import BY_SIGNAL, DONE, FAILED, STOPPED, train_in_process
 from tf_transformer.cli.training_options import (
@@ -67,6 +67,8 @@ def command(options: argparse.Namespace) -> int:
     """
     output = Path(options.output or f"runs/ablate-{options.scale}")
     if options.table:
+        if others := given_except(options, "table", "output", "scale"):
+            raise UserError(f"--table prints every result in {output}: leave out {others}.")
         _print_table(output)
         return DONE
     scale = Scale.of(options.scale, options.steps)

@@ -53,9 +53,8 @@ def command(options: argparse.Namespace) -> None:
     for run in runs:
         run.weights(options.checkpoint)
     decodings = [decoding_config(options, run) for run in runs]
-    for name, file in (("--output", path), ("--data", options.data)):
-        if file:
-            require_writable(name, Path(file))
+    if options.data:
+        require_writable("--data", Path(options.data))
     sources, references = _read_pairs(options.source, options.reference)
     import_tensorflow_quietly()
 

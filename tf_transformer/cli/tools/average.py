@@ -29,15 +29,17 @@ def command(options: argparse.Namespace) -> None:
     Writes average.npz, for translate, evaluate and export with --checkpoint average.
     """
     run = open_run(options.run, None)
-    kept = run.checkpoints.steps()
+    by_score = options.best is not None
+    kept = _best_first(run) if by_score else run.checkpoints.steps()
     numbers = [number for number in (options.best, options.last) if number is not None]
     number = numbers[0] if numbers else min(5, len(kept))
     if not 1 <= number <= len(kept):
+        scored = ", with a score on its latest dev set" if by_score else ""
         raise UserError(
             f"The number of checkpoints must be between 1 and {len(kept)}, as many as "
-            f"{run.path} has kept (see training.keep_last). Received: {number}."
+            f"{run.path} has kept (see training.keep_last){scored}. Received: {number}."
         )
-    steps = _best(run, number) if options.best else kept[-number:]
+    steps = kept[:number] if by_score else kept[-number:]
     used = average_checkpoints(
         [run.checkpoints.step_path(step) for step in steps], run.checkpoints.average
     )
@@ -45,9 +47,10 @@ def command(options: argparse.Namespace) -> None:
     logger.info("%s: mean of %d checkpoints, steps %s", run.checkpoints.average, used, names)
 
 
-def _best(run: Run, number: int) -> list[int]:
+def _best_first(run: Run) -> list[int]:
+    """Lists the steps with weights and a comparable score, the best first."""
     kept = set(run.checkpoints.steps())
     records = [record for record in comparable(run.history()) if record["step"] in kept]
     by = run.config.training.best_by
     records.sort(key=lambda record: score_of(record, by), reverse=True)
-    return [record["step"] for record in records[:number]]
+    return [record["step"] for record in records]

@@ -80,6 +80,7 @@ def command(options: argparse.Namespace) -> None:
     for path, lines in (texts | {options.source: sources} if sources else texts).items():
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
+    made = {each: make_metric(each, sources, references) for each in metrics}
     systems = [
         _system(path, name, runs[path], sources, options.tag)
         if path in runs
@@ -87,8 +88,7 @@ def command(options: argparse.Namespace) -> None:
         for path, name in zip(paths, _names(paths), strict=True)
     ]
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
-        seen_before(trained, sources, references)
-    made = {each: make_metric(each, sources, references) for each in metrics}
+        seen_before(trained, sources, references, options.tag)
     compared = compare(systems, made, sources, references, options.sentences)
     if output:
         draw_comparison(compared, output)
@@ -134,13 +134,15 @@ def _system(
     if runs:
         outputs = [_translated(run.path, sources, tag) for run in runs]
         return System(name, outputs, settings_of(runs), cost_of(runs))
+    if tag:
+        logger.warning("%s is an export: --tag has no effect on it", path)
     export = find_export(Path(path))
     config = read_card(export).get("config") if export else None
     settings = Config.from_json(json.dumps(config)).flat() if config else {}
-    return System(name, [_translated(Path(path), sources)], settings)
+    return System(name, [_translated(Path(path), sources, None)], settings)
 
 
-def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
+def _translated(path: Path, sources: Sequence[str], tag: str | None) -> list[str]:
     translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:
         outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))

@@ -6,17 +6,12 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import RUN_HELP, open_run
+from tf_transformer.cli.parser import given_except
 from tf_transformer.cli.terminal import print_line
 from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_config
-
-# Options that describe a training, and are refused with RUN.
-_SETTINGS = (
-    "task", "model", "train", "valid", "mix", "tag", "source", "target", "batch_tokens",
-    "max_tokens_per_device", "init_from", "freeze", "lora_rank", "config", "set",
-)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +27,14 @@ def command(options: argparse.Namespace) -> None:
     """Checks text, vocabulary and memory before a training.
 
     Prints a line for each check, ok or warning; the exit status is 0 even with warnings. Takes
-    a run directory or the options of `train`, of which --output and --stop-after have no effect
-    here.
+    a run directory or the options of `train`, of which --output, --stop-after and
+    --accept-new-data have no effect here.
     """
-    _check(options)
+    if options.run and (others := given_except(options, "test", "devices")):
+        raise UserError(
+            "doctor takes a run directory or the options of a training. Received: "
+            f"{options.run} and {others}."
+        )
     run = open_run(options.run, None) if options.run else None
     config = run.config if run else config_of(options)
     import_tensorflow_quietly()
@@ -49,13 +48,3 @@ def command(options: argparse.Namespace) -> None:
         print_line(str(finding), hanging=9 * " ", warning=finding.warning)
     warnings = sum(finding.warning for finding in findings)
     print(f"{warnings} {'warning' if warnings == 1 else 'warnings'}")
-
-
-def _check(options: argparse.Namespace) -> None:
-    names = [name for name in _SETTINGS if getattr(options, name) not in (None, [])]
-    if options.run and names:
-        received = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UserError(
-            "doctor takes a run directory or the options of a training. Received: "
-            f"{options.run} and {received}."
-        )

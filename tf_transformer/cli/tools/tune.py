@@ -13,7 +13,6 @@ from tf_transformer.cli.options import (
     add_tag_option,
     open_run,
     picture,
-    require_writable,
 )
 from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.report import print_report
@@ -59,7 +58,6 @@ def command(options: argparse.Namespace) -> None:
     output = picture(options.output) if options.output else None
     if output:
         new_figure(1, 1)  # fails early without matplotlib
-        require_writable("--output", output)
     if bool(options.source) != bool(options.reference):
         raise UserError("--source and --reference go together. Received: only one of them.")
     if options.tag and not options.source:
