@@ -16,7 +16,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -169,7 +169,7 @@ def main() -> None:
         for thread in clients:
             thread.start()
         try:
-            watch(load, recorder, options.requests)
+            watch(load, recorder, options.requests, clients)
         except KeyboardInterrupt:
             load.end()
         for thread in clients:
@@ -182,12 +182,14 @@ def main() -> None:
         draw(recorder.times, recorder.samples, options.picture)
 
 
-def watch(load: Load, recorder: Recorder, requests: int) -> None:
-    """Reports at every fifth of the requests, until all have ended."""
+def watch(
+    load: Load, recorder: Recorder, requests: int, clients: Sequence[threading.Thread]
+) -> None:
+    """Reports at every fifth of the requests, until all have ended or no client runs."""
     step = max(1, requests // 5)
     for goal in range(step, requests + 1, step):
         first = len(load.seconds)
-        while load.done() < goal:
+        while load.done() < goal and any(client.is_alive() for client in clients):
             time.sleep(0.2)
         report(load, recorder, first)
 

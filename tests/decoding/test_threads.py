@@ -47,6 +47,9 @@ def test_a_measured_number_is_kept_for_the_next_process(tmp_path):
     assert kept == {key: first}
     file.write_text(json.dumps({key: MOST + 1 - first}))
     assert number_used(tmp_path) == MOST + 1 - first  # read, not measured
+    file.write_text(json.dumps({key: True}))
+    assert number_used(tmp_path) in {1, min(4, MOST), MOST}
+    assert type(json.loads(file.read_text("utf-8"))[key]) is int  # measured again
 
 
 @has_choice

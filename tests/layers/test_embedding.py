@@ -132,6 +132,8 @@ def test_learned_positions_end_at_their_number():
     assert layer(IDS).shape == (2, 4, 8)
     with pytest.raises(ValueError, match="Received: 5 positions, max_length=4"):
         layer(np.ones((2, 5), "int32"))
+    with pytest.raises(ValueError, match="Received: 5 positions, max_length=4"):
+        layer(IDS[:, :2], offset=3)
 
 
 @pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])

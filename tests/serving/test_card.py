@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tf_transformer.run import Run
-from tf_transformer.run.facts import sha256
+from tf_transformer.run.facts import evaluation_of, sha256
 from tf_transformer.run.scores import save_best
 from tf_transformer.serving.card import model_card
 
@@ -57,3 +57,18 @@ def test_the_record_of_the_best_is_the_one_that_chose_it(trained_run, tmp_path):
         card = model_card(run, "best", best)
         found = card["evaluation_of_these_weights"]
         assert (found and found["step"]) == expected
+
+
+@pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160), ("", 160)])
+def test_an_equal_score_on_another_dev_set_is_not_that_of_the_best(
+    trained_run, tmp_path, dev_set, expected
+):
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    first, second, _ = run.history()
+    assert (first["step"], second["step"]) == (80, 160)
+    changed = [first | {"dev_set": "old"}, second | {"dev_set": "new"}]
+    run.write_history([record | {"valid_bleu": 30.0} for record in changed])
+    best = run.checkpoints.best
+    save_best(run.checkpoints.find("last"), best, {"bleu": 30.0}, dev_set)
+    assert evaluation_of(run, best)["step"] == expected

@@ -1,6 +1,8 @@
 """The dashboard of a server's metrics, and the long load that draws it."""
 
+import json
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -71,3 +73,12 @@ def test_a_load_counts_every_request_once(port):
     assert set(hostile.outcomes["too large"]) <= {"413", "closed by the server"}
     again = soak_test.request_texts(["a dog", "two cats"], 5)
     assert again == soak_test.request_texts(["a dog", "two cats"], 5) and 1 <= len(again) <= 8
+
+
+def test_a_load_without_a_living_client_ends(port, capsys):
+    url = f"http://127.0.0.1:{port}"
+    load = soak_test.Load(RestClient(url, "small", 60.0), ["a dog"], requests=10)
+    with dashboard.Recorder(url, every=60.0) as recorder:
+        soak_test.watch(load, recorder, 10, [threading.Thread()])  # as one that has died
+    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [report["requests"] for report in reports] == [0] * 5

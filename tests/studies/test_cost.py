@@ -104,3 +104,13 @@ def test_what_is_not_known_is_said():
     text = "\n".join(describe_cost(costs(HISTORY, SMALL, None)[-1]))
     assert "unknown, the run's data/ is gone" in text
     assert "P100 9.5" in text and "--sustained-tflops" in text
+
+
+def test_a_training_that_took_no_time_has_no_rate():
+    record = {"step": 1, "train_seconds": 0.0, "tokens_per_second": 0.0}
+    lengths = Lengths.of(np.array([3]), np.array([4]))
+    text = "\n".join(describe_cost(*costs([record], SMALL, lengths)))
+    assert "counted from the model: 0.00e+00\n" in text
+    with_time = "\n".join(describe_cost(costs(HISTORY, SMALL, lengths)[-1]))
+    rate = 300 / 4 * training_flops(SMALL, lengths) / 3.0
+    assert f", or {rate:.2e} per second and device" in with_time

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 import pytest
+import tensorflow as tf
 from command_line import environment
 
 from tf_transformer.config import ModelConfig
@@ -188,3 +189,27 @@ def test_this_machine_has_memory():
     device, available = device_memory()
     assert device in ("RAM", "GPU")
     assert 2**28 < available < 2**45
+
+
+FAKE_SMI = """#!/bin/sh
+case $1 in
+--id=5,4,6) echo 81920; echo 24576; echo 40960 ;;
+*) echo "[N/A]" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "expected"),
+    [("5, 4,6,7", 3, ("GPU", 24_576 * 2**20)), (None, 2, "GPU 0,1: the RAM counts instead")],
+)
+def test_only_the_gpus_in_use_count(monkeypatch, tmp_path, caplog, visible, count, expected):
+    (tmp_path / "nvidia-smi").write_text(FAKE_SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * count)
+    device, _ = found = device_memory()
+    assert found == expected or (device == "RAM" and expected in caplog.text)

@@ -15,7 +15,6 @@ from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import Relay
 from tf_transformer.cli.training_options import seconds_of
 from tf_transformer.config import Config
-from tf_transformer.data.texts import identity
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation.spread import Spread
 from tf_transformer.files import write_text
@@ -23,7 +22,7 @@ from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.changes import differences
 from tf_transformer.run.facts import evaluation_of
 from tf_transformer.run.scores import read_record
-from tf_transformer.training.selection import BestWeights
+from tf_transformer.training.selection import is_out_of_patience
 
 logger = logging.getLogger(__name__)
 
@@ -90,11 +89,7 @@ def is_finished(folder: Path, config: Config) -> bool:
     record = read_record(run.checkpoints.average)
     if record is None:
         return False
-    training = run.config.training
-    dev_set = identity(run.checksums.texts("valid") or ())
-    best = BestWeights(run.checkpoints, training.best_by, dev_set)
-    out_of_patience = best.patience_used_up(run.history(), training.patience)
-    return record["step"] >= config.training.steps or out_of_patience
+    return record["step"] >= config.training.steps or is_out_of_patience(run)
 
 
 def spread_table(runs: Sequence[Run]) -> str:

@@ -95,8 +95,9 @@ def _fastest(model: ModelConfig, rows: list[int], numbers: list[int]) -> int:
     sizes = model.d_model, model.d_ff, model.vocab_size, model.num_layers
     key = " ".join(map(str, [_processor(), "x", cores, "model", *sizes, "rows", *rows]))
     kept = _read(file)
-    if kept.get(key) in range(1, cores + 1):
-        return kept[key]
+    number = kept.get(key)
+    if type(number) is int and 1 <= number <= cores:  # neither true nor 1.0
+        return number
     start = time.perf_counter()
     times = {number: _measured(number, model, rows) for number in numbers}
     fastest = min(times, key=lambda number: times[number])

@@ -77,6 +77,8 @@ class PositionalEncoding(keras.layers.Layer):
     def encoded(self, inputs, d_model: int, offset):
         """Returns the encodings [T, D] of the positions of inputs [B, T, ...]."""
         length = inputs.shape[1]
+        if length is not None and isinstance(offset, int):
+            length += offset
         # A GPU would return zeros for positions beyond the table.
         if self.positions == "learned" and length is not None and length > self.max_length:
             raise ValueError(

@@ -12,7 +12,7 @@ from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import parse_json, sha256
 from tf_transformer.run.records import comparable, score_of
 from tf_transformer.run.run import Run
-from tf_transformer.run.scores import best_scores, read_record
+from tf_transformer.run.scores import best_dev_set, best_scores, read_record
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,10 @@ def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
     """Returns the evaluation of the very weights in a file of the run; None without one."""
     if record := read_record(file):
         return with_signature(record)
-    best = best_scores(file)
-    for record in run.history():
+    best, history = best_scores(file), run.history()
+    if best:  # an equal score on another dev set is of other weights
+        history = comparable(history, best_dev_set(file) or None)
+    for record in history:
         is_step = file.stem == f"step-{record['step']:08d}"
         if is_step or any(score_of(record, name) == best[name] for name in best):
             return with_signature(record)

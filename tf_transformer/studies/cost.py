@@ -141,11 +141,9 @@ def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
     if cost.counted is None:
         lines.append("- FLOPs counted from the model: unknown, the run's data/ is gone")
     else:
-        rate = cost.counted / cost.seconds / cost.devices
-        lines.append(
-            f"- FLOPs counted from the model: {cost.counted:.2e}, or {rate:.2e} per second and "
-            "device"
-        )
+        work = cost.seconds * cost.devices
+        rate = f", or {cost.counted / work:.2e} per second and device" if work else ""
+        lines.append(f"- FLOPs counted from the model: {cost.counted:.2e}{rate}")
     rates = ", ".join(f"{name} {rate}" for name, rate in SUSTAINED_TFLOPS.items())
     lines.append(
         f"- FLOPs as the paper counts, time x devices x {cost.sustained_tflops:g} TFLOP/s: "

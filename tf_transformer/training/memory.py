@@ -1,5 +1,7 @@
 """Memory that a training step needs, estimated before it runs, and that the device has."""
 
+import functools
+import logging
 import os
 import re
 import subprocess
@@ -8,6 +10,8 @@ from pathlib import Path
 
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.training import LOGIT_ROWS
+
+logger = logging.getLogger(__name__)
 
 BYTES = 4  # per float32
 PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the first tensor
@@ -218,24 +222,34 @@ def gigabytes(count: int) -> str:
 def device_memory() -> tuple[str, int]:
     """Returns the device that trains and its memory in bytes: the smallest GPU, else the RAM.
 
-    RAM counts up to the container's limit. The memory of GPUs comes from nvidia-smi: TensorFlow
-    knows the total only after allocating it.
+    RAM counts up to the container's limit. The memory of the GPUs in use comes from nvidia-smi:
+    TensorFlow knows the total only after allocating it.
     """
     import tensorflow as tf
 
-    if tf.config.list_physical_devices("GPU") and (sizes := _gpu_memory()):
-        return "GPU", min(sizes)
-    return "RAM", _ram()
+    gpus = tf.config.get_visible_devices("GPU")
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
+    names = listed.split(",") if listed else [str(number) for number in range(len(gpus))]
+    memory = _gpu_memory(",".join(names[: len(gpus)])) if gpus else None
+    return ("RAM", _ram()) if memory is None else ("GPU", memory)
 
 
-def _gpu_memory() -> list[int]:
-    """Returns the bytes of each GPU; empty if nvidia-smi does not report them."""
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+@functools.cache
+def _gpu_memory(names: str) -> int | None:
+    """Returns the bytes of the smallest of some GPUs; None if nvidia-smi does not report them.
+
+    Args:
+        names: their numbers or UUIDs, with commas between them.
+    """
+    command = ["nvidia-smi", f"--id={names}", "--query-gpu=memory.total"]
+    command.append("--format=csv,noheader,nounits")
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
-        return [int(line) * 2**20 for line in done.stdout.split()]
+        return min(int(line) * 2**20 for line in done.stdout.splitlines())
     except (OSError, ValueError, subprocess.SubprocessError):
-        return []
+        text = "nvidia-smi does not report the memory of GPU %s: the RAM counts instead"
+        logger.warning(text, names)
+        return None
 
 
 def _ram() -> int:

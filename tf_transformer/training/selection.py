@@ -4,6 +4,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from tf_transformer.data.texts import identity
+from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
 from tf_transformer.run.records import Record, comparable, score_of
 from tf_transformer.run.scores import best_dev_set, best_scores, save_best
@@ -91,3 +93,11 @@ class BestWeights:
         if not is_valid(self.folder.best):
             return "is damaged"
         return "does not hold the best weights on this dev set"
+
+
+def is_out_of_patience(run: Run) -> bool:
+    """Tells whether a run has no better score in its last `training.patience` evaluations."""
+    training = run.config.training
+    dev_set = identity(run.checksums.texts("valid") or ())
+    best = BestWeights(run.checkpoints, training.best_by, dev_set)
+    return best.patience_used_up(run.history(), training.patience)

@@ -1,7 +1,10 @@
 """A comparison of three systems, one of them with three seeds, and its three formats."""
 
+import json
+
 import pytest
 
+from tf_transformer.config import Config
 from tf_transformer.evaluation.metrics import make_metric
 from tf_transformer.studies.comparison.plot import draw_comparison
 from tf_transformer.studies.comparison.report import render, sections
@@ -86,12 +89,17 @@ def test_the_picture_names_every_system(compared, tmp_path):
 def test_the_finished_runs_of_a_folder_of_seeds_are_in_the_order_of_their_seeds(
     tmp_path, caplog
 ):
-    for name in ("seed-10", "seed-9", "seed-7", "other"):
+    steps = {"seed-10": 20, "seed-9": 20, "seed-8": 10, "seed-7": 20, "other": 20}
+    config = Config().replace({"training.steps": 20})
+    for name, step in steps.items():
+        record = {"step": step, "valid_perplexity": 2.0, "valid_bleu": 30.0}
         (tmp_path / name / "checkpoints").mkdir(parents=True)
-        (tmp_path / name / "config.json").write_text("{}")
-        (tmp_path / name / "checkpoints" / "average.npz").touch()
+        (tmp_path / name / "config.json").write_text(config.to_json())
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(record))
+        (tmp_path / name / "checkpoints" / "average.npz").touch()  # `average` writes it early
     (tmp_path / "seed-7" / "checkpoints" / "average.npz").unlink()
     assert [each.name for each in members(tmp_path)] == ["seed-9", "seed-10"]
-    assert "seed-7 is skipped: its training has not ended" in caplog.text
+    assert "seed-8 is skipped: its training has not ended" in caplog.text
+    assert "seed-7 is skipped: its average.npz is missing" in caplog.text
     (tmp_path / "config.json").write_text("{}")
     assert members(tmp_path) == []

@@ -65,6 +65,8 @@ def test_runs_of_other_lengths_have_lines_of_their_own():
 def test_where_a_source_is_cut_is_marked_if_any_is():
     found = marks(curve("a", 1, 2, 3, limit=24), curve("b", 1, 2, 3, limit=31))
     assert found == [(16.5, "longest in training"), (24.5, "sources are cut")]
+    at_once = marks(curve("a", 1, 2, 3, limit=16))  # as with learned positions
+    assert at_once == [(16.5, "longest in training, sources are cut")]
 
 
 def test_an_unknown_length_has_no_line():

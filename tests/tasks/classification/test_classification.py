@@ -55,6 +55,13 @@ def test_data_given_in_part_is_refused(config, missing):
         check_config(config.replace({f"data.{missing}": ()}))
 
 
+def test_settings_of_a_decoder_are_said_to_have_no_effect(config, caplog):
+    check_config(config)
+    assert not caplog.records
+    check_config(config.replace({"model.output_bias": True}))
+    assert caplog.messages == ["model.output_bias has no effect: a classifier has no decoder"]
+
+
 @pytest.mark.parametrize(
     ("split", "text", "expected"),
     [

@@ -57,9 +57,12 @@ def test_a_better_alpha_becomes_the_default_of_the_run(misled, trained_run, caps
     assert table[f"{decoding.alpha:g}"] == evaluated(capsys)
     assert table["8"] == evaluated(capsys, "--alpha", "8")
 
+    Path("run/config.json").write_text(run.config.replace({"decoding.lookahead": 3}).to_json())
     before = Path("run/config.json").read_bytes()
     assert main(command) == 0
-    assert "run keeps its settings" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "run keeps its settings" in printed
+    assert "decoding.lookahead is 3, but tuning searches exactly" in printed
     assert Path("run/config.json").read_bytes() == before
 
 

@@ -64,6 +64,9 @@ def command(options: argparse.Namespace) -> None:
         raise UserError("--tag is for --source: the dev text of a run has its tags already.")
     run = open_run(options.run)
     checkpoints = _checkpoints(options, run)
+    if lookahead := run.config.decoding.lookahead:
+        text = "decoding.lookahead is %d, but tuning searches exactly, as with 0"
+        logger.warning(text, lookahead)
     import_tensorflow_quietly()
 
     from tf_transformer.tasks.translation.tuning import Tuner, lines

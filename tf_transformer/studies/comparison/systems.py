@@ -9,6 +9,7 @@ from typing import Any
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import encoder_outputs
 from tf_transformer.training.memory import parameter_count
+from tf_transformer.training.selection import is_out_of_patience
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +36,26 @@ class System:
 def members(path: Path) -> list[Path]:
     """Lists the finished runs of a folder written by `train --seeds`, in order of seed.
 
-    A finished run has an average of checkpoints. For any other folder the list is empty.
+    A finished run has come to its last step or the end of its patience, and has an average of
+    checkpoints. For any other folder the list is empty.
     """
     if (path / "config.json").exists():
         return []
-    folders = [file.parent for file in path.glob("seed-*/config.json")]
-    for folder in folders:
-        if not _is_finished(folder):
-            logger.warning("%s is skipped: its training has not ended", folder)
-    return sorted(filter(_is_finished, folders), key=lambda each: (len(each.name), each.name))
+    finished = []
+    for folder in (file.parent for file in path.glob("seed-*/config.json")):
+        if reason := _unfinished(Run.open(folder)):
+            logger.warning("%s is skipped: %s; resume its `train --seeds`", folder, reason)
+        else:
+            finished.append(folder)
+    return sorted(finished, key=lambda each: (len(each.name), each.name))
 
 
-def _is_finished(folder: Path) -> bool:
-    return (folder / "checkpoints" / "average.npz").exists()
+def _unfinished(run: Run) -> str:
+    """Says what an unfinished run lacks; "" for a finished one."""
+    steps = [record["step"] for record in run.history()]
+    if max(steps, default=0) < run.config.training.steps and not is_out_of_patience(run):
+        return "its training has not ended"
+    return "" if run.checkpoints.average.exists() else "its average.npz is missing"
 
 
 def settings_of(runs: Sequence[Run]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """BLEU and the length of translations against the length of the source, of several runs."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,7 +65,13 @@ def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) 
 
 def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
     """Returns the labels of vertical lines within the picture, by length."""
-    cuts = {curve.limit: "sources are cut" for curve in curves}
-    known = [curve.longest for curve in curves if curve.longest is not None]
-    marks = cuts | dict.fromkeys(known, "longest in training")
-    return {length: name for length, name in marks.items() if length <= last}
+    longest = [curve.longest for curve in curves if curve.longest is not None]
+    named = {
+        "longest in training": longest,
+        "sources are cut": [curve.limit for curve in curves],
+    }
+    return {
+        length: ", ".join(name for name, lengths in named.items() if length in lengths)
+        for length in sorted({*itertools.chain(*named.values())})
+        if length <= last
+    }

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
-from tf_transformer.config import Config, DataConfig
+from tf_transformer.config import Config, DataConfig, ModelConfig
 from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.encoded import EncodedCorpus
@@ -36,6 +37,8 @@ from tf_transformer.tasks.models import Card, card_of, check_positions, position
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
+
+logger = logging.getLogger(__name__)
 
 SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
 SAMPLES = 5
@@ -76,6 +79,9 @@ class DevResult:
 def check_config(config: Config) -> None:
     """Refuses missing or damaged files, and settings that contradict each other."""
     check_positions(config)
+    for name in () if config.training.init_from else Classifier.unused:
+        if getattr(config.model, name) != getattr(ModelConfig, name):
+            logger.warning("model.%s has no effect: a classifier has no decoder", name)
     require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
     labels = _labels(config.data)
     for name in config.data.valid:
