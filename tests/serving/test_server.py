@@ -301,9 +301,9 @@ def test_serve_follows_versions_and_ends_when_told(exported, tmp_path):
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=environment()
     ) as process, ThreadPoolExecutor() as pool:  # fmt: skip
-        line = process.stdout.readline().decode()
+        line = "".join(process.stdout.readline().decode() for _ in range(2))
         serving = r"serving small version {} on http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n"
-        found = re.fullmatch(serving.format(1), line)
+        found = re.fullmatch(f"loading {model / '1'}\n{serving.format(1)}", line)
         if not found:
             process.kill()
         assert found, line + process.stderr.read().decode()

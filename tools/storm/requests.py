@@ -41,9 +41,11 @@ class Server:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=lab.folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
-        line = self.process.stdout.readline().decode()
-        if not (match := re.search(r"http://127\.0\.0\.1:(\d+)/", line)):
-            raise RuntimeError(line + self.process.stdout.read().decode())
+        match, text = None, ""
+        while not match and (line := self.process.stdout.readline().decode()):
+            match, text = re.search(r"http://127\.0\.0\.1:(\d+)/", line), text + line
+        if not match:
+            raise RuntimeError(text)
         self.port = int(match[1])
         self.translation, self.score = self._row(self.ask(json.dumps(GOOD).encode()))
 

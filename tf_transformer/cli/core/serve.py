@@ -122,6 +122,7 @@ def _source(options: argparse.Namespace) -> Path | Run:
             "export."
         )
     if exported:
+        logger.info("loading %s", exported)
         return exported
     run = open_run(options.model, None)
     able = task_named(run.config.task).options
