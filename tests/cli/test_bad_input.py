@@ -28,7 +28,7 @@ TRAINING = {
     "only train": ("train --train train --output new", "Received: --train"),
     "no target": (
         "train --train train --valid dev --source en --output new",
-        "needs --train PREFIX .* Received: --train, --valid, --source",
+        "needs all of --train PREFIX .* Received: --train, --valid, --source",
     ),
     "languages for nothing": (
         "train --source en --target de --output new",
@@ -166,7 +166,10 @@ COMMANDS = {
         "curves run --output curves.txt",
         "must end in .png, .svg or .pdf. Received: curves.txt",
     ),
-    "picture in a file": ("curves run --output train.en/curves.png", "Cannot write"),
+    "picture in a file": (
+        "curves run --output train.en/curves.png",
+        "must be in a writable folder",
+    ),
     "tokenizer exists": (
         "tokenizer train.en --vocab-size 300 --output train.de",
         "train.de exists already",
