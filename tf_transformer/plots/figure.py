@@ -16,6 +16,9 @@ STYLES = [
     {"color": "#0072b2", "marker": "^", "linestyle": "-."},
     {"color": "#009e73", "marker": "D", "linestyle": ":"},
     {"color": "#cc79a7", "marker": "v", "linestyle": "-"},
+    {"color": "#e69f00", "marker": "P", "linestyle": "--"},
+    {"color": "#56b4e9", "marker": "X", "linestyle": "-."},
+    {"color": "#7f7f7f", "marker": "*", "linestyle": ":"},
 ]
 
 

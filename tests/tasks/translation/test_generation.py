@@ -87,7 +87,7 @@ def test_shards_of_another_recipe_are_refused(translator, lines, tmp_path):
         ({"--tag": None}, {"shard_lines": 6}, "shard_lines"),
         ({"--tag": None}, {"shard_lines": 5, "sampling": DRAW}, "sampling"),
     ):
-        with pytest.raises(UserError, match=f"out.tsv.shards holds .* another {name}"):
+        with pytest.raises(UserError, match=f"out.tsv.shards holds .* a different {name}"):
             generate(translator, lines, output, ALL, recipe, **options)
 
 
