@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import assert_refused, translated
+from metric_package import declare_metrics
 
 from tf_transformer.cli.main import main
 
@@ -60,12 +61,7 @@ def test_what_cannot_be_compared_is_refused_before_any_translation(
 def test_a_metric_that_cannot_be_loaded_is_refused_before_any_translation(
     texts, capsys, monkeypatch
 ):
-    package = texts / "broken-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (package / "entry_points.txt").write_text(
-        "[tf_transformer.metrics]\nbroken = no_such_module:scores\n"
-    )
+    declare_metrics(texts, "broken", "1", {"broken": "no_such_module:scores"})
     monkeypatch.syspath_prepend(texts)
     words = ["compare", *damaged_export(texts), "--metric", "broken"]
     assert_refused(capsys, words, "no_such_module:scores, cannot be used", status=1)

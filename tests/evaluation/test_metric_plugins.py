@@ -4,6 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from metric_package import declare_metrics
 from snippets import snippets
 
 from tf_transformer.errors import UserError
@@ -19,12 +20,8 @@ def package(tmp_path, monkeypatch) -> None:
         "    return [100 * any(line == each[row] for each in references)\n"
         "            for row, line in enumerate(hypotheses)]\n"
     )
-    folder = tmp_path / "exactness-1.5.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: exactness\nVersion: 1.5\n")
-    (folder / "entry_points.txt").write_text(
-        "[tf_transformer.metrics]\nexact = exactness:scores\nbroken = no_such_module:scores\n"
-    )
+    metrics = {"exact": "exactness:scores", "broken": "no_such_module:scores"}
+    declare_metrics(tmp_path, "exactness", "1.5", metrics)
     monkeypatch.syspath_prepend(tmp_path)
 
 

@@ -148,13 +148,11 @@ class TranslationTask(SequenceTask):
 def _old_dev_pairs(run: Run, dev: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Reads the dev set of the run that training starts from, if it differs from `dev`."""
     path = run.config.training.init_from
-    if not path:
-        return []
+    source = Run.open(path) if path else run
+    if not path or source.config.task != run.config.task or not source.history():
+        return []  # a converted run has no dev set
+    old = effective_data(Run(run.path, source.config))
     try:
-        source = Run.open(path)
-        if source.config.task != run.config.task or not source.history():
-            return []  # a converted run has no dev set
-        old = effective_data(Run(run.path, source.config))
         pairs = list(all_pairs(corpora(old.valid, old)))
     except UserError as error:
         logger.warning("the dev set of %s is not scored: %s", path, error)
