@@ -117,8 +117,8 @@ def test_a_run_that_saw_tags_alone_says_so_without_one(run, tmp_path):
     (tmp_path / "text").write_text("A dog runs.\n", "utf-8")
     with stdin_of(tmp_path / "text"):
         done = run_here(["translate", str(run.path)])
-    assert "only seen sources that begin with a tag" in done.stderr
-    assert "There are: <2de>, <made>" in done.stderr
+    assert "trained only on sources that begin with a tag" in done.stderr
+    assert "one of: <2de>, <made>" in done.stderr
 
 
 def test_a_loaded_run_puts_its_tag_before_each_text(run):
