@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.child import serve
 
 from tf_transformer.data import builtin
-from tf_transformer.data.corpus import read_pairs, resolve_prefixes
+from tf_transformer.data.corpus import read_pairs, resolve_prefix
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import train_tokenizer
@@ -61,7 +61,7 @@ def _pairs(corpus: str | None, source: str, target: str, most: int) -> list[tupl
         if corpus is None:
             source, target = builtin.LANGUAGES
             corpus = str(builtin.write_corpus(Path(folder))["train"])
-        files = [resolve_prefixes((corpus,), each)[0] for each in (source, target)]
+        files = [resolve_prefix(corpus, each) for each in (source, target)]
         return [pair for pair, _ in zip(read_pairs(*files), range(most), strict=False)]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.contender import make_file
 from harness.environments import FOLDER
-from tf_transformer.data.corpus import resolve_prefixes
+from tf_transformer.data.corpus import resolve_prefix
 from tf_transformer.errors import UserError
 
 
@@ -70,8 +70,7 @@ def prepared_corpus(options: argparse.Namespace) -> str:
     corpus, files = None, []
     if options.corpus:
         corpus = str(Path(options.corpus).absolute())
-        for language in (options.source, options.target):
-            files += resolve_prefixes((corpus,), language)
+        files = [resolve_prefix(corpus, each) for each in (options.source, options.target)]
     given = {"source": options.source, "target": options.target, "pairs": options.pairs}
     return make_file("corpus", files, corpus=corpus, **given)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.corpora import ParallelText, all_pairs, corpora
+from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.errors import UserError
 
 PAIRS = [("a dog", "ein Hund"), ("", "x"), ("two  cats", "zwei Katzen\u2028")]
@@ -62,8 +62,8 @@ def test_a_prefix_may_end_like_a_table(tmp_path):
 
 
 def test_a_tag_stands_before_every_source_but_blank_ones(tmp_path):
-    path = table(tmp_path / "t.tsv")
-    tagged = ParallelText("t", path, path, ("en", "de"), tag="<2de>")
+    data = DataConfig(source="en", target="de", tag=("de=<2de>",))
+    (tagged,) = corpora([str(table(tmp_path / "t.tsv"))], data)
     expected = [("<2de> a dog", "ein Hund"), PAIRS[1], ("<2de> two  cats", PAIRS[2][1])]
     assert list(tagged.pairs()) == expected
     assert list(tagged.plain_pairs()) == PAIRS

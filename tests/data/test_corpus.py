@@ -11,7 +11,7 @@ from tf_transformer.data.corpus import (
     check_line_counts,
     read_lines,
     read_pairs,
-    resolve_prefixes,
+    resolve_prefix,
 )
 from tf_transformer.errors import UserError
 
@@ -24,18 +24,19 @@ def write(path: Path, data: bytes) -> Path:
 @pytest.mark.parametrize("name", ["train.en", "train.en.gz"])
 def test_prefix_finds_plain_and_gzipped_files(tmp_path, name):
     path = write(tmp_path / name, b"a\n")
-    assert resolve_prefixes([tmp_path / "train", f"{tmp_path}/train"], "en") == [path, path]
+    assert resolve_prefix(tmp_path / "train", "en") == path
+    assert resolve_prefix(f"{tmp_path}/train", "en") == path
 
 
 def test_plain_file_is_preferred_to_its_gzipped_twin(tmp_path):
     write(tmp_path / "train.en.gz", b"a\n")
     plain = write(tmp_path / "train.en", b"a\n")
-    assert resolve_prefixes([tmp_path / "train"], "en") == [plain]
+    assert resolve_prefix(tmp_path / "train", "en") == plain
 
 
 def test_prefix_may_contain_dots_and_glob_characters(tmp_path):
     path = write(tmp_path / "news.v1[clean].en", b"a\n")
-    assert resolve_prefixes([tmp_path / "news.v1[clean]"], "en") == [path]
+    assert resolve_prefix(tmp_path / "news.v1[clean]", "en") == path
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_missing_language_names_what_was_sought_and_what_is_there(tmp_path, pref
     write(tmp_path / "train.en", b"a\n")
     write(tmp_path / "train.fr.gz", b"a\n")
     with pytest.raises(UserError) as error:
-        resolve_prefixes([tmp_path / prefix], "de")
+        resolve_prefix(tmp_path / prefix, "de")
     wanted = f"{tmp_path}/{prefix}.de"
     assert str(error.value).startswith(f"There is no {wanted} and no {wanted}.gz.")
     assert str(error.value).endswith(expected.format(dir=tmp_path))
@@ -113,11 +114,8 @@ def test_pairs_follow_the_files_line_by_line(tmp_path):
 
 
 def test_empty_lines_stay_in_step(tmp_path):
-    source, target = (
-        write(tmp_path / "1.en", b"a\n\nc\n"),
-        write(tmp_path / "1.de", b"\ny\nz\n"),
-    )
-    assert list(read_pairs(source, target)) == [("a", ""), ("", "y"), ("c", "z")]
+    files = write(tmp_path / "1.en", b"a\n\nc\n"), write(tmp_path / "1.de", b"\ny\nz\n")
+    assert list(read_pairs(*files)) == [("a", ""), ("", "y"), ("c", "z")]
 
 
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1), (4, 5)])

@@ -19,6 +19,8 @@ import numpy as np
 from tf_transformer.data.mixing import Mixture
 from tf_transformer.errors import UserError
 
+_Bucket = tuple[np.ndarray, int, int]  # pairs, rows of a batch, and the length to pad them to
+
 
 def bucket_boundaries(max_length: int) -> list[int]:
     """Returns the lengths to pad to: multiples of 4 from 8 to `max_length` rounded up.
@@ -55,15 +57,6 @@ class Batch:
         return Batch(self.rows[replica::num_replicas], num_rows, self.length)
 
 
-@dataclass(frozen=True)
-class _Bucket:
-    """Pairs to pad to `length`, `num_rows` to a batch."""
-
-    pairs: np.ndarray
-    num_rows: int
-    length: int
-
-
 def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> list[_Bucket]:
     """Sorts pairs into buckets, shortest first; UserError if one does not fit."""
     if lengths.max() > max_length:
@@ -83,7 +76,7 @@ def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> li
     order = np.argsort(bucket, kind="stable")
     ends = np.searchsorted(bucket[order], np.arange(len(boundaries)), side="right")
     return [
-        _Bucket(pairs, batch_tokens // int(length), int(length))
+        (pairs, batch_tokens // int(length), int(length))
         for pairs, length in zip(np.split(order, ends[:-1]), boundaries, strict=True)
         if len(pairs)
     ]
@@ -155,19 +148,16 @@ class BatchPlan:
         rng = np.random.default_rng([self._seed, epoch])
         batches: list[Batch] = []
         left = np.empty(0, np.int64)
-        for bucket in self._buckets:
-            pairs = bucket.pairs
+        for pairs, num_rows, length in self._buckets:
             if self._mixture:
-                pairs = self._mixture.rows(pairs, bucket.length, epoch)
+                pairs = self._mixture.rows(pairs, length, epoch)
             pairs = np.concatenate([left, rng.permutation(pairs)])
-            full = len(pairs) // bucket.num_rows * bucket.num_rows
-            batches += [
-                Batch(rows, bucket.num_rows, bucket.length)
-                for rows in pairs[:full].reshape(-1, bucket.num_rows)
-            ]
+            full = len(pairs) // num_rows * num_rows
+            rows_of_batches = pairs[:full].reshape(-1, num_rows)
+            batches += [Batch(rows, num_rows, length) for rows in rows_of_batches]
             left = pairs[full:]
         if len(left):
-            batches.append(Batch(left, self._buckets[-1].num_rows, self._buckets[-1].length))
+            batches.append(Batch(left, num_rows, length))
         return [batches[index] for index in rng.permutation(len(batches))]
 
     def padding_waste(self) -> float:

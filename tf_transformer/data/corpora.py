@@ -15,7 +15,7 @@ from tf_transformer.data.corpus import (
     is_visible,
     read_lines,
     read_pairs,
-    resolve_prefixes,
+    resolve_prefix,
 )
 from tf_transformer.errors import UserError
 
@@ -128,7 +128,7 @@ def _corpus(name: str, data: DataConfig) -> ParallelText:
     if is_table(path):
         source = target = path
     else:
-        source, target = (resolve_prefixes([path], each)[0] for each in languages)
+        source, target = (resolve_prefix(path, each) for each in languages)
     return ParallelText(name, source, target, languages, corpus_tag(name, data))
 
 

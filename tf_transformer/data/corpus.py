@@ -1,12 +1,13 @@
 """Plain parallel text: one sentence per line, one file per language, optionally gzipped."""
 
 import codecs
+import glob
 import gzip
 import itertools
 import os
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -19,24 +20,19 @@ _INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
 BLOCK_BYTES = 1 << 16  # capacity of a pipe on Linux
 
 
-def resolve_prefixes(prefixes: Sequence[str | Path], language: str) -> list[Path]:
-    """Finds PREFIX.language, or else PREFIX.language.gz, for each prefix.
+def resolve_prefix(prefix: str | Path, language: str) -> Path:
+    """Finds PREFIX.language, or else PREFIX.language.gz.
 
     Raises:
         UserError: if neither exists; the message names the languages that do.
     """
-    return [_resolve(prefix, language) for prefix in prefixes]
-
-
-def _resolve(prefix: str | Path, language: str) -> Path:
     plain, zipped = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
     for path in (plain, zipped):
         if path.is_file():
             return path
-    languages = _languages(Path(prefix))
     if Path(prefix).is_file():
         hint = f"{prefix} is a file: give its name without the language."
-    elif languages:
+    elif languages := _languages(Path(prefix)):
         hint = f"Languages found for {prefix}: {', '.join(languages)}."
     else:
         hint = f"No file begins with {prefix}."
@@ -44,17 +40,9 @@ def _resolve(prefix: str | Path, language: str) -> Path:
 
 
 def _languages(prefix: Path) -> list[str]:
-    if not prefix.parent.is_dir():
-        return []
     start = f"{prefix.name}."
-    names = (path.name for path in prefix.parent.iterdir() if path.is_file())
-    return sorted(
-        {
-            name.removeprefix(start).removesuffix(".gz")
-            for name in names
-            if name.startswith(start)
-        }
-    )
+    files = filter(Path.is_file, prefix.parent.glob(f"{glob.escape(start)}*"))
+    return sorted({file.name.removeprefix(start).removesuffix(".gz") for file in files})
 
 
 def is_visible(text: str) -> bool:

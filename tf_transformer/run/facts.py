@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.data.corpora import is_table, split_name
-from tf_transformer.data.corpus import count_lines, resolve_prefixes
+from tf_transformer.data.corpus import count_lines, resolve_prefix
 from tf_transformer.data.texts import ROLES, Role, Text
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
@@ -52,7 +52,7 @@ def data_files(run: Run) -> list[DataFile]:
 
 def _data_file(role: Role, path: Path, language: str, known: list[Text] | None) -> DataFile:
     try:
-        (file,) = resolve_prefixes((path,), language) if language else (path,)
+        file = resolve_prefix(path, language) if language else path
         seen = {text.sha256 for text in known or ()}
         changed = bool(seen) and Text.of(file, known or ()).sha256 not in seen
         return DataFile(role, str(file), sha256(file), changed)
