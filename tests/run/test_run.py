@@ -23,10 +23,21 @@ def evaluation(step: int, **more: float) -> dict[str, float]:
     return {"step": step, "valid_perplexity": 2.0, "valid_bleu": 20.0} | more
 
 
-def with_checkpoint(run: Run) -> None:
+@pytest.fixture
+def run(tmp_path) -> Run:
+    return Run.create_or_resume(tmp_path / "one", tiny())
+
+
+def with_checkpoint(run: Run) -> Run:
     """A run has something to lose from its first state on; its content is no matter."""
     run.checkpoints.path.mkdir()
     run.checkpoints.state_path(1).touch()
+    return run
+
+
+@pytest.fixture
+def begun(run) -> Run:
+    return with_checkpoint(run)
 
 
 def test_a_new_run_holds_its_configuration_and_versions(tmp_path):
@@ -51,11 +62,11 @@ def test_a_run_opens_with_the_configuration_it_was_made_with(tmp_path):
     assert Run.open(str(tmp_path / "one")).config == tiny(model__dropout=0.25)
 
 
-def test_the_same_configuration_goes_on(tmp_path):
-    first = Run.create_or_resume(tmp_path / "one", tiny())
-    first.write_history([evaluation(1)])
-    assert Run.create_or_resume(tmp_path / "one", tiny()).history() == [evaluation(1)]
-    assert first.changes() == []
+def test_the_same_configuration_goes_on(run):
+    assert run.history() == []
+    run.write_history([evaluation(1)])
+    assert Run.create_or_resume(run.path, tiny()).history() == [evaluation(1)]
+    assert run.changes() == []
 
 
 def test_the_same_command_resumes_a_run_from_before_there_were_gains(tmp_path):
@@ -81,38 +92,37 @@ def test_the_same_command_resumes_a_run_from_before_there_were_gains(tmp_path):
         ("training.best_by", "chrf"),
     ],
 )
-def test_another_configuration_is_refused_and_what_differs_is_named(tmp_path, name, value):
-    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+def test_another_configuration_is_refused_and_what_differs_is_named(begun, name, value):
     other = preset("tiny").replace({name: value})
-    with pytest.raises(
-        UserError, match=f"{name} was .*, now {re.escape(repr(value))}"
-    ) as error:
-        Run.create_or_resume(tmp_path / "one", other)
+    expected = f"{name} was .*, now {re.escape(repr(value))}"
+    with pytest.raises(UserError, match=expected) as error:
+        Run.create_or_resume(begun.path, other)
     assert str(error.value).count(" was ") == 1
-    assert Run.open(tmp_path / "one").config == tiny()
+    assert Run.open(begun.path).config == tiny()
 
 
-def test_before_the_first_checkpoint_any_setting_may_be_corrected(tmp_path):
-    run = Run.create_or_resume(tmp_path / "one", tiny())
+def test_before_the_first_state_any_setting_may_be_corrected(run):
+    """Even of a run that has weights: it can only begin again."""
     run.tokenizer.write_bytes(b"trained with the wrong vocabulary")
+    run.checkpoints.path.mkdir()
+    run.checkpoints.step_path(1).touch()
     corrected = tiny(model__vocab_size=500)
-    assert Run.create_or_resume(tmp_path / "one", corrected).config == corrected
+    resumed = Run.create_or_resume(run.path, corrected)
+    assert (resumed.config, resumed.changes()) == (corrected, [])
     assert not run.tokenizer.exists()
 
 
-def test_weights_without_a_state_are_not_trained_over(tmp_path):
-    run = Run.create_or_resume(tmp_path / "one", tiny())
+def test_best_weights_without_a_state_are_not_trained_over(run):
     run.checkpoints.path.mkdir()
     run.checkpoints.best.write_bytes(b"converted")
     with pytest.raises(UserError, match=r"best.npz has weights.*Give another --output"):
-        Run.create_or_resume(tmp_path / "one", tiny())
+        Run.create_or_resume(run.path, tiny())
     assert run.checkpoints.best.read_bytes() == b"converted"
 
 
-def test_all_differences_are_named(tmp_path):
-    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+def test_all_differences_are_named(begun):
     with pytest.raises(UserError, match=r"model\.d_ff was 512.*training\.beta_1 was 0\.9"):
-        Run.create_or_resume(tmp_path / "one", tiny(model__d_ff=64, training__beta_1=0.8))
+        Run.create_or_resume(begun.path, tiny(model__d_ff=64, training__beta_1=0.8))
 
 
 @pytest.mark.parametrize(
@@ -134,11 +144,10 @@ def test_all_differences_are_named(tmp_path):
         ("decoding.alpha", 1.0),
     ],
 )
-def test_what_defines_neither_model_nor_loss_may_change_and_is_stored(tmp_path, name, value):
-    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+def test_what_defines_neither_model_nor_loss_may_change_and_is_stored(begun, name, value):
     changed = preset("tiny").replace({name: value})
-    assert Run.create_or_resume(tmp_path / "one", changed).config == changed
-    assert Run.open(tmp_path / "one").config == changed
+    assert Run.create_or_resume(begun.path, changed).config == changed
+    assert Run.open(begun.path).config == changed
 
 
 def test_the_tokenizer_of_a_run_may_be_given_by_another_path_but_not_another(tmp_path):
@@ -156,19 +165,9 @@ def test_the_tokenizer_of_a_run_may_be_given_by_another_path_but_not_another(tmp
             Run.create_or_resume(tmp_path / "one", refused)
 
 
-def test_the_name_of_the_preset_may_change(tmp_path):
-    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+def test_the_name_of_the_preset_may_change(begun):
     renamed = dataclasses.replace(tiny(), preset="mine")
-    assert Run.create_or_resume(tmp_path / "one", renamed).config == renamed
-
-
-def test_weights_alone_are_nothing_to_go_on_from(tmp_path):
-    """Of a run that can only begin again, the configuration may be corrected."""
-    run = Run.create_or_resume(tmp_path / "one", tiny())
-    run.checkpoints.path.mkdir()
-    run.checkpoints.step_path(1).touch()
-    corrected = tiny(model__vocab_size=500)
-    assert Run.create_or_resume(tmp_path / "one", corrected).config == corrected
+    assert Run.create_or_resume(begun.path, renamed).config == renamed
 
 
 def test_what_a_killed_process_left_half_written_is_no_obstacle(tmp_path):
@@ -208,8 +207,7 @@ def test_what_is_no_run_cannot_be_opened(tmp_path, kind):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "emptied"])
-def test_a_damaged_configuration_is_refused_and_kept(tmp_path, damage):
-    run = Run.create_or_resume(tmp_path / "one", tiny())
+def test_a_damaged_configuration_is_refused_and_kept(run, damage):
     file = run.path / "config.json"
     file.write_text(file.read_text()[:100] if damage == "truncated" else "")
     before = file.read_bytes()
@@ -220,13 +218,9 @@ def test_a_damaged_configuration_is_refused_and_kept(tmp_path, damage):
     assert file.read_bytes() == before
 
 
-def test_history_is_empty_before_the_first_evaluation(tmp_path):
-    assert Run.create_or_resume(tmp_path / "one", tiny()).history() == []
-
-
-def test_history_returns_what_was_written(tmp_path):
-    run = Run.create_or_resume(tmp_path / "one", tiny())
-    records = [evaluation(10, loss=0.1 + 0.2), evaluation(20, loss=1e-12)]
+def test_history_returns_what_was_written(run):
+    """The perplexity of a hopeless model may be infinite."""
+    records = [evaluation(10, loss=0.1 + 0.2), evaluation(20, valid_perplexity=math.inf)]
     run.write_history(records)
     assert Run.open(run.path).history() == records
     assert len(run.metrics.read_text().splitlines()) == 2
@@ -256,8 +250,7 @@ GOOD = json.dumps(evaluation(10)).encode()
         (GOOD.replace(b"20.0", b"[20.0]"), "a number as valid_bleu"),
     ],
 )
-def test_a_line_of_the_history_that_is_no_evaluation_is_named(tmp_path, line, expected):
-    run = Run.create_or_resume(tmp_path / "one", tiny())
+def test_a_line_of_the_history_that_is_no_evaluation_is_named(run, line, expected):
     run.metrics.write_bytes(GOOD + b"\n" + line)
     with pytest.raises(
         UserError, match=rf"one/metrics.jsonl:2: expected {expected}\."
@@ -267,45 +260,31 @@ def test_a_line_of_the_history_that_is_no_evaluation_is_named(tmp_path, line, ex
     assert "\n" not in str(raised.value)
 
 
-def test_the_perplexity_of_a_hopeless_model_may_be_infinite(tmp_path):
-    run = Run.create_or_resume(tmp_path / "one", tiny())
-    run.write_history([evaluation(1, valid_perplexity=math.inf)])
-    assert run.history()[0]["valid_perplexity"] == math.inf
-
-
-def test_changed_settings_are_announced_and_kept_with_their_step(tmp_path, caplog):
-    with_checkpoint(Run.create_or_resume(tmp_path / "one", tiny()))
+def test_changed_settings_are_announced_and_kept_with_their_step(begun, caplog):
     changed = tiny(training__warmup_steps=7, decoding__beam_size=8)
-    run = Run.create_or_resume(tmp_path / "one", changed)
+    run = Run.create_or_resume(begun.path, changed)
     assert [(each["step"], each["what"], each["to"]) for each in run.changes()] == [
         (1, "training.warmup_steps", 7), (1, "decoding.beam_size", 8),
     ]  # fmt: skip
     before = tiny().training.warmup_steps
     assert run.changes()[0]["from"] == before
     assert f"from step 1 on, training.warmup_steps is 7, was {before}" in caplog.messages
-    Run.create_or_resume(tmp_path / "one", changed)
+    Run.create_or_resume(run.path, changed)
     assert len(run.changes()) == len(caplog.messages) == 2
-    Run.create_or_resume(tmp_path / "one", tiny(decoding__beam_size=8))
+    Run.create_or_resume(run.path, tiny(decoding__beam_size=8))
     assert len(run.changes()) == 3
 
 
-def test_a_session_killed_before_its_configuration_was_written_leaves_no_change_twice(tmp_path):
-    with_checkpoint(run := Run.create_or_resume(tmp_path / "one", tiny()))
-    changed, file = tiny(training__warmup_steps=7), run.path / "config.json"
+def test_a_session_killed_before_its_configuration_was_written_leaves_no_change_twice(begun):
+    changed, file = tiny(training__warmup_steps=7), begun.path / "config.json"
     before = file.read_text()
-    Run.create_or_resume(run.path, changed)
+    Run.create_or_resume(begun.path, changed)
     file.write_text(before)
-    assert len(Run.create_or_resume(run.path, changed).changes()) == 1
-
-
-def test_before_the_first_checkpoint_no_change_is_kept(tmp_path):
-    Run.create_or_resume(tmp_path / "one", tiny())
-    assert Run.create_or_resume(tmp_path / "one", tiny(model__d_ff=64)).changes() == []
+    assert len(Run.create_or_resume(begun.path, changed).changes()) == 1
 
 
 @pytest.mark.parametrize("file", ["tokenizer.model", "tokenizer.target.model"])
-def test_a_file_of_the_run_with_one_bit_changed_is_refused(tmp_path, file):
-    run = Run.create_or_resume(tmp_path / "one", tiny())
+def test_a_file_of_the_run_with_one_bit_changed_is_refused(run, file):
     for path in run.own_files():
         path.write_text("pieces")
     run.checksums.keep(*run.own_files())

@@ -32,13 +32,7 @@ class Config:
 
     def flat(self) -> dict[str, Any]:
         """Returns all settings as `{"section.field": value}`, with `preset` and `task`."""
-        flat: dict[str, Any] = {}
-        for section, value in dataclasses.asdict(self).items():
-            if isinstance(value, dict):
-                flat |= {f"{section}.{name}": item for name, item in value.items()}
-            else:
-                flat[section] = value
-        return flat
+        return flattened(dataclasses.asdict(self))
 
     def to_json(self) -> str:
         """Returns the content of config.json."""
@@ -80,6 +74,17 @@ class Config:
     def override(self, assignments: Sequence[str]) -> Self:
         """Returns a copy with the `section.field=value` arguments of --set applied."""
         return self.replace(parse_assignments(assignments, SETTINGS))
+
+
+def flattened(record: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns the fields of sections as `{"section.field": value}`, others by name."""
+    flat: dict[str, Any] = {}
+    for section, value in record.items():
+        if isinstance(value, dict):
+            flat |= {f"{section}.{name}": item for name, item in value.items()}
+        else:
+            flat[str(section)] = value
+    return flat
 
 
 _SECTIONS = {

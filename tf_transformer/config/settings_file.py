@@ -1,12 +1,11 @@
 """Settings from a file: some of them in YAML, or all of a run's in its config.json."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tf_transformer.config.config import SETTINGS, Config
+from tf_transformer.config.config import SETTINGS, Config, flattened
 from tf_transformer.config.settings import find_field, parse_value
 from tf_transformer.errors import UserError, quoted
 
@@ -42,17 +41,7 @@ def _of_yaml(text: str) -> dict[str, Any]:
             "The file must have sections of settings, such as `model:`. Received: "
             f"{quoted(record)}."
         )
-    return {name: _checked(name, value) for name, value in _flat(record).items()}
-
-
-def _flat(record: Mapping[Any, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for section, fields in record.items():
-        if isinstance(fields, dict):
-            values |= {f"{section}.{name}": value for name, value in fields.items()}
-        else:
-            values[str(section)] = fields
-    return values
+    return {name: _checked(name, value) for name, value in flattened(record).items()}
 
 
 def _checked(name: str, value: Any) -> Any:
