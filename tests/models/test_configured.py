@@ -62,8 +62,13 @@ def test_arguments_and_a_config_make_the_same_model():
         Transformer(**SIZES, width=7)
 
 
-def test_the_classifier_of_a_config_leaves_out_the_decoders_settings():
+def test_the_classifier_of_a_config_says_which_settings_of_a_decoder_it_leaves_out(caplog):
     model = Classifier(ModelConfig(**SIZES | UNTIED), num_classes=3, name="mine")
+    assert caplog.messages == [
+        f"model.{name} has no effect: a classifier has no decoder" for name in Classifier.unused
+    ]
+    Classifier.from_config(model.get_config())
+    assert len(caplog.messages) == 2
     assert model.name == "mine" and model.config.key_dim == 3
     assert not {"tie_embeddings", "output_bias"} & {*model.get_config()}
     assert model.get_config()["num_classes"] == 3

@@ -1,7 +1,6 @@
 """Learned positions that training never reached are never used."""
 
 import logging
-import shutil
 
 import pytest
 import tensorflow as tf
@@ -20,9 +19,8 @@ DECODING = DecodingConfig(beam_size=2, max_extra_length=50)
 
 
 @pytest.fixture
-def run(trained_run, tmp_path) -> Run:
+def run(run) -> Run:
     """A copy of the trained run as if its positions were learned, with random weights."""
-    run = Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
     changes = {"model.positions": "learned", "model.max_length": 256}
     run = Run(run.path, run.config.replace(changes))
     save_weights(run.checkpoints.best, build_model(run.config))

@@ -1,8 +1,5 @@
 """The tasks by name, and what is refused before any of them begins."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tf_transformer.config import Config
@@ -67,9 +64,3 @@ def test_a_converted_run_is_of_translation_without_data(tmp_path):
     check_run(Run(tmp_path, Config()))
     with pytest.raises(UserError, match="There is no task 'juggling'"):
         check_run(Run(tmp_path, Config(task="juggling")))
-
-
-def test_the_names_are_known_without_tensorflow():
-    """The command line asks for them before it knows what it has to import."""
-    code = "import sys, tf_transformer.tasks.registry; sys.exit('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

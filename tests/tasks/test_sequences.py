@@ -21,15 +21,8 @@ from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.tasks.tokenizers import load_tokenizer
 
 
-@pytest.fixture
-def run(trained_run, tmp_path) -> Run:
-    """A copy of the trained run, to change."""
-    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
-
-
-def with_settings(run: Run, **settings: object) -> Run:
-    changes = {name.replace("__", "."): value for name, value in settings.items()}
-    return Run(run.path, run.config.replace(changes))
+def with_settings(run: Run, settings: dict[str, object]) -> Run:
+    return Run(run.path, run.config.replace(settings))
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
@@ -40,7 +33,7 @@ def test_the_model_computes_in_the_precision_of_the_run(run, precision):
 
 
 def test_translation_computes_in_float32_whatever_the_training(run):
-    mixed = with_settings(run, training__precision="mixed_bfloat16")
+    mixed = with_settings(run, {"training.precision": "mixed_bfloat16"})
     translator = load_translator(mixed, "best", DecodingConfig())
     assert translator.model.dtype_policy.name == "float32"
 
@@ -71,7 +64,7 @@ def no_lines():
 
 def test_the_tokenizer_of_the_run_is_kept(run):
     before = run.tokenizer.read_bytes()
-    elsewhere = with_settings(run, data__tokenizer="/gone/since.model")
+    elsewhere = with_settings(run, {"data.tokenizer": "/gone/since.model"})
     assert load_tokenizer(elsewhere, no_lines).model_bytes == before
     assert run.tokenizer.read_bytes() == before
 
@@ -128,12 +121,12 @@ def test_the_target_is_trained_on_as_its_own_model_segments_it(
 
 def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
     other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
-    assert load_translator(run, "best", DecodingConfig(), others=[other])
+    assert load_translator(run, "best", DecodingConfig(), ensemble=[other])
     shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
     with pytest.raises(
         UserError, match="must have the same tokenizer.*different ones in .*other"
     ):
-        load_translator(run, "best", DecodingConfig(), others=[other])
+        load_translator(run, "best", DecodingConfig(), ensemble=[other])
 
 
 def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):
@@ -206,9 +199,8 @@ def test_a_moved_corpus_is_not_made_again(run, trained_run, tmp_path, caplog):
     for name in ("train.en", "train.de", "dev.en", "dev.de"):
         shutil.copy(trained_run.corpus / name, tmp_path)
     inode = (run.data / "train" / "source_ids.bin").stat().st_ino
-    moved = with_settings(
-        run, data__train=[str(tmp_path / "train")], data__valid=[str(tmp_path / "dev")]
-    )
+    files = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
+    moved = with_settings(run, files)
     assert corpus_task(moved).dev_set == corpus_task(run).dev_set
     assert (run.data / "train" / "source_ids.bin").stat().st_ino == inode
     assert caplog.messages == []

@@ -234,15 +234,14 @@ def load_translator(
 
     from tf_transformer.tasks import models
 
-    shortlist, tag = getattr(options, "shortlist", False), getattr(options, "tag", None)
     return models.load_translator(
         run,
         options.checkpoint,
         decoding,
         num_hypotheses,
-        others,
-        precision,
-        shortlist,
+        ensemble=others,
+        precision=precision,
+        shortlist=getattr(options, "shortlist", False),
         threads=threads,
-        tag=tag,
+        tag=getattr(options, "tag", None),
     )

@@ -44,6 +44,7 @@ class Classifier(ConfiguredModel):
     first_label = 1
     unit = "sentences"
     unused = ("tie_embeddings", "output_bias")
+    why_unused = "a classifier has no decoder"
 
     @staticmethod
     def graph(config: ModelConfig, policy, num_classes: int):

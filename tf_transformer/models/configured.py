@@ -1,6 +1,7 @@
 """Construction and serialisation of models from a `ModelConfig`."""
 
 import dataclasses
+import logging
 import re
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
@@ -15,6 +16,8 @@ from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import PositionalEmbedding
 from tf_transformer.layers.stack import LayerOptions, Stack
 from tf_transformer.models.token_model import TokenModel
+
+logger = logging.getLogger(__name__)
 
 _NAMES = tuple(field.name for field in dataclasses.fields(ModelConfig))
 _GENERAL = {"dtype": None, "name": None, "trainable": True}  # arguments of any Keras model
@@ -33,12 +36,14 @@ class ConfiguredModel(TokenModel):
         config: the `ModelConfig`.
         extra: the arguments of `graph` after config and policy.
         unused: settings that this model ignores.
+        why_unused: the reason, for a warning.
     """
 
     graph: ClassVar[Callable[..., Any]]
     config: ModelConfig
     extra: Mapping[str, Any] = MappingProxyType({})
     unused: tuple[str, ...] = ()
+    why_unused = ""
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -64,7 +69,8 @@ class ConfiguredModel(TokenModel):
     def _split(cls, *args, **kwargs):
         """Splits the arguments into a `ModelConfig`, those of `graph`, and Keras's."""
         if args and isinstance(args[0], ModelConfig):
-            kwargs = cls._used(args[0]) | kwargs
+            cls.warn_of_unused(args[0])
+            kwargs = cls.used(args[0]) | kwargs
             args = args[1:]
         arguments = cls.__signature__.bind(*args, **kwargs).arguments
         settings = {name: arguments.pop(name) for name in _NAMES if name in arguments}
@@ -72,9 +78,16 @@ class ConfiguredModel(TokenModel):
         return ModelConfig(**settings), arguments, general
 
     @classmethod
-    def _used(cls, config: ModelConfig) -> dict[str, Any]:
+    def used(cls, config: ModelConfig) -> dict[str, Any]:
         """Returns the settings that this model does not ignore."""
         return {name: getattr(config, name) for name in _NAMES if name not in cls.unused}
+
+    @classmethod
+    def warn_of_unused(cls, config: ModelConfig) -> None:
+        """Warns of each setting that this model ignores, unless it has its default."""
+        for name in cls.unused:
+            if getattr(config, name) != getattr(ModelConfig, name):
+                logger.warning("model.%s has no effect: %s", name, cls.why_unused)
 
     def enable_lora(self, rank: int, **options) -> None:
         """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
@@ -96,7 +109,7 @@ class ConfiguredModel(TokenModel):
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         general = {"name": self.name, "trainable": self.trainable, "dtype": policy}
-        return general | self._used(self.config) | self.extra
+        return general | self.used(self.config) | self.extra
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:

@@ -47,15 +47,21 @@ class Checksums:
             UserError: if a file differs and may not.
         """
         record = self._read()
-        digests = {file.name: sha256(file) for file in files if file.exists()}
-        for name, digest in digests.items():
-            if not new and record["files"].get(name, digest) != digest:
-                raise UserError(
-                    f"{self.path.parent / name} was gone, and its replacement differs from "
-                    "the one that the checkpoints were trained with. Restore it from a copy."
-                )
-        if digests.items() - record["files"].items():
-            self._write(record | {"files": record["files"] | digests})
+        digests = {file: sha256(file) for file in files if file.exists()}
+        if not new:
+            for file, digest in digests.items():
+                self.refuse_other(file, digest)
+        kept = record["files"] | {file.name: digest for file, digest in digests.items()}
+        if kept != record["files"]:
+            self._write(record | {"files": kept})
+
+    def refuse_other(self, file: Path, digest: str) -> None:
+        """Raises UserError if `file` is recorded with a checksum other than `digest`."""
+        if self._read()["files"].get(file.name, digest) != digest:
+            raise UserError(
+                f"{file} was gone, and its replacement differs from the one that the "
+                "checkpoints were trained with. Restore it from a copy."
+            )
 
     def forget(self, *files: Path) -> None:
         """Drops the records of files that will be made again."""

@@ -37,9 +37,10 @@ def build_model(config: Config, precision: str | None = None) -> Transformer:
 def load_translator(
     run: Run,
     checkpoint: str | Path | None,
-    decoding: DecodingConfig,
+    decoding: DecodingConfig | None = None,
     num_hypotheses: int = 1,
-    others: Sequence[Run] = (),
+    *,
+    ensemble: Sequence[Run] = (),
     precision: str = "float32",
     shortlist: bool = False,
     threads: int | None = None,
@@ -51,9 +52,9 @@ def load_translator(
         run: the run.
         checkpoint: best, average, last, a step or a file; None for each run's setting
             `decoding.checkpoint`.
-        decoding: settings of the search.
+        decoding: settings of the search; None for those of the run.
         num_hypotheses: translations to return for each sentence.
-        others: further runs with the same tokenizer, for an ensemble.
+        ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
         precision: float32 or bfloat16, for computation and weights, regardless of the training
             precision; or int8, to search in LiteRT (see `decoding.lite_file`) and score in
             float32.
@@ -68,19 +69,20 @@ def load_translator(
             ensemble or a shortlist.
     """
     int8 = precision == "int8"
-    if int8 and (others or shortlist):
-        extra = "an ensemble" if others else "a shortlist"
+    if int8 and (ensemble or shortlist):
+        extra = "an ensemble" if ensemble else "a shortlist"
         raise UserError(f"int8 is for one model with its whole vocabulary. Received: {extra}.")
     precision = "float32" if int8 else precision
-    models = [_load_model(member, checkpoint, precision) for member in (run, *others)]
-    tokenizer = _shared_tokenizer(run, others, tag)
-    model = Ensemble(models) if others else models[0]
+    models = [_load_model(member, checkpoint, precision) for member in (run, *ensemble)]
+    tokenizer = _shared_tokenizer(run, ensemble, tag)
+    model = Ensemble(models) if ensemble else models[0]
     run.checksums.require(run.shortlist)
     candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
     lite = None
     if int8:
         content = kept_lite_file(models[0], "int8", run.weights(checkpoint))
         lite = LiteModel(content, threads)
+    decoding = decoding or run.config.decoding
     return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
 
 

@@ -56,42 +56,32 @@ def write_parallel_text(
         UserError: if a file cannot be read or parsed.
     """
 
-    def written(name: str, prefix: Path) -> str:
-        _write_text(Path(name), prefix, sides, read_pairs, version)
+    def write(file: Path, prefix: Path) -> str:
+        """Writes PREFIX.SIDE for both sides, and a stamp with hashes of input and output."""
+        stamp, digest = Path(f"{prefix}.sha256"), _digest(file, version)
+        sources, targets = (Path(f"{prefix}.{side}") for side in sides)
+        if _is_unchanged(stamp, digest, (sources, targets)):
+            return str(prefix)
+        with (
+            replacing(sources) as source_path,
+            replacing(targets) as target_path,
+            source_path.open("w", encoding="utf-8") as source_file,
+            target_path.open("w", encoding="utf-8") as target_file,
+        ):
+            for source, target in read_pairs(file):
+                source_file.write(f"{source}\n")
+                target_file.write(f"{target}\n")
+        write_text(stamp, digest + _digests((sources, targets)))
         return str(prefix)
 
     train, valid = (
         tuple(
-            written(name, folder / f"{split}-{number}")
+            write(Path(name), folder / f"{split}-{number}")
             for number, name in enumerate(getattr(data, split), start=1)
         )
         for split in ("train", "valid")
     )
     return dataclasses.replace(data, train=train, valid=valid, source=sides[0], target=sides[1])
-
-
-def _write_text(
-    file: Path,
-    prefix: Path,
-    sides: tuple[str, str],
-    read_pairs: Callable[[Path], Pairs],
-    version: str,
-) -> None:
-    """Writes PREFIX.SIDE for both sides, and a stamp with the hashes of input and output."""
-    stamp, digest = Path(f"{prefix}.sha256"), _digest(file, version)
-    sources, targets = (Path(f"{prefix}.{side}") for side in sides)
-    if _is_unchanged(stamp, digest, (sources, targets)):
-        return
-    with (
-        replacing(sources) as source_path,
-        replacing(targets) as target_path,
-        source_path.open("w", encoding="utf-8") as source_file,
-        target_path.open("w", encoding="utf-8") as target_file,
-    ):
-        for source, target in read_pairs(file):
-            source_file.write(f"{source}\n")
-            target_file.write(f"{target}\n")
-    write_text(stamp, digest + _digests((sources, targets)))
 
 
 def _is_unchanged(stamp: Path, digest: str, written: Sequence[Path]) -> bool:

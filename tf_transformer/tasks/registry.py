@@ -1,5 +1,6 @@
 """The tasks by name, as given to `--task` and stored as `task` in a run's config.json."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,10 +18,10 @@ class Entry:
     """Description of a task that does not need TensorFlow.
 
     Attributes:
+        name: the name, which is that of its package too.
         scores: names for `training.best_by`, with their display labels; the first is the main
             score.
         command: command of `tf-transformer` that uses a trained run.
-        record: imports the task and returns its record.
         languages: whether its data is text in two languages; otherwise it has its own format.
         own_file: a file in the run directory that only this task writes.
         encoder_alone: whether its model has no decoder.
@@ -29,9 +30,9 @@ class Entry:
         options: options for loading and exporting its runs, in addition to the checkpoint.
     """
 
+    name: str
     scores: dict[str, str]
     command: str
-    record: Callable[[], TaskRecord]
     languages: bool = False
     own_file: str = ""
     encoder_alone: bool = False
@@ -43,44 +44,31 @@ class Entry:
         """Name of the score that chooses the best weights by default."""
         return next(iter(self.scores))
 
-
-def _translation() -> TaskRecord:
-    from tf_transformer.tasks.translation.task import TASK
-
-    return TASK
+    def record(self) -> TaskRecord:
+        """Imports the task, and TensorFlow, and returns its record."""
+        return importlib.import_module(f"tf_transformer.tasks.{self.name}.task").TASK
 
 
-def _parsing() -> TaskRecord:
-    from tf_transformer.tasks.parsing.task import TASK
-
-    return TASK
-
-
-def _classification() -> TaskRecord:
-    from tf_transformer.tasks.classification.task import TASK
-
-    return TASK
-
-
-TASKS = {
-    "translation": Entry(
+_ENTRIES = (
+    Entry(
+        "translation",
         {"bleu": "BLEU", "chrf": "chrF"},
         "translate",
-        _translation,
         languages=True,
         options=Entry.options | {"shortlist", "tag", "text", "format", "int8"},
     ),
-    "parsing": Entry({"f1": "F1"}, "parse", _parsing, own_file=LEXICON_FILE),
-    "classification": Entry(
+    Entry("parsing", {"f1": "F1"}, "parse", own_file=LEXICON_FILE),
+    Entry(
+        "classification",
         {"accuracy": "accuracy", "f1": "macro F1"},
         "classify",
-        _classification,
         own_file=LABELS_FILE,
         encoder_alone=True,
         encoder_outputs=lambda run: len(read_labels(run)),
         options=frozenset(("precision",)),
     ),
-}
+)
+TASKS = {entry.name: entry for entry in _ENTRIES}
 
 
 def task_named(name: str) -> Entry:

@@ -36,21 +36,18 @@ logger = logging.getLogger(__name__)
 class SequenceTask:
     """Data and model of a run; a subclass provides `evaluator`, which computes its dev scores.
 
-    A subclass may override the methods that begin with an underscore; their defaults suit
-    text-to-text tasks.
+    A subclass may override the class attributes and the methods that begin with an underscore;
+    their defaults suit text-to-text tasks.
     """
 
     corpus_class: type[EncodedCorpus] = EncodedCorpus
+    make_batches: Callable[..., tf.data.Dataset] = staticmethod(make_dataset)
+    vocabulary_sides: Sequence[SideName] = SIDES  # whose text trains a tokenizer
     encoder_outputs = 0  # number of classes, for a model without a decoder
     shapes: Sequence[tuple[int, int]]
 
     def __init__(
-        self,
-        run: Run,
-        data: DataConfig,
-        progress: Progress,
-        *,
-        may_encode: bool = True,
+        self, run: Run, data: DataConfig, progress: Progress, *, may_encode: bool = True
     ) -> None:
         """Trains or loads the tokenizer and tokenises the corpora, unless `run` has them.
 
@@ -73,17 +70,19 @@ class SequenceTask:
         require_whole(symbols_of(data), run.tokenizer)
         self.train = self._encoded("train", self.data.train, progress)
         self.valid = self._encoded("valid", self.data.valid, progress)
-        self.mixture, self.sampler = self._mixture(), self._sampler()
+        rate, seed = data.subword_sampling, run.config.training.seed
+        self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
+        self.sampler = SubwordSampler(self.train, self.tokenizer, rate, seed) if rate else None
         self.plan = self._plan(self._training_lengths(), self.mixture)
         self.valid_plan = self._plan(_lengths(self.valid))
+        self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
         if may_encode:
             record_positions(run, self.train)
 
     def _vocabulary_text(self) -> Iterator[str]:
-        """Yields text to train a tokenizer on: both sides of the training text."""
-        return itertools.chain.from_iterable(map(self._side_text, SIDES))
+        return itertools.chain.from_iterable(map(self._side_text, self.vocabulary_sides))
 
     def _side_text(self, side: SideName) -> Iterator[str]:
         index = SIDES.index(side)
@@ -152,14 +151,6 @@ class SequenceTask:
             encode_corpus, max_length=self.data.max_length, max_ratio=self.data.max_ratio
         )
 
-    def _mixture(self) -> Mixture | None:
-        mix, seed = self.data.mix, self.run.config.training.seed
-        return Mixture(self.train.sizes, mix, seed) if mix else None
-
-    def _sampler(self) -> SubwordSampler | None:
-        rate, seed = self.data.subword_sampling, self.run.config.training.seed
-        return SubwordSampler(self.train, self.tokenizer, rate, seed) if rate else None
-
     def _training_lengths(self) -> list[np.ndarray]:
         if self.sampler is None:
             return _lengths(self.train)
@@ -183,9 +174,6 @@ class SequenceTask:
         valid = f"valid: {reports[1]}"
         return "\n".join([f"train: {reports[0]}", *mix, *sampling, valid, self.plan.summary()])
 
-    def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
-        return make_dataset(corpus, plan, **options)
-
     def evaluator(self, model: TokenModel) -> Callable[[], Result]:
         """Returns a function that scores the model's current weights on the dev set."""
         raise NotImplementedError
@@ -205,10 +193,11 @@ class SequenceTask:
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns an endless dataset of batches, starting at `start_step`."""
-        options = {"replicas": replicas, "num_replicas": num_replicas}
-        if self.sampler:
-            options["sampler"] = self.sampler
-        return self._dataset(self.train, self.plan, start_step=start_step, **options)
+        share = {"replicas": replicas, "num_replicas": num_replicas}
+        sampler = {"sampler": self.sampler} if self.sampler else {}
+        return self.make_batches(
+            self.train, self.plan, start_step=start_step, **share, **sampler
+        )
 
     def validation_data(
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1
@@ -216,7 +205,7 @@ class SequenceTask:
         """Returns the batches of one pass over the dev set."""
         share = {"replicas": replicas, "num_replicas": num_replicas}
         steps = self.validation_steps
-        return self._dataset(self.valid, self.valid_plan, num_steps=steps, **share)
+        return self.make_batches(self.valid, self.valid_plan, num_steps=steps, **share)
 
 
 def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:

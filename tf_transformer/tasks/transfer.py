@@ -35,10 +35,8 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
     run = Run.open(path)
     model = run.config.model
     if recipe_too and run.config.task == config.task:
-        names = ("max_length", "max_ratio", "subword_sampling")
-        lengths = {name: getattr(run.config.data, name) for name in names}
-        languages = {name: getattr(run.config.data, name) for name in ("source", "target")}
-        data = DataConfig(**lengths, **languages)
+        names = ("max_length", "max_ratio", "subword_sampling", "source", "target")
+        data = DataConfig(**{name: getattr(run.config.data, name) for name in names})
         config = dataclasses.replace(run.config, data=data).replace(_RESET)
     else:
         rates = {name: getattr(config.model, name) for name in _RATES}

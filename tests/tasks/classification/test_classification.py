@@ -15,6 +15,7 @@ from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.classification.labelled import LABELS_FILE, read_examples, read_labels
 from tf_transformer.tasks.classification.task import (
     ClassificationTask,
+    build_classifier,
     check_config,
     effective_data,
     load_classifier,
@@ -23,13 +24,9 @@ from tf_transformer.tasks.transfer import take_over
 from tf_transformer.training.recipe import compile_model
 
 
-def ignore(text: str, done: int) -> None:
-    """Progress that nobody watches."""
-
-
 @pytest.fixture(scope="module")
 def task(classification_run) -> ClassificationTask:
-    return ClassificationTask(Run.open(classification_run.path), ignore)
+    return ClassificationTask(Run.open(classification_run.path), lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +46,19 @@ def dev(classification_run):
 # --- Data --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missing", ["train", "valid"])
-def test_data_given_in_part_is_refused(config, missing):
-    with pytest.raises(UserError, match="Classification needs --train FILE and --valid FILE"):
-        check_config(config.replace({f"data.{missing}": ()}))
+def test_there_are_no_built_in_labels():
+    with pytest.raises(
+        UserError, match="Classification needs --train FILE .* of a label, .* none of them"
+    ):
+        check_config(Config(task="classification"))
 
 
-def test_settings_of_a_decoder_are_said_to_have_no_effect(config, caplog):
+def test_settings_of_a_decoder_are_said_once_to_have_no_effect(task, config, caplog):
     check_config(config)
     assert not caplog.records
-    check_config(config.replace({"model.output_bias": True}))
+    config = config.replace({"model.output_bias": True})
+    check_config(config)
+    build_classifier(Run(task.run.path, config))
     assert caplog.messages == ["model.output_bias has no effect: a classifier has no decoder"]
 
 
@@ -96,6 +96,21 @@ def test_labels_may_not_change_once_training_has_begun(task, tmp_path):
         path.unlink()
     effective_data(changed)
     assert read_labels(changed) == ["animal", "colour", "number", "plant"]
+
+
+def test_lost_labels_are_written_again_only_if_they_come_out_the_same(task, tmp_path):
+    changed = copy_with_labels(task.run, tmp_path, "plant\ttree\n")
+    file = changed.path / LABELS_FILE
+    before = file.read_bytes()
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(
+            UserError, match="labels.json was gone, and its replacement differs"
+        ):
+            effective_data(changed)
+        assert not file.exists()
+    effective_data(Run.open(changed.path))
+    assert file.read_bytes() == before
 
 
 def test_damaged_labels_are_a_clear_error(task, tmp_path):
@@ -187,11 +202,7 @@ def test_training_in_parts_is_training_at_once(task):
 def begin(config: Config, source: Path, folder: Path) -> ClassificationTask:
     config = take_over(config, str(source), recipe_too=False)
     check_config(config)
-    return ClassificationTask(Run.create_or_resume(folder, config), ignore)
-
-
-def weights_of(model: keras.Model) -> dict[str, np.ndarray]:
-    return {weight.path: weight.numpy() for weight in model.trainable_weights}
+    return ClassificationTask(Run.create_or_resume(folder, config), lambda *_: None)
 
 
 @pytest.mark.parametrize("which", ["trained_run", "parsing_run", "classification_run"])
@@ -199,17 +210,9 @@ def test_embeddings_and_encoder_of_any_run_are_taken_over(config, tmp_path, requ
     source = request.getfixturevalue(which).path
     task = begin(config, source, tmp_path / "fine")
     assert task.tokenizer.model_bytes == (source / "tokenizer.model").read_bytes()
-    taken = weights_of(task.build_model())
+    taken = {weight.path: weight.numpy() for weight in task.build_model().trainable_weights}
     with np.load(source / "checkpoints" / "best.npz") as best:
         for name, value in taken.items():
             if not name.startswith("classes/"):
                 np.testing.assert_array_equal(value, best[f"model/{name}"])
     assert taken["classes/kernel"].shape[1] == 3
-
-
-def test_a_run_that_has_begun_keeps_its_own_weights(config, trained_run, tmp_path):
-    task = begin(config, trained_run.path, tmp_path / "fine")
-    first = weights_of(task.build_model())["embedding/embeddings"]
-    task.run.checkpoints.path.mkdir()
-    task.run.checkpoints.state_path(1).write_bytes(b"there is one")
-    assert (weights_of(task.build_model())["embedding/embeddings"] != first).any()

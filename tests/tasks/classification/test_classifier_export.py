@@ -12,8 +12,8 @@ from tf_transformer.serving.gate import Gate, NotPublishedError
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.classification.dev_text import read_dev_text
 from tf_transformer.tasks.classification.predictor import _comparisons
+from tf_transformer.tasks.classification.task import read_dev_text
 
 
 @pytest.fixture(scope="module")

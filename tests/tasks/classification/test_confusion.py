@@ -1,10 +1,7 @@
 """The picture of confusions: a matrix of few classes, bars for many."""
 
-import sys
-
 import pytest
 
-from tf_transformer.errors import UserError
 from tf_transformer.tasks.classification.metrics import score_classes
 from tf_transformer.tasks.classification.plot import MOST_IN_MATRIX, draw_confusion
 
@@ -18,9 +15,14 @@ def many(mistakes: int = 5) -> tuple[list[str], list[str], list[str]]:
     return [labels[3]] * 9, [labels[3]] * (9 - mistakes) + [labels[7]] * mistakes, labels
 
 
-def draw(path, data=FEW):
+def draw(path, data):
     draw_confusion(score_classes(*data), path)
     return path
+
+
+def text_of(data, folder) -> str:
+    """The text of an SVG, which matplotlib keeps in comments beside its outlines."""
+    return draw(folder / "c.svg", data).read_text("utf-8")
 
 
 @pytest.mark.parametrize("data", [FEW, many()])
@@ -30,19 +32,14 @@ def test_a_picture_needs_no_colour(tmp_path, data):
     assert (abs(pixels - pixels[..., :1]) < 0.02).all()
 
 
-def texts(path) -> str:
-    """The text of an SVG, which matplotlib keeps in comments beside its outlines."""
-    return path.read_text("utf-8")
-
-
 def test_a_matrix_shows_every_label_and_count(tmp_path):
-    text = texts(draw(tmp_path / "c.svg", (["a"] * 12 + ["b"], ["a"] * 13, ["a", "b", "idle"])))
+    text = text_of((["a"] * 12 + ["b"], ["a"] * 13, ["a", "b", "idle"]), tmp_path)
     for shown in ("12", "1", "idle", "predicted label", "correct label", "accuracy 92.31"):
         assert f"<!-- {shown}" in text, shown
 
 
 def test_of_many_classes_the_mistakes_are_shown(tmp_path):
-    text = texts(draw(tmp_path / "c.svg", many()))
+    text = text_of(many(), tmp_path)
     assert "class 3 \N{RIGHTWARDS ARROW} class 7" in text
     assert "the 1 most frequent of 1 kinds of mistake: 5 of 5 mistakes" in text
     assert "class 9" not in text
@@ -51,16 +48,10 @@ def test_of_many_classes_the_mistakes_are_shown(tmp_path):
 def test_a_single_mistake_is_shown_only_where_there_are_no_others(tmp_path):
     gold, given, labels = many()
     with_single = [*gold, labels[9]], [*given, labels[1]], labels
-    assert "class 9" not in texts(draw(tmp_path / "c.svg", with_single))
+    assert "class 9" not in text_of(with_single, tmp_path)
     alone = [labels[9]], [labels[1]], labels
-    assert "class 9 \N{RIGHTWARDS ARROW} class 1" in texts(draw(tmp_path / "d.svg", alone))
+    assert "class 9 \N{RIGHTWARDS ARROW} class 1" in text_of(alone, tmp_path)
 
 
 def test_without_a_mistake_there_is_a_picture_all_the_same(tmp_path):
-    assert "0 of 0 mistakes" in texts(draw(tmp_path / "c.svg", many(0)))
-
-
-def test_a_missing_matplotlib_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match=r"tf-transformer\[plot\]"):
-        draw(tmp_path / "c.png")
+    assert "0 of 0 mistakes" in text_of(many(0), tmp_path)

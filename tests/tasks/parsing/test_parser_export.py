@@ -15,9 +15,9 @@ from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.parsing.dev_text import read_dev_text
 from tf_transformer.tasks.parsing.exported import ExportedParser
 from tf_transformer.tasks.parsing.parser import Parser, _comparisons
+from tf_transformer.tasks.parsing.task import read_dev_text
 from tf_transformer.tasks.parsing.trees import read_line
 
 
@@ -35,13 +35,8 @@ def test_an_export_parses_as_its_run(parsing_run, parser, of_export):
     trees = parsing_run.lines("dev.ptb")
     words = [" ".join(parse.tree.words()) for parse in of_export.parse(["a dog ."] * 2)]
     assert words == ["a dog ."] * 2
-    texts = [
-        "",
-        "the cat ( sees a dog .",
-        " ; ".join(["the dog sees a cat"] * 30),
-        "\u200b",
-        '"',
-    ]
+    long = " ; ".join(["the dog sees a cat"] * 30)
+    texts = ["", "the cat ( sees a dog .", long, "\u200b", '"']
     assert of_export.parse(texts) == parser.parse(texts)
     assert any(parse.cut and parse.repairs for parse in parser.parse(texts))
     assert of_export.evaluate(trees) == parser.evaluate(trees)

@@ -1,6 +1,5 @@
 """The picture says which brackets the trees do not share, and its lines do not cross."""
 
-import sys
 from collections import Counter
 
 import pytest
@@ -51,16 +50,6 @@ def test_a_constituent_stands_over_its_parts_and_farther_from_the_words():
     assert words == sorted(words)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "beginning"), [(".png", b"\x89PNG\r\n"), (".svg", b"<?xml")]
-)
-def test_a_picture_is_written_in_either_format(tmp_path, suffix, beginning):
-    pytest.importorskip("matplotlib")
-    path = tmp_path / f"tree{suffix}"
-    draw_trees(read(GOLD), read(OUTPUT), path)
-    assert path.read_bytes().startswith(beginning)
-
-
 def test_the_picture_has_every_word_and_label_and_boxes_what_differs(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "tree.svg"
@@ -83,12 +72,6 @@ def test_traces_are_left_out(tmp_path):
     draw_trees(gold, read("(S (VP (VB go)))"), tmp_path / "tree.svg")
     text = (tmp_path / "tree.svg").read_text("utf-8")
     assert "<!-- NP -->" not in text and "#d55e00" not in text
-
-
-def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match="A picture needs matplotlib"):
-        draw_trees(read(GOLD), read(OUTPUT), tmp_path / "tree.svg")
 
 
 def test_trees_over_other_words_are_refused(tmp_path):

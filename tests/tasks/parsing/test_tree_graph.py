@@ -35,21 +35,7 @@ def grammar(tokenizer) -> TreeGrammar:
     return TreeGrammar(tokenizer, Lexicon(tags, lexicon.words | {";": ("NN",)}))
 
 
-ODD = [
-    "(",
-    ")",
-    '"',
-    ";",
-    "...",
-    "--",
-    "3.5",
-    "x",
-    "\u4e2d",
-    "\u00b2",
-    "!?",
-    "a\u0301",
-    "\u200b",
-]
+ODD = [*'()";', "...", "--", "3.5", "x", "\u4e2d", "\u00b2", "!?", "a\u0301", "\u200b"]
 
 
 def sentences(number: int) -> list[str]:

@@ -1,14 +1,11 @@
-"""Trees as parallel text: what is written, what is refused, what is made again."""
+"""Treebanks: the pairs of their trees, and what is refused."""
 
 import gzip
-from pathlib import Path
 
 import pytest
 
-from tf_transformer.config import DataConfig
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.treebank import (
-    as_parallel_text,
     check_treebank,
     read_pairs,
     read_treebank,
@@ -77,61 +74,7 @@ def test_what_is_no_tree_is_refused_with_its_place(treebank, text, message):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="gone.ptb cannot be read: No such file"):
         check_treebank(tmp_path / "gone.ptb")
-    data = DataConfig(train=(str(tmp_path / "gone.ptb"),))
-    with pytest.raises(UserError, match="gone.ptb cannot be read: No such file"):
-        as_parallel_text(data, tmp_path / "text")
 
 
 def test_brackets_among_the_words_are_written_as_treebanks_do():
     assert words_of(" a (b)  c\t( ") == ["a", "-LRB-b-RRB-", "c", "-LRB-"]
-
-
-def test_files_become_parallel_text_each_line_in_its_place(treebank, tmp_path):
-    one, two = treebank("one.ptb", WE_WON), treebank("two.ptb.gz", "(S (UH Yes))\n" * 2)
-    data = DataConfig(train=(str(one), str(two)), valid=(str(two),))
-    text = as_parallel_text(data, tmp_path / "text")
-    assert len(text.train) == 2 and len(text.valid) == 1
-    assert read(text.train[0], "words") == "We won .\n"
-    assert read(text.train[0], "sequences") == f"{WE_WON_SEQUENCE}\n"
-    assert read(text.train[1], "words") == read(text.valid[0], "words") == "Yes\nYes\n"
-    assert read(text.train[1], "sequences") == "(S UH )S\n" * 2
-    assert (text.source, text.target) == ("words", "sequences")
-
-
-def read(prefix: str, language: str) -> str:
-    return Path(f"{prefix}.{language}").read_text("utf-8")
-
-
-def test_text_is_made_again_only_if_its_trees_changed(treebank, tmp_path):
-    path = treebank("t.ptb", WE_WON)
-    data = DataConfig(train=(str(path),), valid=(str(path),))
-    prefix = as_parallel_text(data, tmp_path / "text").train[0]
-    inode = Path(f"{prefix}.words").stat().st_ino
-    as_parallel_text(data, tmp_path / "text")
-    assert Path(f"{prefix}.words").stat().st_ino == inode
-    treebank("t.ptb", "(S (UH Yes))")
-    as_parallel_text(data, tmp_path / "text")
-    assert read(prefix, "words") == "Yes\n"
-
-
-def test_damaged_text_is_written_again_with_a_word(treebank, tmp_path, caplog):
-    path = treebank("t.ptb", WE_WON)
-    data = DataConfig(train=(str(path),), valid=(str(path),))
-    prefix = as_parallel_text(data, tmp_path / "text").train[0]
-    good = read(prefix, "sequences")
-    Path(f"{prefix}.sequences").write_text(good.replace("NP", "VP"))
-    as_parallel_text(data, tmp_path / "text")
-    assert read(prefix, "sequences") == good
-    assert "damaged: written again" in caplog.text
-
-
-def test_text_of_an_earlier_version_is_left_as_it_is(treebank, tmp_path, caplog):
-    path = treebank("t.ptb", WE_WON)
-    data = DataConfig(train=(str(path),), valid=(str(path),))
-    prefix = as_parallel_text(data, tmp_path / "text").train[0]
-    stamp = Path(f"{prefix}.sha256")
-    stamp.write_text(stamp.read_text().splitlines(keepends=True)[0])
-    inode = Path(f"{prefix}.words").stat().st_ino
-    as_parallel_text(data, tmp_path / "text")
-    assert Path(f"{prefix}.words").stat().st_ino == inode
-    assert caplog.messages == []

@@ -13,13 +13,8 @@ TEXT = "(TOP (S (NP-SBJ (PRP We)) (VP (VBD saw) (NP (-NONE- *T*-1))) (. .)))"
 
 def test_a_tree_is_built_as_its_brackets_say():
     (tree,) = read_line("(S (NP (PRP We)) (VP (VBD saw)))")
-    assert tree == Tree(
-        "S",
-        (
-            Tree("NP", (Tree("PRP", word="We"),)),
-            Tree("VP", (Tree("VBD", word="saw"),)),
-        ),
-    )
+    subject, verb = Tree("PRP", word="We"), Tree("VBD", word="saw")
+    assert tree == Tree("S", (Tree("NP", (subject,)), Tree("VP", (verb,))))
 
 
 def test_writing_gives_the_line_that_was_read():

@@ -1,5 +1,6 @@
 """Synthetic pairs: those that are kept, why others are not, and a generator that stops."""
 
+import dataclasses
 import gzip
 import math
 from collections import Counter
@@ -13,7 +14,7 @@ from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
-from tf_transformer.tasks.translation.generation import Filters, generate, summary
+from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
 
 ALL = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=-math.inf)
 DRAW = SamplingConfig(seed=3)
@@ -39,11 +40,11 @@ def pairs_of(path: Path) -> list[tuple[str, ...]]:
 def test_each_line_stands_beside_its_translation(translator, lines, tmp_path, name):
     best = [found[0].text for found in translator.translate(lines)]
     output = tmp_path / name
-    counts = generate(translator, lines, output, ALL, {}, shard_lines=10)
+    counts = generate(translator, lines, output, Recipe(filters=ALL, shard_lines=10))
     assert pairs_of(output) == list(zip(lines, best, strict=True))
     assert counts == Counter(read=23, kept=23)
     assert list(tmp_path.iterdir()) == [output]
-    generate(translator, lines, tmp_path / "back.tsv", ALL, {}, back=True)
+    generate(translator, lines, tmp_path / "back.tsv", Recipe(filters=ALL, back=True))
     assert pairs_of(tmp_path / "back.tsv") == list(zip(best, lines, strict=True))
 
 
@@ -53,9 +54,9 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("sampling", [None, DRAW])
 def test_a_stopped_generator_goes_on_to_the_same_bytes(translator, lines, tmp_path, sampling):
-    options = {"sampling": sampling, "shard_lines": 5}
+    recipe = Recipe(filters=ALL, sampling=sampling, shard_lines=5)
     whole, parts = tmp_path / "whole.tsv.gz", tmp_path / "parts.tsv.gz"
-    expected = generate(translator, lines, whole, ALL, {}, **options)
+    expected = generate(translator, lines, whole, recipe)
     for stops in (10, 15):
 
         def stop(done: int, stops=stops) -> None:
@@ -63,14 +64,14 @@ def test_a_stopped_generator_goes_on_to_the_same_bytes(translator, lines, tmp_pa
                 raise Stopped
 
         with pytest.raises(Stopped):
-            generate(translator, lines, parts, ALL, {}, progress=stop, **options)
+            generate(translator, lines, parts, recipe, stop)
         assert not parts.exists()
     shards = sorted((tmp_path / "parts.tsv.gz.shards").glob("*.tsv"))
     assert len(shards) == 3
     kept = [(shard, shard.stat().st_mtime_ns) for shard in shards]
     done: list[tuple[Path, int]] = []
     watch = lambda _: done[:] or done.extend((s, s.stat().st_mtime_ns) for s in shards)  # noqa: E731
-    assert generate(translator, lines, parts, ALL, {}, progress=watch, **options) == expected
+    assert generate(translator, lines, parts, recipe, watch) == expected
     assert done == kept
     assert parts.read_bytes() == whole.read_bytes()
 
@@ -80,15 +81,16 @@ def test_shards_of_another_recipe_are_refused(translator, lines, tmp_path):
         raise Stopped
 
     output = tmp_path / "out.tsv"
+    recipe = Recipe(filters=ALL, shard_lines=5, origin={"--tag": None})
     with pytest.raises(Stopped):
-        generate(translator, lines, output, ALL, {"--tag": None}, progress=stop, shard_lines=5)
-    for recipe, options, name in (
-        ({"--tag": "<2de>"}, {"shard_lines": 5}, "--tag"),
-        ({"--tag": None}, {"shard_lines": 6}, "shard_lines"),
-        ({"--tag": None}, {"shard_lines": 5, "sampling": DRAW}, "sampling"),
+        generate(translator, lines, output, recipe, stop)
+    for change, name in (
+        ({"origin": {"--tag": "<2de>"}}, "--tag"),
+        ({"shard_lines": 6}, "shard_lines"),
+        ({"sampling": DRAW}, "sampling"),
     ):
         with pytest.raises(UserError, match=f"out.tsv.shards holds .* a different {name}"):
-            generate(translator, lines, output, ALL, recipe, **options)
+            generate(translator, lines, output, dataclasses.replace(recipe, **change))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,8 @@ def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):
     least = (means[9] + means[10]) / 2
     filters = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=least)
     output = tmp_path / "o.tsv"
-    counts = generate(translator, [*lines, ""], output, filters, {}, shard_lines=4)
+    recipe = Recipe(filters=filters, shard_lines=4)
+    counts = generate(translator, [*lines, ""], output, recipe)
     reason = f"less probable than {least:g} a token"
     assert counts == {"read": 24, "kept": 13, "empty": 1, reason: 10}
     assert len(pairs_of(output)) == 13

@@ -1,9 +1,8 @@
 """The translation task: its data, its batches, its dev score, and what it takes from a run."""
 
-import dataclasses
 import json
-import shutil
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,24 +18,13 @@ from tf_transformer.tasks.models import build_model, load_translator
 from tf_transformer.tasks.translation.task import TranslationTask, check_config, effective_data
 
 
-def ignore(text: str, done: int) -> None:
-    """Progress that nobody watches."""
-
-
-@pytest.fixture
-def run(trained_run, tmp_path) -> Run:
-    """A copy of the trained run, to change."""
-    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
+def task_of(run: Run, progress: Callable = lambda *_: None) -> TranslationTask:
+    return TranslationTask(run, progress)
 
 
 @pytest.fixture(scope="module")
 def task(trained_run) -> TranslationTask:
-    return TranslationTask(Run.open(trained_run.path), ignore)
-
-
-def with_settings(run: Run, **settings: object) -> Run:
-    changes = {name.replace("__", "."): value for name, value in settings.items()}
-    return Run(run.path, run.config.replace(changes))
+    return task_of(Run.open(trained_run.path))
 
 
 # --- Data --------------------------------------------------------------------------------
@@ -78,14 +66,14 @@ def test_lines_without_a_translation_are_refused_before_anything_is_trained(
 
 def test_what_is_tokenised_is_not_tokenised_again(run):
     calls: list[str] = []
-    TranslationTask(run, lambda text, done: calls.append(text))
+    task_of(run, lambda text, done: calls.append(text))
     assert calls == []
 
 
 def test_other_filters_tokenise_again(run):
     calls: list[tuple[str, int]] = []
-    shorter = with_settings(run, data__max_length=24)
-    task = TranslationTask(shorter, lambda text, done: calls.append((text, done)))
+    shorter = Run(run.path, run.config.replace({"data.max_length": 24}))
+    task = task_of(shorter, lambda text, done: calls.append((text, done)))
     assert calls == [("tokenising train", 300), ("tokenising valid", 40)]
     assert max(task.train.source_lengths.max(), task.train.target_lengths.max()) <= 24
     assert "longer than 24 tokens" in task.describe()
@@ -96,13 +84,14 @@ def test_changed_text_is_tokenised_again(run, tmp_path):
         text = "".join(f"{number} euros.\n" for number in range(9))
         (tmp_path / f"text.{language}").write_text(text)
     prefix = (str(tmp_path / "text"),)
-    other = with_settings(run, data__train=prefix, data__valid=prefix)
-    assert len(TranslationTask(other, ignore).train) == 9
+    files = {"data.train": prefix, "data.valid": prefix}
+    other = Run(run.path, run.config.replace(files))
+    assert len(task_of(other).train) == 9
     with (tmp_path / "text.en").open("a") as file:
         file.write("Ten euros.\n")
     with (tmp_path / "text.de").open("a") as file:
         file.write("Zehn Euro.\n")
-    assert len(TranslationTask(other, ignore).train) == 10
+    assert len(task_of(other).train) == 10
 
 
 def test_the_description_accounts_for_every_pair(task):
@@ -153,9 +142,8 @@ def test_the_dev_score_is_that_of_the_checkpoint(task, trained_run):
     assert result.scores.exact == np.mean(
         [t == r for t, r in zip(texts, references, strict=True)]
     )
-    assert [dataclasses.astuple(sample) for sample in result.samples] == list(
-        zip(trained_run.lines("dev.en")[:5], references, texts, strict=False)
-    )
+    sources = trained_run.lines("dev.en")[:5]
+    assert result.samples == list(zip(sources, references, texts, strict=False))
 
 
 def test_the_dev_score_follows_the_weights(task):
@@ -178,7 +166,7 @@ def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):
     before = run.tokenizer.read_bytes()
     resumed = Run.create_or_resume(run.path, asked)
     assert resumed.checkpoints.state_steps()  # the state is there still
-    task = TranslationTask(resumed, ignore)
+    task = task_of(resumed)
     assert task.tokenizer.detokenize(task.tokenizer.tokenize(["x²"])).numpy() == [b"x2"]
     with pytest.raises(UserError, match="data.normalization was None, now 'identity'"):
         Run.create_or_resume(run.path, asked.replace({"data.normalization": "identity"}))

@@ -7,16 +7,16 @@ from given_pairs import GivenPairs
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.tasks.translation import translation_table
 from tf_transformer.tasks.translation.translation_table import (
+    Pairs,
     model1,
     most_probable,
-    num_links,
     target_counts,
 )
 
 VOCAB_SIZE = 100
 
 
-def planted(number: int) -> GivenPairs:
+def planted(number: int) -> Pairs:
     """Token i in 10 to 39 becomes i + 40, in any order; 5 stands anywhere in a target."""
     rng = np.random.default_rng(0)
     pairs = []
@@ -24,13 +24,13 @@ def planted(number: int) -> GivenPairs:
         source = rng.integers(10, 40, rng.integers(1, 12))
         target = [*(source + 40), *[5] * rng.integers(0, 3)]
         pairs.append((source.tolist(), rng.permutation(target).tolist()))
-    return GivenPairs(pairs)
+    return Pairs(GivenPairs(pairs), np.arange(number))
 
 
 @pytest.mark.parametrize("chunk_links", [1, 500, 2**22])
 def test_a_planted_dictionary_is_found_whatever_the_chunks(monkeypatch, chunk_links):
     monkeypatch.setattr(translation_table, "CHUNK_LINKS", chunk_links)
-    links = model1(planted(300), np.arange(300), VOCAB_SIZE)
+    links = model1(planted(300), VOCAB_SIZE)
     table = most_probable(links, VOCAB_SIZE, 2)
     assert table[10:40, 0].tolist() == list(range(50, 80))
     assert table[EOS_ID, 0] == 5  # what no source token explains is left to the empty word
@@ -43,14 +43,9 @@ def test_the_first_iteration_shares_each_target_token_evenly(monkeypatch):
     """Of the pairs "a b - x" and "a - x y": x has three possible sources in the first."""
     a, b, x, y = 10, 11, 12, 13
     monkeypatch.setattr(translation_table, "ITERATIONS", 1)
-    links = model1(GivenPairs([([a, b], [x]), ([a], [x, y])]), np.arange(2), VOCAB_SIZE)
-    found = dict(
-        zip(
-            zip(links.sources.tolist(), links.targets.tolist(), strict=True),
-            links.probabilities.tolist(),
-            strict=True,
-        )
-    )
+    pairs = GivenPairs([([a, b], [x]), ([a], [x, y])])
+    columns = (each.tolist() for each in model1(Pairs(pairs, np.arange(2)), VOCAB_SIZE))
+    found = {(source, target): p for source, target, p in zip(*columns, strict=True)}
     of_x, of_y = 1 / 3 + 1 / 2, 1 / 2
     expected = {
         (a, x): of_x / (of_x + of_y),
@@ -64,10 +59,10 @@ def test_the_first_iteration_shares_each_target_token_evenly(monkeypatch):
 
 def test_only_the_given_pairs_count():
     corpus = GivenPairs([([10], [50, 51]), ([11, 12], [51]), ([13], [52])])
-    rows = np.array([0, 1])
-    assert num_links(corpus, rows) == 2 * 2 + 3 * 1
-    assert target_counts(corpus, rows, VOCAB_SIZE)[[50, 51, 52]].tolist() == [1, 2, 0]
-    links = model1(corpus, rows, VOCAB_SIZE)
+    pairs = Pairs(corpus, np.array([0, 1]))
+    assert pairs.num_links == 2 * 2 + 3 * 1
+    assert target_counts(pairs, VOCAB_SIZE)[[50, 51, 52]].tolist() == [1, 2, 0]
+    links = model1(pairs, VOCAB_SIZE)
     assert set(links.targets.tolist()) == {50, 51}
     table = most_probable(links, VOCAB_SIZE, 3)
     assert table[10].tolist() == [50, 51, PAD_ID]
@@ -76,6 +71,6 @@ def test_only_the_given_pairs_count():
 
 def test_progress_counts_the_pairs_of_each_pass():
     seen = []
-    model1(planted(7), np.arange(7), VOCAB_SIZE, lambda text, done: seen.append((text, done)))
+    model1(planted(7), VOCAB_SIZE, lambda text, done: seen.append((text, done)))
     assert seen[0] == ("collecting links", 7)
     assert seen[-1] == ("iteration 5 of 5", 7)

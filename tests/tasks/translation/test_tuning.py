@@ -123,10 +123,7 @@ def test_the_p_value_is_small_for_a_clear_difference_alone():
         (["--source", "dev.en"], "--source and --reference go together"),
         (["--checkpoint", "last"], "no checkpoint 'last'. There are: best, average"),
         (["--output", "curve.gif"], "--output must end in .png, .svg or .pdf"),
-        (
-            ["--source", "empty", "--reference", "empty"],
-            "empty must have at least one",
-        ),
+        (["--source", "empty", "--reference", "empty"], "empty must have at least one"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(misled, capsys, arguments, expected):

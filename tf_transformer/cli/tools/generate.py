@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import logging
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def command(options: argparse.Namespace) -> None:
     text = Text.of(Path(options.input))
     runs = [open_run(path) for path in (options.run, *options.ensemble)]
     data = runs[0].config.data
-    recipe = {
+    origin = {
         "--input": text.sha256,
         "run": [sha256(run.weights(options.checkpoint)) for run in runs],
         "search": dataclasses.asdict(decoding_config(options, runs[0])),
@@ -89,23 +90,22 @@ def command(options: argparse.Namespace) -> None:
     }
     translator = load_translator(options, sampled=sampling is not None)
 
-    from tf_transformer.tasks.translation.generation import Filters, generate, summary
+    from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
 
     filters = Filters(
         max_tokens=options.max_tokens or data.max_length,
         max_ratio=options.max_ratio or data.max_ratio,
         min_log_prob=options.min_log_prob,
     )
+    recipe = Recipe(
+        filters=filters,
+        back=options.back,
+        sampling=sampling,
+        shard_lines=options.shard_lines,
+        origin=origin,
+    )
     with ProgressBars() as bars:
-        counts = generate(
-            translator,
-            read_lines(Path(options.input)),
-            output,
-            filters,
-            recipe,
-            back=options.back,
-            sampling=sampling,
-            shard_lines=options.shard_lines,
-            progress=lambda done: bars("translated", done),
-        )
+        report = functools.partial(bars, "translated")
+        lines = read_lines(Path(options.input))
+        counts = generate(translator, lines, output, recipe, report)
     logger.info("%s: %s", output, summary(counts))

@@ -69,8 +69,7 @@ def command(options: argparse.Namespace) -> None:
         logger.warning(text, lookahead)
     import_tensorflow_quietly()
 
-    from tf_transformer.tasks.translation.tuning import Tuner, lines
-    from tf_transformer.tasks.translation.tuning_plot import draw_tuning
+    from tf_transformer.tasks.translation.tuning import Tuner, draw_tuning, lines
 
     with locked(run.path):
         name, sources, references = _dev_text(options, run)
@@ -130,7 +129,7 @@ def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], li
 
 def _table(candidates) -> str:
     """Formats BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
-    from tf_transformer.tasks.translation.tuning_plot import curves
+    from tf_transformer.tasks.translation.tuning import curves
 
     columns = curves(candidates)
     rows = [

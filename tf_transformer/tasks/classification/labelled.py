@@ -3,6 +3,7 @@
 The text is UTF-8, plain or .gz. Nothing here imports TensorFlow.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,26 +53,21 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
 def _example(line: str, place: str) -> Example:
     label, tab, sentence = line.partition("\t")
     label, sentence = label.strip(), sentence.strip()
-    if not tab:
-        raise UserError(
-            f"{place}: expected a label, a TAB and a sentence. Received: no TAB: "
-            f"{quoted(line)}."
-        )
-    if not label or not sentence:
-        missing = "sentence" if label else "label"
+    if not (tab and label and sentence):
+        missing = ("sentence" if label else "label") if tab else f"TAB: {quoted(line)}"
         raise UserError(
             f"{place}: expected a label, a TAB and a sentence. Received: no {missing}."
         )
     return Example(sentence, label)
 
 
-def labels_of(paths: Sequence[Path]) -> list[str]:
+def labels_of(paths: Sequence[str | Path]) -> list[str]:
     """Collects the labels of training files, sorted by code point.
 
     Raises:
         UserError: if there is only one label, or a file is bad: see `read_examples`.
     """
-    labels = sorted({example.label for path in paths for example in read_examples(path)})
+    labels = sorted({example.label for path in paths for example in read_examples(Path(path))})
     if len(labels) < 2:
         raise UserError(
             f"{', '.join(map(str, paths))}: expected at least two labels. Received: every line "
@@ -109,7 +105,8 @@ def write_labels(run: Run, labels: list[str]) -> None:
     """Writes the labels of a run, which must not change once training has begun.
 
     Raises:
-        UserError: if they differ from the run's labels and training has begun.
+        UserError: if they differ from the run's labels and training has begun; nothing is
+            written then.
     """
     file, old = run.path / LABELS_FILE, read_labels(run)
     begun = bool(run.checkpoints.state_steps())
@@ -121,9 +118,12 @@ def write_labels(run: Run, labels: list[str]) -> None:
             "same files to resume, or another --output."
         )
     if old != labels:
-        write_text(file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
+        text = json.dumps(labels, ensure_ascii=False, indent=0) + "\n"
+        if begun:  # with the labels gone
+            run.checksums.refuse_other(file, hashlib.sha256(text.encode()).hexdigest())
+        write_text(file, text)
     if old != labels or not run.checksums.knows(file):
-        run.checksums.keep(file, new=not begun)
+        run.checksums.keep(file)
 
 
 def _some(labels: Sequence[str]) -> str:

@@ -106,11 +106,8 @@ def score_classes(
     Raises:
         ValueError: if there are no sentences, or `gold` and `given` differ in length.
     """
-    gold, given, labels = (
-        strings("gold", gold),
-        strings("given", given),
-        strings("labels", labels),
-    )
+    gold, given = strings("gold", gold), strings("given", given)
+    labels = strings("labels", labels)
     if len(gold) != len(given) or not gold:
         raise ValueError(
             "`gold` and `given` must be of equal length, at least 1. "

@@ -2,22 +2,18 @@
 
 import dataclasses
 import functools
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
-from tf_transformer.config import Config, DataConfig, ModelConfig
-from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.corpora import all_pairs, corpora
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.evaluation.comparison import DevText
+from tf_transformer.evaluation.metrics import Ratio
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.classification.dev_text import read_dev_text
 from tf_transformer.tasks.classification.exported import ExportedClassifier
 from tf_transformer.tasks.classification.labelled import (
     labels_of,
@@ -37,8 +33,6 @@ from tf_transformer.tasks.models import Card, card_of, check_positions, position
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
-
-logger = logging.getLogger(__name__)
 
 SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
 SAMPLES = 5
@@ -79,42 +73,49 @@ class DevResult:
 def check_config(config: Config) -> None:
     """Refuses missing or damaged files, and settings that contradict each other."""
     check_positions(config)
-    for name in () if config.training.init_from else Classifier.unused:
-        if getattr(config.model, name) != getattr(ModelConfig, name):
-            logger.warning("model.%s has no effect: a classifier has no decoder", name)
+    if not config.training.init_from:  # whose model is another task's
+        Classifier.warn_of_unused(config.model)
     require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
-    labels = _labels(config.data)
+    labels = labels_of(config.data.train)
     for name in config.data.valid:
         for _ in read_examples(Path(name), labels):
             pass
 
 
-def _labels(data: DataConfig) -> list[str]:
-    return labels_of([Path(name) for name in data.train])
-
-
 def effective_data(run: Run) -> DataConfig:
     """Writes sentences and labels into the run as parallel text; also writes its label list."""
     data = run.config.data
-    write_labels(run, _labels(data))
+    write_labels(run, labels_of(data.train))
     return write_parallel_text(data, run.data / "text", (SENTENCES, LABELS), read_examples)
+
+
+def read_dev_text(run: Run, source: None, reference: Path) -> DevText:
+    """Reads labelled sentences, to be scored by accuracy.
+
+    Raises:
+        UserError: see `read_examples`.
+    """
+    sentences, labels = zip(*read_examples(reference, require_labels(run)), strict=True)
+
+    def parts(predicted: Sequence[str]) -> list[tuple[int, int]]:
+        pairs = zip(predicted, labels, strict=True)
+        return [(100 * (label == correct), 1) for label, correct in pairs]
+
+    return DevText(sentences, Ratio("accuracy", "exact", parts), "label")
 
 
 class ClassificationTask(SequenceTask):
     """Data, model and dev score of a classification run."""
 
     corpus_class = LabelledCorpus
+    make_batches = staticmethod(labelled_dataset)
+    vocabulary_sides = LabelledCorpus.text_sides
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         data = effective_data(run)
         self.labels = read_labels(run)
         self.encoder_outputs = len(self.labels)
         super().__init__(run, data, progress, may_encode=may_encode)
-        self._dev = list(all_pairs(corpora(self.data.valid, self.data)))
-
-    def _vocabulary_text(self) -> Iterator[str]:
-        """Yields the sentences only."""
-        return (source for source, _ in all_pairs(corpora(self.data.train, self.data)))
 
     def _settings(self) -> str:
         return f"{self.data.max_length} {self.labels}"
@@ -122,9 +123,6 @@ class ClassificationTask(SequenceTask):
     def _encoder(self) -> Callable[..., LabelledCorpus]:
         limit = self.data.max_length
         return functools.partial(encode_labelled, labels=self.labels, max_length=limit)
-
-    def _dataset(self, corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
-        return labelled_dataset(corpus, plan, **options)
 
     def describe(self) -> str:
         """Describes labels, corpora and batches, for the console."""
@@ -136,7 +134,7 @@ class ClassificationTask(SequenceTask):
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that classifies the dev set with the model's current weights."""
         classifier = _classifier(self.run, model, self.tokenizer)
-        sentences, gold = ([pair[side] for pair in self._dev] for side in (0, 1))
+        sentences, gold = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
 
         def evaluate() -> DevResult:
             predicted = [each.label for each in classifier.classify(sentences)]
@@ -151,7 +149,7 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     """Builds the model of a run, in its training precision by default."""
     config = run.config
     return Classifier(
-        config.model,
+        **Classifier.used(config.model),  # `check_config` has warned of the others
         num_classes=len(require_labels(run)),
         dtype=precision or config.training.precision,
         name="classifier",

@@ -55,7 +55,8 @@ COLLINS = Rules(
     equal_labels=frozenset((frozenset(("ADVP", "PRT")),)),
 )
 
-_NUMBERS = ("LABELED", "CUTOFF_LEN")
+# Fields of `Rules`, and the types of the numbers, by evalb's names.
+_NUMBERS = {"LABELED": ("labelled", bool), "CUTOFF_LEN": ("cutoff", int)}
 _LABELS = {
     "DELETE_LABEL": "delete",
     "DELETE_LABEL_FOR_LENGTH": "delete_for_length",
@@ -86,34 +87,28 @@ def read_rules(lines: Iterable[str], name: str = "parameters") -> Rules:
 def _with_line(rules: Rules, key: str, values: list[str], place: str) -> Rules:
     if key in _IGNORED:
         return rules
-    if key in _NUMBERS:
-        return _with_number(rules, key, values, place)
-    if key not in _LABELS | _PAIRS:
+    if key not in (*_NUMBERS, *_LABELS, *_PAIRS):
         known = ", ".join((*_NUMBERS, *_LABELS, *_PAIRS, *_IGNORED))
         raise UserError(
             f"{place}: a line must begin with one of {known}. Received: {shortened(key)}."
         )
+    received = shortened(" ".join(values)) or "none"
+    if key in _NUMBERS:
+        if len(values) != 1 or not re.fullmatch("[0-9]{1,9}", values[0]):
+            raise UserError(
+                f"{place}: {key} must have one whole number below 10**9. Received: {received}."
+            )
+        field, kind = _NUMBERS[key]
+        return replace(rules, **{field: kind(int(values[0]))})
     expected = 2 if key in _PAIRS else 1
     if len(values) != expected:
         raise UserError(
             f"{place}: {key} must have {expected} value{'s' * (expected - 1)}. "
-            f"Received: {shortened(' '.join(values)) or 'none'}."
+            f"Received: {received}."
         )
     field = (_LABELS | _PAIRS)[key]
     value = frozenset(values) if key in _PAIRS else values[0]
     return replace(rules, **{field: getattr(rules, field) | {value}})
-
-
-def _with_number(rules: Rules, key: str, values: list[str], place: str) -> Rules:
-    if len(values) != 1 or not re.fullmatch("[0-9]{1,9}", values[0]):
-        raise UserError(
-            f"{place}: {key} must have one whole number below 10**9. Received: "
-            f"{shortened(' '.join(values)) or 'none'}."
-        )
-    number = int(values[0])
-    if key == "LABELED":
-        return replace(rules, labelled=bool(number))
-    return replace(rules, cutoff=number)
 
 
 # --- Spans --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Line, Rules, matches
+from tf_transformer.tasks.parsing.linearisation import TRACE
 from tf_transformer.tasks.parsing.trees import Tree
 
 # In inches, for 10-point text.
@@ -140,7 +141,7 @@ def _without_traces(tree: Tree) -> Tree:
 def _kept(tree: Tree) -> Iterator[Tree]:
     """Yields the children of a tree that have words other than traces."""
     for child in tree.children:
-        if child.word is not None and child.label != "-NONE-":
+        if child.word is not None and child.label != TRACE:
             yield child
-        elif child.word is None and any(leaf.label != "-NONE-" for leaf in child.leaves()):
+        elif child.word is None and any(leaf.label != TRACE for leaf in child.leaves()):
             yield _without_traces(child)

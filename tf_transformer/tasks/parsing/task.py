@@ -1,36 +1,41 @@
 """Constituency parsing (paper 6.3): turns sentences into trees; scored by bracketing F1."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
-from tf_transformer.config import Config, DataConfig
+from tf_transformer.config import Config, DataConfig, DecodingConfig
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.evaluation.comparison import DevText
+from tf_transformer.evaluation.metrics import Ratio
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import check_positions
-from tf_transformer.tasks.parallel_text import require_files
+from tf_transformer.tasks.models import card_of, check_positions, load_translator
+from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.parsing.base import Counts, score_parses
-from tf_transformer.tasks.parsing.brackets import Bracketing
-from tf_transformer.tasks.parsing.dev_text import read_dev_text
+from tf_transformer.tasks.parsing.bracket_rules import COLLINS
+from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence
 from tf_transformer.tasks.parsing.exported import ExportedParser
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import Parse, normalise
-from tf_transformer.tasks.parsing.loading import load_parser
 from tf_transformer.tasks.parsing.parser import Parser, check_rules
-from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
+from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
 from tf_transformer.tasks.parsing.treebank import (
-    as_parallel_text,
     check_treebank,
+    pair_of,
+    read_pairs,
     read_treebank,
 )
-from tf_transformer.tasks.parsing.trees import Tree
+from tf_transformer.tasks.parsing.trees import Tree, read_line
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
 
+WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
+_FORMAT = "2"  # a new number makes older runs rewrite their text
 SAMPLES = 3
 
 
@@ -95,12 +100,37 @@ def check_config(config: Config) -> None:
 
 
 def effective_data(run: Run) -> DataConfig:
-    """Writes the run's trees into the run as parallel text; returns the data with it."""
-    return as_parallel_text(run.config.data, run.data / "text")
+    """Writes the run's trees into the run as parallel text; returns the data with it.
+
+    A tree without words becomes two blank lines.
+    """
+    return write_parallel_text(
+        run.config.data, run.data / "text", (WORDS, SEQUENCES), read_pairs, _FORMAT
+    )
+
+
+def read_dev_text(run: Run, source: None, reference: Path) -> DevText:
+    """Reads trees in Penn brackets, to be scored by F1 with Collins's rules as in training.
+
+    Raises:
+        UserError: see `read_treebank`.
+    """
+    gold = list(read_treebank(reference))
+
+    def parts(trees: Sequence[str]) -> list[tuple[int, int]]:
+        """Returns numerators and denominators of F1, 2 matched / (gold + output), in %."""
+        pairs = zip(gold, trees, strict=True)
+        scores = [score_sentence((tree,), read_line(line), COLLINS) for tree, line in pairs]
+        return [(200 * each.matched, each.gold + each.output) for each in scores]
+
+    sentences = [pair_of(tree)[0] for tree in gold]
+    return DevText(sentences, Ratio("F1", "evalb's rules COLLINS", parts), "tree")
 
 
 class ParsingTask(SequenceTask):
     """Data, model and dev score of a parsing run."""
+
+    vocabulary_sides = ("source",)  # brackets and tags come from `_symbols`
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
@@ -112,16 +142,9 @@ class ParsingTask(SequenceTask):
             lexicon.save(run.path / LEXICON_FILE)
             run.checksums.keep(run.path / LEXICON_FILE)
 
-    def _vocabulary_text(self) -> Iterator[str]:
-        """Yields the sentences only; brackets and tags come from `_symbols`."""
-        return (words for words, _ in self._training_pairs())
-
-    def _training_pairs(self) -> Iterator[tuple[str, str]]:
-        return all_pairs(corpora(self.data.train, self.data))
-
     def _symbols(self) -> Iterable[str]:
         """Returns all tokens of the linearised training trees."""
-        tokens = {token for _, line in self._training_pairs() for token in line.split()}
+        tokens = {token for line in self._side_text("target") for token in line.split()}
         return {f"{SPACE_PIECE}{token}" for token in tokens}
 
     def _lexicon(self) -> Lexicon:
@@ -133,13 +156,33 @@ class ParsingTask(SequenceTask):
         """Returns a function that parses the dev set with the model's current weights."""
         translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
         parser = Parser(translator, self._grammar)
-        sentences = [words for words, _ in all_pairs(corpora(self.data.valid, self.data))]
+        sentences = [words for words, _ in self.dev_pairs]
 
         def evaluate() -> DevResult:
             parses = parser.parse(sentences)
             return DevResult(score_parses(self._gold, parses), parses, self._gold)
 
         return evaluate
+
+
+def load_parser(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    name: str = "",
+    decoding: DecodingConfig | None = None,
+    **options: Any,
+) -> Parser:
+    """Loads a parser whose search is constrained to trees.
+
+    See `tasks.translation.loading.load_run` for the arguments.
+
+    Raises:
+        UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
+    """
+    batches = load_translator(run, checkpoint, decoding, **options)
+    card = card_of(run, checkpoint, name, **options)
+    return Parser(batches, load_grammar(run, batches.tokenizer), card=card)
 
 
 TASK = TaskRecord(

@@ -1,21 +1,14 @@
-"""Conversion of treebanks in Penn brackets to parallel text of words and linearised trees."""
+"""Treebanks in Penn brackets, read as trees or as pairs of words and linearised trees."""
 
-import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tf_transformer.config import DataConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.parallel_text import write_parallel_text
 from tf_transformer.tasks.parsing.linearisation import ROOT, ROOTS, TRACE, linearise
 from tf_transformer.tasks.parsing.trees import Tree, read_trees
 
-logger = logging.getLogger(__name__)
-
-WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 _BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
-_FORMAT = "2"  # a new number makes older runs rewrite their text
 
 
 def words_of(sentence: str) -> list[str]:
@@ -58,17 +51,6 @@ def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
         UserError: see `read_treebank`.
     """
     return map(pair_of, read_treebank(path))
-
-
-def as_parallel_text(data: DataConfig, folder: Path) -> DataConfig:
-    """Writes the trees of the data into `folder` as parallel text; returns the data with it.
-
-    A tree without words becomes two blank lines; see `write_parallel_text`.
-
-    Raises:
-        UserError: see `read_treebank`.
-    """
-    return write_parallel_text(data, folder, (WORDS, SEQUENCES), read_pairs, _FORMAT)
 
 
 def pair_of(tree: Tree) -> tuple[str, str]:

@@ -9,8 +9,7 @@ from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.errors import UserError
 from tf_transformer.serving.exported import ExportedModel, column, needs_run
-from tf_transformer.tasks.translation.base import BaseTranslator, Call
-from tf_transformer.tasks.translation.options import search_options
+from tf_transformer.tasks.translation.base import BaseTranslator, Call, search_options
 
 
 class ExportedTranslator(BaseTranslator):

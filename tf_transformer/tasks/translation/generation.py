@@ -13,7 +13,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, parse_json, replacing, write_text
-
-_RECIPE = "recipe.json"
 
 logger = logging.getLogger(__name__)
 
@@ -59,16 +57,35 @@ class Filters:
         return next((reason for reason, applies in reasons.items() if applies), "")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that the pairs depend on.
+
+    Attributes:
+        filters: limits of the pairs to keep.
+        back: whether the translations become the sources of the pairs.
+        sampling: settings for drawing translations; None searches for the best.
+        shard_lines: number of lines per shard.
+        origin: identities of text, weights and so on, by their names in messages.
+    """
+
+    filters: Filters
+    back: bool = False
+    sampling: SamplingConfig | None = None
+    shard_lines: int = 10_000
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Returns the recipe as JSON."""
+        values = dataclasses.asdict(self)
+        return json.dumps(values.pop("origin") | values, indent=2, sort_keys=True) + "\n"
+
+
 def generate(
     translator: BatchTranslator,
     lines: Iterable[str],
     output: Path,
-    filters: Filters,
-    recipe: dict[str, Any],
-    *,
-    back: bool = False,
-    sampling: SamplingConfig | None = None,
-    shard_lines: int = 10_000,
+    recipe: Recipe,
     progress: Callable[[int], None] | None = None,
 ) -> Counter[str]:
     """Translates lines and writes the pairs that pass the filters as a table.
@@ -79,11 +96,7 @@ def generate(
         translator: translates the lines.
         lines: the text to translate.
         output: the table to write, .tsv or .tsv.gz.
-        filters: limits of the pairs to keep.
-        recipe: everything else that the pairs depend on; shards of another recipe are refused.
-        back: whether the translations become the sources of the pairs.
-        sampling: settings for drawing translations; None searches for the best.
-        shard_lines: number of lines per shard.
+        recipe: how to make the pairs; shards of another recipe are refused.
         progress: called with the number of lines done so far.
 
     Returns:
@@ -93,20 +106,14 @@ def generate(
         UserError: if there are shards of another recipe, or a file cannot be written.
     """
     folder = output.with_name(f"{output.name}.shards")
-    recipe = recipe | {
-        "filters": dataclasses.asdict(filters),
-        "back": back,
-        "sampling": dataclasses.asdict(sampling) if sampling else None,
-        "shard_lines": shard_lines,
-    }
     shards: list[Path] = []
     total: Counter[str] = Counter()
     with locked(folder):
         _check_recipe(folder, recipe)
-        for number, chunk in enumerate(_chunks(lines, shard_lines)):
+        for number, chunk in enumerate(_chunks(lines, recipe.shard_lines)):
             shards.append(folder / f"{number:06d}.tsv")
             if not shards[-1].exists():
-                _make_shard(translator, chunk, shards[-1], filters, back, sampling)
+                _make_shard(translator, chunk, shards[-1], recipe)
             total.update(_read_counts(shards[-1]))
             if progress is not None:
                 progress(total["read"])
@@ -121,9 +128,9 @@ def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def _check_recipe(folder: Path, recipe: dict[str, Any]) -> None:
+def _check_recipe(folder: Path, recipe: Recipe) -> None:
     """Writes the recipe into a new folder; refuses a folder with another recipe."""
-    file, text = folder / _RECIPE, json.dumps(recipe, indent=2, sort_keys=True) + "\n"
+    file, text = folder / "recipe.json", recipe.to_json()
     if not file.exists():
         write_text(file, text)
         return
@@ -137,23 +144,18 @@ def _check_recipe(folder: Path, recipe: dict[str, Any]) -> None:
 
 
 def _make_shard(
-    translator: BatchTranslator,
-    lines: Sequence[str],
-    path: Path,
-    filters: Filters,
-    back: bool,
-    sampling: SamplingConfig | None,
+    translator: BatchTranslator, lines: Sequence[str], path: Path, recipe: Recipe
 ) -> None:
     """Writes a shard's counts before its pairs: a shard with pairs is complete."""
-    translations = translator.translate(lines, sampling=sampling)
+    translations = translator.translate(lines, sampling=recipe.sampling)
     lengths = [len(ids) for ids in translator.codec.source_ids(lines)]
     counts: Counter[str] = Counter(read=len(lines))
     rows = []
     for text, length, (best, *_) in zip(lines, lengths, translations, strict=True):
-        reason = filters.reason(text, length, best)
+        reason = recipe.filters.reason(text, length, best)
         counts[reason or "kept"] += 1
         if not reason:
-            pair = (best.text, text) if back else (text, best.text)
+            pair = (best.text, text) if recipe.back else (text, best.text)
             rows.append("\t".join(pair) + "\n")
     write_text(path.with_suffix(".json"), json.dumps(counts) + "\n")
     write_text(path, "".join(rows))

@@ -1,6 +1,5 @@
 """Loading a translator from a run or a .keras file."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,38 +20,20 @@ def load_run(
     *,
     name: str = "",
     decoding: DecodingConfig | None = None,
-    ensemble: Sequence[Run] = (),
-    precision: str = "float32",
-    shortlist: bool = False,
     threads: int | None = None,
-    tag: str | None = None,
+    **options: Any,
 ) -> Translator:
     """Loads the translator of a run.
 
-    Args:
-        run: the run.
-        checkpoint: one of its checkpoints, or a file; None for the run's configured choice.
-        name: description of the weights in the card; the checkpoint by default.
-        decoding: settings of the search; None for those of the run.
-        ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
-        precision: float32, bfloat16 or int8; see `tasks.models.load_translator`.
-        shortlist: whether to search with the run's shortlist.
-        threads: number of LiteRT threads; None for the fastest number.
-        tag: text to put before each source.
-
-    Raises:
-        UserError: if a run lacks the checkpoint, a tokenizer or the shortlist.
+    See `tasks.models.load_translator` for arguments and errors. `name` describes the weights in
+    the card; by default the checkpoint does.
     """
-    decoding = decoding or run.config.decoding
-    options: dict[str, Any] = {"precision": precision, "shortlist": shortlist, "tag": tag}
-    batches = load_translator(
-        run, checkpoint, decoding, others=ensemble, threads=threads, **options
-    )
-    card = card_of(run, checkpoint, name, ensemble, **options)
+    batches = load_translator(run, checkpoint, decoding, threads=threads, **options)
+    card = card_of(run, checkpoint, name, **options)
     return Translator(
         batches.model,
         batches.tokenizer,
-        decoding,
+        batches.decoding,
         shortlist=batches.shortlist,
         lite=batches.lite,
         card=card,

@@ -24,9 +24,9 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.record import Progress
 from tf_transformer.tasks.translation.translation_table import (
+    Pairs,
     model1,
     most_probable,
-    num_links,
     target_counts,
 )
 
@@ -54,26 +54,13 @@ class Coverage:
         return self.candidates / max(self.sentences, 1)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """A subset of the pairs of a corpus."""
-
-    corpus: EncodedCorpus
-    rows: np.ndarray  # int [N]
-
-    @property
-    def num_links(self) -> int:
-        """Number of links; see `translation_table`."""
-        return num_links(self.corpus, self.rows)
-
-
 def learn(
     pairs: Pairs, vocab_size: int, translations: int, frequent: int, progress: Progress
 ) -> Shortlist:
     """Learns `translations` targets of each source token and the `frequent` commonest ones."""
-    links = model1(pairs.corpus, pairs.rows, vocab_size, progress)
+    links = model1(pairs, vocab_size, progress)
     table = most_probable(links, vocab_size, min(translations, vocab_size))
-    counts = target_counts(pairs.corpus, pairs.rows, vocab_size)
+    counts = target_counts(pairs, vocab_size)
     counts[list(SPECIAL_IDS)] = 0
     order = np.argsort(-counts, kind="stable")[:frequent]
     return Shortlist(table, order[counts[order] > 0])

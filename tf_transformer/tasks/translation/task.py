@@ -10,15 +10,17 @@ import keras
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.corpora import all_pairs, corpora
+from tf_transformer.data.corpus import read_pairs
 from tf_transformer.data.tags import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
+from tf_transformer.evaluation.comparison import DevText
+from tf_transformer.evaluation.metrics import make_metric
 from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
-from tf_transformer.tasks.translation.dev_text import read_dev_text
 from tf_transformer.tasks.translation.exported import ExportedTranslator
 from tf_transformer.tasks.translation.loading import load_run
 
@@ -26,20 +28,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
-    """A dev sentence, its reference and the model's translation."""
-
-    source: str
-    reference: str
-    translation: str
-
-
-@dataclasses.dataclass(frozen=True)
 class DevResult:
     """Scores and samples of the translated dev set."""
 
     scores: Scores
-    samples: list[Sample]
+    samples: list[tuple[str, str, str]]  # source, reference, translation
     old: Scores | None = None  # on the dev set of the run that training started from
 
     @property
@@ -61,14 +54,13 @@ class DevResult:
     @property
     def example(self) -> str:
         """A sentence to try the model with."""
-        return self.samples[0].source if self.samples else "Your sentence."
+        return self.samples[0][0] if self.samples else "Your sentence."
 
     def lines(self) -> list[str]:
         """Samples and scores, for the end of a training."""
         shown = [
-            f"\n  source     {sample.source}\n  reference  {sample.reference}\n"
-            f"  model      {sample.translation}"
-            for sample in self.samples
+            f"\n  source     {source}\n  reference  {reference}\n  model      {translation}"
+            for source, reference, translation in self.samples
         ]
         share = f"dev sentences translated exactly: {100 * self.scores.exact:.1f} %"
         old = [f"old dev set {self.old.bleu}"] if self.old else []
@@ -118,29 +110,40 @@ def check_config(config: Config) -> None:
     check_tags(data)
 
 
+def read_dev_text(run: Run, source: Path, reference: Path) -> DevText:
+    """Reads sentences and their translations, to be scored by BLEU.
+
+    Raises:
+        UserError: if a file cannot be read or is empty, or they differ in length.
+    """
+    pairs = list(read_pairs(source, reference))
+    if not pairs:
+        raise UserError(f"{source} and {reference} are empty. Expected at least one line.")
+    sources, references = zip(*pairs, strict=True)
+    return DevText(sources, make_metric("bleu", sources, [references]), "translation")
+
+
 class TranslationTask(SequenceTask):
     """Data, model and dev score of a translation run."""
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
-        self._dev = list(all_pairs(corpora(self.data.valid, self.data)))
-        self._old_dev = _old_dev_pairs(run, self._dev)
+        self._old_dev = _old_dev_pairs(run, self.dev_pairs)
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that translates the dev set with the model's current weights."""
         translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
-        sides = [[pair[side] for pair in self._dev] for side in (0, 1)]
-        old_sides = [[pair[side] for pair in self._old_dev] for side in (0, 1)]
 
-        def score(sources: list[str], references: list[str]) -> tuple[Scores, list[str]]:
+        def score(pairs: list[tuple[str, str]]) -> tuple[Scores, list[tuple[str, str, str]]]:
+            sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
             translations = [best.text for best, *_ in translator.translate(sources)]
-            return score_translations(translations, references), translations
+            samples = zip(sources[:5], references, translations, strict=False)
+            return score_translations(translations, references), list(samples)
 
         def evaluate() -> DevResult:
-            scores, translations = score(*sides)
-            triples = zip(sides[0][:5], sides[1], translations, strict=False)
-            old = score(*old_sides)[0] if self._old_dev else None
-            return DevResult(scores, [Sample(*triple) for triple in triples], old)
+            scores, samples = score(self.dev_pairs)
+            old = score(self._old_dev)[0] if self._old_dev else None
+            return DevResult(scores, samples, old)
 
         return evaluate
 

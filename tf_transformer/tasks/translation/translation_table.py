@@ -6,26 +6,30 @@ the source serves as the model's empty word; EOS of the target has no links.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data.encoded import EncodedCorpus
 
 ITERATIONS = 5
 CHUNK_LINKS = 2**22  # links per chunk, which bounds the memory besides that of distinct links
 
 
-class Corpus(Protocol):
-    """Protocol of a tokenised corpus, such as `data.encoded.EncodedCorpus`."""
+@dataclass(frozen=True)
+class Pairs:
+    """A subset of the pairs of a corpus."""
 
-    source_lengths: np.ndarray  # int32 [pairs], with EOS
-    target_lengths: np.ndarray
+    corpus: EncodedCorpus
+    rows: np.ndarray  # int [N]
 
-    def padded(
-        self, side: Literal["source", "target"], rows: np.ndarray, length: int
-    ) -> np.ndarray:
-        """Returns the sentences `rows` of a side: int32 [len(rows), length]."""
+    @property
+    def num_links(self) -> int:
+        """Number of links, including links to the empty word."""
+        targets = self.corpus.target_lengths[self.rows].astype(np.int64) - 1
+        return int(np.sum(self.corpus.source_lengths[self.rows] * targets))
 
 
 class Links(NamedTuple):
@@ -37,25 +41,21 @@ class Links(NamedTuple):
 
 
 def model1(
-    corpus: Corpus,
-    rows: np.ndarray,
-    vocab_size: int,
-    progress: Callable[[str, int], None] | None = None,
+    pairs: Pairs, vocab_size: int, progress: Callable[[str, int], None] | None = None
 ) -> Links:
-    """Estimates p(target token | source token) from the pairs `rows` by `ITERATIONS` of EM.
+    """Estimates p(target token | source token) from pairs by `ITERATIONS` of EM.
 
     Args:
-        corpus: source and target ids.
-        rows: int [N], indices of the pairs to learn from.
+        pairs: the pairs to learn from.
         vocab_size: V.
         progress: called with the name of the current step and the number of pairs done.
     """
-    chunks = _chunks(corpus.source_lengths, corpus.target_lengths, rows)
+    chunks = _chunks(pairs)
 
     def links(step: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         done = 0
         for chunk in chunks:
-            yield _links(corpus, chunk, vocab_size)
+            yield _links(pairs.corpus, chunk, vocab_size)
             done += len(chunk)
             if progress:
                 progress(step, done)
@@ -88,28 +88,23 @@ def most_probable(links: Links, vocab_size: int, number: int) -> np.ndarray:
     return table
 
 
-def num_links(corpus: Corpus, rows: np.ndarray) -> int:
-    """Counts the links of the pairs, including links to the empty word."""
-    targets = corpus.target_lengths[rows].astype(np.int64) - 1
-    return int(np.sum(corpus.source_lengths[rows] * targets))
-
-
-def target_counts(corpus: Corpus, rows: np.ndarray, vocab_size: int) -> np.ndarray:
+def target_counts(pairs: Pairs, vocab_size: int) -> np.ndarray:
     """Counts the occurrences of each token in the targets of the pairs: int64 [V]."""
-    counts = np.zeros(vocab_size, np.int64)
-    for chunk in _chunks(corpus.source_lengths, corpus.target_lengths, rows):
+    counts, corpus = np.zeros(vocab_size, np.int64), pairs.corpus
+    for chunk in _chunks(pairs):
         target = corpus.padded("target", chunk, corpus.target_lengths[chunk].max())
         counts += np.bincount(target[target != PAD_ID], minlength=vocab_size)
     return counts
 
 
-def _chunks(sources: np.ndarray, targets: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+def _chunks(pairs: Pairs) -> list[np.ndarray]:
     """Splits rows, sorted by length, into chunks of at most `CHUNK_LINKS` links or one pair.
 
     Padding counts.
     """
+    sources, targets = pairs.corpus.source_lengths, pairs.corpus.target_lengths
+    rows, chunks, start = pairs.rows, [], 0
     rows = rows[np.lexsort((rows, targets[rows], sources[rows]))]
-    chunks, start = [], 0
     while start < len(rows):
         # Sources are sorted by length: the last source of a chunk is its longest.
         longest = np.maximum.accumulate(targets[rows[start : start + CHUNK_LINKS]])
@@ -121,7 +116,9 @@ def _chunks(sources: np.ndarray, targets: np.ndarray, rows: np.ndarray) -> list[
     return chunks
 
 
-def _links(corpus: Corpus, chunk: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+def _links(
+    corpus: EncodedCorpus, chunk: np.ndarray, vocab_size: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns links as keys, source * V + target, and a mask of real links: [P, T, S] each."""
     source = corpus.padded("source", chunk, corpus.source_lengths[chunk].max())
     target = corpus.padded("target", chunk, corpus.target_lengths[chunk].max())

@@ -23,8 +23,7 @@ from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.lite_export import export_lite
 from tf_transformer.strings import Strings, one_or_more, pairs
 from tf_transformer.tasks.models import Card
-from tf_transformer.tasks.translation.base import BaseTranslator, Call
-from tf_transformer.tasks.translation.options import search_options
+from tf_transformer.tasks.translation.base import BaseTranslator, Call, search_options
 
 
 class Translator(BaseTranslator):

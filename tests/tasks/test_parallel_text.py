@@ -1,0 +1,103 @@
+"""A task's files as parallel text: written once, and again if a file or its text changed."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tf_transformer.config import DataConfig
+from tf_transformer.errors import UserError
+from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
+
+
+@pytest.fixture
+def data(tmp_path) -> DataConfig:
+    """Two training files; the second is the dev set too."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text("we won")
+    two.write_text("yes")
+    return DataConfig(train=(str(one), str(two)), valid=(str(two),))
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_data_given_in_part_is_refused(data, missing):
+    with pytest.raises(
+        UserError, match="Parsing needs --train FILE and --valid FILE of trees"
+    ) as error:
+        require_files(dataclasses.replace(data, **{missing: ()}), "Parsing", "trees")
+    assert f"--{missing}" not in str(error.value).partition("Received")[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source": "en"}, "no --source or --target. Received: .*--source"),
+        ({"tag": ("de=<2de>",)}, "data.tag is only for --task translation"),
+    ],
+)
+def test_languages_and_tags_are_refused(data, settings, message):
+    with pytest.raises(UserError, match=message):
+        require_files(dataclasses.replace(data, **settings), "Parsing", "trees")
+
+
+def pairs(file: Path) -> Iterator[tuple[str, str]]:
+    return ((word, word.upper()) for word in file.read_text().split())
+
+
+def written(data: DataConfig, version: str = "1") -> DataConfig:
+    folder = Path(data.train[0]).parent / "text"
+    return write_parallel_text(data, folder, ("low", "high"), pairs, version)
+
+
+def text_of(prefix: str, side: str) -> str:
+    return Path(f"{prefix}.{side}").read_text("utf-8")
+
+
+def test_each_pair_becomes_a_line_of_both_sides(data):
+    text = written(data)
+    assert (len(text.train), len(text.valid)) == (2, 1)
+    assert (text.source, text.target) == ("low", "high")
+    assert text_of(text.train[0], "low") == "we\nwon\n"
+    assert text_of(text.train[0], "high") == "WE\nWON\n"
+    assert text_of(text.train[1], "high") == text_of(text.valid[0], "high") == "YES\n"
+
+
+def test_text_is_written_again_only_if_its_file_or_format_changed(data):
+    prefix = written(data).train[0]
+
+    def inode() -> int:
+        return Path(f"{prefix}.low").stat().st_ino
+
+    first = inode()
+    written(data)
+    assert inode() == first
+    written(data, version="2")
+    assert inode() != first
+    Path(data.train[0]).write_text("no")
+    written(data, version="2")
+    assert text_of(prefix, "low") == "no\n"
+
+
+def test_damaged_text_is_written_again_with_a_word(data, caplog):
+    prefix = written(data).train[0]
+    Path(f"{prefix}.high").write_text("WE\nLOST\n")
+    written(data)
+    assert text_of(prefix, "high") == "WE\nWON\n"
+    assert "damaged: written again" in caplog.text
+
+
+def test_text_of_an_earlier_version_is_left_as_it_is(data, caplog):
+    prefix = written(data).train[0]
+    stamp = Path(f"{prefix}.sha256")
+    stamp.write_text(stamp.read_text().splitlines(keepends=True)[0])
+    inode = Path(f"{prefix}.low").stat().st_ino
+    written(data)
+    assert Path(f"{prefix}.low").stat().st_ino == inode
+    assert caplog.messages == []
+
+
+def test_a_missing_file_is_refused(data):
+    Path(data.valid[0]).unlink()
+    with pytest.raises(UserError, match="two cannot be read: No such file"):
+        written(data)
