@@ -62,9 +62,11 @@ def link_notebooks(app, name, source):
 
 
 def name_settings(app, what, name, obj, options, lines):
-    """Links to the settings page where a docstring is completed with settings at import."""
+    """Links to the settings, or their class, that complete a docstring at import."""
     text = "\n".join(lines)
-    lines[:] = re.sub(r":\s*\{settings\}", ", see the :doc:`settings`.", text).split("\n")
+    text = re.sub(r":\s*\{settings\}", ", see the :doc:`settings`.", text)
+    text = text.replace("{arguments}", "num_heads, d_ff, ...: the fields of `LayerOptions`.")
+    lines[:] = text.split("\n")
 
 
 def setup(app):

@@ -26,13 +26,15 @@ def attention(query, key, value, mask=None) -> np.ndarray:
 
 def multi_head_weights(layer, query, value, mask=None) -> np.ndarray:
     """[B, T, D] and [B, S, D] -> [B, H, T, S]; mask [T, S]."""
-    kernels = [layer.query_kernel, layer.key_kernel]
-    heads = [np.split(kernel.numpy(), layer.num_heads, axis=1) for kernel in kernels]
     return np.array(
         [
             [
-                attention_weights(queries @ to_query, values @ to_key, mask)
-                for to_query, to_key in zip(*heads, strict=True)
+                attention_weights(*heads, mask)
+                for heads in zip(
+                    projected_heads(layer, "query", queries),
+                    projected_heads(layer, "key", values),
+                    strict=True,
+                )
             ]
             for queries, values in zip(query, value, strict=True)
         ]

@@ -86,11 +86,6 @@ def test_identity_kernels_let_each_head_read_its_own_feature():
     np.testing.assert_allclose(layer(x)[0], expected, rtol=1e-6)
 
 
-def test_self_attention_is_attention_to_oneself():
-    layer = MultiHeadAttention(num_heads=2, key_dim=3, value_dim=5)
-    np.testing.assert_allclose(layer(QUERY), layer(QUERY, QUERY), atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("arguments", "keys", "values"),
     [

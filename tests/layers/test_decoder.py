@@ -37,35 +37,14 @@ def test_decoder_keeps_the_contract(case, tmp_path):
 
 
 @NORM_ORDERS
-def test_decoder_layer_is_figure_1(norm_first):
-    layer = DecoderLayer(**LAYER, norm_first=norm_first)
-    layer.build(TARGET.shape, SOURCE.shape)
-    randomized(layer)
-    expected = decoder_layer(layer, TARGET, SOURCE)
-    np.testing.assert_allclose(layer(TARGET, SOURCE), expected, rtol=1e-3, atol=1e-3)
-
-
-@NORM_ORDERS
-def test_decoder_is_its_layers_one_after_another(norm_first):
-    decoder = Decoder(num_layers=3, **LAYER, norm_first=norm_first)
-    outputs = decoder(TARGET, SOURCE)
-    assert len(decoder.layers) == 3
-    expected = TARGET
-    for layer in decoder.layers:
-        expected = decoder_layer(layer, expected, SOURCE)
-    if norm_first:
-        expected = layer_norm(decoder.norm, expected)
-    np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-3)
-
-
-@NORM_ORDERS
-def test_attention_weights_are_those_of_each_layer_of_figure_1(norm_first):
-    decoder = Decoder(num_layers=2, **LAYER, dropout=0.5, norm_first=norm_first)
+def test_decoder_and_its_attention_weights_are_figure_1_layer_by_layer(norm_first):
+    decoder = Decoder(num_layers=3, **LAYER, dropout=0.5, norm_first=norm_first)
     decoder.build(TARGET.shape, SOURCE.shape)
-    _, weights = decoder(TARGET, SOURCE, return_attention_scores=True)
+    randomized(decoder)
+    outputs, scores = decoder(TARGET, SOURCE, return_attention_scores=True)
     causal = np.tri(4, dtype=bool)
     x = TARGET
-    for layer, (self_weights, cross_weights) in zip(decoder.layers, weights, strict=True):
+    for layer, (self_weights, cross_weights) in zip(decoder.layers, scores, strict=True):
         own, cross = layer.self_attention, layer.cross_attention
         read = before(layer.self_attention_norm, x)
         expected = multi_head_weights(own, read, read, causal)
@@ -77,6 +56,9 @@ def test_attention_weights_are_those_of_each_layer_of_figure_1(norm_first):
         expected = multi_head_weights(cross, read, SOURCE)
         np.testing.assert_allclose(cross_weights, expected, rtol=1e-3, atol=1e-3)
         x = decoder_layer(layer, x, SOURCE)
+    x = layer_norm(decoder.norm, x) if norm_first else x
+    np.testing.assert_allclose(outputs, x, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(decoder(TARGET, SOURCE), outputs)
 
 
 def test_a_later_target_position_changes_no_earlier_output():

@@ -52,10 +52,6 @@ def test_sinusoids_are_the_papers_to_position_2000(d_model):
     np.testing.assert_allclose(table, paper_positions(2000, d_model), atol=3e-4)
 
 
-def test_sine_and_cosine_alternate():
-    np.testing.assert_array_equal(sinusoidal_positions([0], 6), [[0, 1, 0, 1, 0, 1]])
-
-
 @pytest.mark.parametrize(
     ("policy", "tolerance"),
     [("float32", 3e-4), ("mixed_float16", 1e-3), ("mixed_bfloat16", 4e-3)],

@@ -39,36 +39,20 @@ def test_encoder_keeps_the_contract(case, tmp_path):
 
 
 @pytest.mark.parametrize("norm_first", [False, True], ids=["post-LN", "pre-LN"])
-def test_encoder_layer_is_figure_1(norm_first):
-    layer = EncoderLayer(**LAYER, norm_first=norm_first)
-    layer.build(X.shape)
-    randomized(layer)
-    np.testing.assert_allclose(layer(X), encoder_layer(layer, X), rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("norm_first", [False, True], ids=["post-LN", "pre-LN"])
-def test_encoder_is_its_layers_one_after_another(norm_first):
-    encoder = Encoder(num_layers=3, **LAYER, norm_first=norm_first)
-    outputs = encoder(X)
-    assert len(encoder.layers) == 3
-    expected = X
-    for layer in encoder.layers:
-        expected = encoder_layer(layer, expected)
-    if norm_first:
-        expected = layer_norm(encoder.norm, expected)
-    np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("norm_first", [False, True], ids=["post-LN", "pre-LN"])
-def test_attention_weights_are_those_of_each_layer_of_figure_1(norm_first):
+def test_encoder_and_its_attention_weights_are_figure_1_layer_by_layer(norm_first):
     encoder = Encoder(num_layers=3, **LAYER, dropout=0.5, norm_first=norm_first)
     encoder.build(X.shape)
+    randomized(encoder)
+    outputs, scores = encoder(X, return_attention_scores=True)
     x = X
-    for layer, weights in zip(encoder.layers, scores_of(encoder), strict=True):
+    for layer, weights in zip(encoder.layers, scores, strict=True):
         read = before(layer.self_attention_norm, x)
         expected = multi_head_weights(layer.self_attention, read, read)
         np.testing.assert_allclose(weights, expected, rtol=1e-3, atol=1e-3)
         x = encoder_layer(layer, x)
+    x = layer_norm(encoder.norm, x) if norm_first else x
+    np.testing.assert_allclose(outputs, x, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(encoder(X), outputs)
 
 
 def test_attention_weights_are_0_at_padding():

@@ -5,14 +5,15 @@ positions" are the W beams of a sentence, with a mask that restricts each beam t
 among the cached keys.
 """
 
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import keras
 from keras import ops
 
 from tf_transformer.fast.tensors import mask_of
 from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import LayerOptions, Stack, TransformerLayer
+from tf_transformer.layers.stack import Stack, TransformerLayer, with_options
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -41,19 +42,11 @@ class DecoderLayer(TransformerLayer):
         ValueError: if `encoder_output` is missing, or given without `cross_attention`.
     """
 
+    @with_options
     def __init__(
-        self, num_heads: int, d_ff: int, *, key_dim: int | None = None,
-        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0, activation: str | Callable = "relu",
-        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
-        query_key_gain: float = 1.0, value_gain: float = 1.0, cross_attention: bool = True,
-        **kwargs,
-    ):  # fmt: skip
-        options = LayerOptions(
-            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
-            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
-        )  # fmt: skip
-        super().__init__(options, **kwargs)
+        self, num_heads: int, d_ff: int, *, cross_attention: bool = True, **options: Any
+    ):
+        super().__init__(num_heads, d_ff, **options)
         self.self_attention = self.make_attention("self_attention")
         self.self_attention_norm = self.make_norm("self_attention_norm")
         self.cross_attention = None
@@ -177,20 +170,18 @@ class Decoder(Stack):
     Call arguments are those of `DecoderLayer`; the scores are a list with one entry per layer.
     """
 
+    @with_options
     def __init__(
-        self, num_layers: int, num_heads: int, d_ff: int, *, key_dim: int | None = None,
-        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0, activation: str | Callable = "relu",
-        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
-        query_key_gain: float = 1.0, value_gain: float = 1.0, cross_attention: bool = True,
-        **kwargs,
-    ):  # fmt: skip
-        options = LayerOptions(
-            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
-            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
-        )  # fmt: skip
-        more = {"cross_attention": cross_attention}
-        super().__init__(num_layers, DecoderLayer, options, more, **kwargs)
+        self,
+        num_layers: int,
+        num_heads: int,
+        d_ff: int,
+        *,
+        cross_attention: bool = True,
+        **options: Any,
+    ):
+        make_layer = partial(DecoderLayer, cross_attention=cross_attention)
+        super().__init__(make_layer, num_layers, num_heads, d_ff, **options)
         self.cross_attention = cross_attention
 
     def build(self, target_shape, encoder_output_shape=None):

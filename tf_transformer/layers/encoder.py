@@ -1,13 +1,13 @@
 """The encoder (paper 3.1, left half of Figure 1)."""
 
-from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from tf_transformer.fast.tensors import mask_of
 from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import LayerOptions, Stack, TransformerLayer
+from tf_transformer.layers.stack import Stack, TransformerLayer, with_options
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -30,18 +30,9 @@ class EncoderLayer(TransformerLayer):
         [B, H, S, S].
     """
 
-    def __init__(
-        self, num_heads: int, d_ff: int, *, key_dim: int | None = None,
-        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0, activation: str | Callable = "relu",
-        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
-        query_key_gain: float = 1.0, value_gain: float = 1.0, **kwargs,
-    ):  # fmt: skip
-        options = LayerOptions(
-            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
-            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
-        )  # fmt: skip
-        super().__init__(options, **kwargs)
+    @with_options
+    def __init__(self, num_heads: int, d_ff: int, **options: Any):
+        super().__init__(num_heads, d_ff, **options)
         self.self_attention = self.make_attention("self_attention")
         self.self_attention_norm = self.make_norm("self_attention_norm")
         self.feed_forward = self.make_feed_forward("feed_forward")
@@ -89,18 +80,9 @@ class Encoder(Stack):
     Call arguments are those of `EncoderLayer`; the scores are a list with one entry per layer.
     """
 
-    def __init__(
-        self, num_layers: int, num_heads: int, d_ff: int, *, key_dim: int | None = None,
-        value_dim: int | None = None, dropout: float = 0.0, attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0, activation: str | Callable = "relu",
-        norm_first: bool = False, norm_epsilon: float = 1e-6, attention_bias: bool = False,
-        query_key_gain: float = 1.0, value_gain: float = 1.0, **kwargs,
-    ):  # fmt: skip
-        options = LayerOptions(
-            num_heads, d_ff, key_dim, value_dim, dropout, attention_dropout, activation_dropout,
-            activation, norm_first, norm_epsilon, attention_bias, query_key_gain, value_gain,
-        )  # fmt: skip
-        super().__init__(num_layers, EncoderLayer, options, **kwargs)
+    @with_options
+    def __init__(self, num_layers: int, num_heads: int, d_ff: int, **options: Any):
+        super().__init__(EncoderLayer, num_layers, num_heads, d_ff, **options)
 
     def build(self, inputs_shape):
         self.build_layers(inputs_shape)

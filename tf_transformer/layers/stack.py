@@ -1,8 +1,9 @@
 """Base classes of encoder and decoder layers, and of stacks of N such layers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, fields
+from inspect import Signature, signature
+from typing import Any, TypeVar
 
 import keras
 
@@ -15,58 +16,75 @@ from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activati
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """Arguments of an encoder or decoder layer, whose constructors hold the defaults.
+    """Arguments of an encoder or decoder layer, and of a stack of them.
 
-    num_heads: number of heads H.
-    d_ff: inner width F of the feed-forward network.
-    key_dim: size per head of queries and keys; D / H if None.
-    value_dim: size per head of values; D / H if None.
-    dropout: dropout rate of the output of each sublayer.
-    attention_dropout: dropout rate of the attention weights; the paper has none there.
-    activation_dropout: dropout rate inside the feed-forward network; the paper has none there.
-    activation: of the feed-forward network: name of a Keras activation, or a function.
-    norm_first: pre-LN; False is post-LN, as in the paper.
-    norm_epsilon: added to the variance in each layer norm.
-    attention_bias: adds biases to the attention projections; the paper has none.
-    query_key_gain: factor on the initial kernels of queries and keys.
-    value_gain: factor on the initial kernels of values.
+    Attributes:
+        num_heads: number of heads H.
+        d_ff: inner width F of the feed-forward network.
+        key_dim: size per head of queries and keys; D / H if None.
+        value_dim: size per head of values; D / H if None.
+        dropout: dropout rate of the output of each sublayer.
+        attention_dropout: dropout rate of the attention weights; the paper has none there.
+        activation_dropout: dropout rate inside the feed-forward network; the paper has none
+            there.
+        activation: of the feed-forward network: name of a Keras activation, or a function.
+        norm_first: pre-LN; False is post-LN, as in the paper.
+        norm_epsilon: added to the variance in each layer norm.
+        attention_bias: adds biases to the attention projections; the paper has none.
+        query_key_gain: factor on the initial kernels of queries and keys.
+        value_gain: factor on the initial kernels of values.
     """
 
     num_heads: int
     d_ff: int
-    key_dim: int | None
-    value_dim: int | None
-    dropout: float
-    attention_dropout: float
-    activation_dropout: float
-    activation: str | Callable
-    norm_first: bool
-    norm_epsilon: float
-    attention_bias: bool
-    query_key_gain: float
-    value_gain: float
+    _: KW_ONLY
+    key_dim: int | None = None
+    value_dim: int | None = None
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    activation: str | Callable = "relu"
+    norm_first: bool = False
+    norm_epsilon: float = 1e-6
+    attention_bias: bool = False
+    query_key_gain: float = 1.0
+    value_gain: float = 1.0
 
-    @classmethod
-    def lines(cls, indent: str) -> str:
-        """Returns the lines above that describe the arguments, for a layer's docstring."""
-        *_, text = (cls.__doc__ or "").strip().split("\n\n")
-        return "\n".join(indent + line.strip() for line in text.splitlines())
+
+OPTION_NAMES = tuple(field.name for field in fields(LayerOptions))
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def with_options(init: Init) -> Init:
+    """Lists the fields of `LayerOptions` in a constructor's signature, for its `**options`."""
+    *own, options = signature(init).parameters.values()
+    _, _, *others = signature(LayerOptions).parameters.values()
+    parameters = [*own, *others, options.replace(name="kwargs")]
+    vars(init)["__signature__"] = Signature(parameters)
+    return init
 
 
 class TransformerLayer(keras.layers.Layer):
     """An encoder or decoder layer, or a stack of them.
 
-    In a subclass's docstring, {arguments} is replaced by those of `LayerOptions`.
+    `LayerOptions` holds the arguments of all of them; in a subclass's docstring, its text
+    replaces {arguments}.
+
+    Args:
+        num_heads: number of heads H.
+        d_ff: inner width F of the feed-forward network.
+        **options: other fields of `LayerOptions`, and arguments of any Keras layer.
     """
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        marker = " " * 8 + "{arguments}"
-        cls.__doc__ = (cls.__doc__ or "").replace(marker, LayerOptions.lines(" " * 8))
+        _, arguments = (LayerOptions.__doc__ or "").split("Attributes:\n")
+        cls.__doc__ = (cls.__doc__ or "").replace("{arguments}", arguments.strip())
 
-    def __init__(self, options: LayerOptions, **kwargs):
-        super().__init__(**kwargs)
-        self.options = options
+    def __init__(self, num_heads: int, d_ff: int, **options: Any):
+        chosen = {name: options.pop(name) for name in OPTION_NAMES if name in options}
+        super().__init__(**options)
+        self.options = LayerOptions(num_heads, d_ff, **chosen)
         self.supports_masking = True
 
     def make_attention(self, name: str) -> MultiHeadAttention:
@@ -125,10 +143,11 @@ class Stack(TransformerLayer):
     With `norm_first`, a final LayerNorm follows, since the residual path has none.
 
     Args:
+        make_layer: creates a layer from the fields of `LayerOptions`, name and dtype.
         num_layers: N.
-        layer_class: class of the layers.
-        options: arguments of each layer.
-        more: further arguments of each layer, which `LayerOptions` lacks.
+        num_heads: number of heads H.
+        d_ff: inner width F of the feed-forward network.
+        **options: as for `TransformerLayer`.
 
     Attributes:
         recompute: recomputes each layer in the backward pass, so that training stores only the
@@ -139,22 +158,22 @@ class Stack(TransformerLayer):
 
     def __init__(
         self,
+        make_layer: Callable[..., TransformerLayer],
         num_layers: int,
-        layer_class: type[TransformerLayer],
-        options: LayerOptions,
-        more: dict[str, Any] | None = None,
-        **kwargs,
+        num_heads: int,
+        d_ff: int,
+        **options: Any,
     ):
-        super().__init__(options, **kwargs)
+        super().__init__(num_heads, d_ff, **options)
         self.num_layers = num_layers
-        policy, arguments = self.dtype_policy, vars(options) | (more or {})
-        self.dropout = Dropout(options.dropout, name="dropout", dtype=policy)
+        policy, arguments = self.dtype_policy, vars(self.options)
+        self.dropout = Dropout(self.options.dropout, name="dropout", dtype=policy)
         self.layers = [
-            layer_class(**arguments, name=f"layer_{i}", dtype=policy) for i in range(num_layers)
+            make_layer(**arguments, name=f"layer_{i}", dtype=policy) for i in range(num_layers)
         ]
         self.norm = None
-        if options.norm_first:
-            epsilon = options.norm_epsilon
+        if self.options.norm_first:
+            epsilon = self.options.norm_epsilon
             self.norm = LayerNormalization(epsilon=epsilon, name="norm", dtype=policy)
 
     def build_layers(self, *shapes):

@@ -14,7 +14,7 @@ from tf_transformer.config import ModelConfig
 from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import PositionalEmbedding
-from tf_transformer.layers.stack import LayerOptions, Stack
+from tf_transformer.layers.stack import OPTION_NAMES, Stack
 from tf_transformer.models.token_model import TokenModel
 
 logger = logging.getLogger(__name__)
@@ -161,8 +161,7 @@ def make_embedding(config: ModelConfig, policy, name: str, **changes) -> Positio
 
 def make_stack(cls: type[Stack], config: ModelConfig, policy, name: str) -> Stack:
     """Creates an encoder or a decoder from the settings."""
-    names = [field.name for field in dataclasses.fields(LayerOptions)]
-    arguments = {name: getattr(config, name) for name in names}
+    arguments = {name: getattr(config, name) for name in OPTION_NAMES}
     return cls(config.num_layers, **arguments, name=name, dtype=policy)
 
 
