@@ -98,7 +98,7 @@ def config_of(pieces: int, **changes) -> dict:
     } | changes  # fmt: skip
 
 
-def random_tensors(pieces: int) -> dict[str, np.ndarray]:
+def random_tensors(pieces: int, decoder_layers: int) -> dict[str, np.ndarray]:
     """Every tensor by Marian's names, of values that make varied translations."""
     random = np.random.default_rng(5)
 
@@ -109,8 +109,8 @@ def random_tensors(pieces: int) -> dict[str, np.ndarray]:
         "final_logits_bias": normal(1, pieces, scale=0.5),
         "model.shared.weight": normal(pieces, D, scale=0.4),
     }
-    for side in ("encoder", "decoder"):
-        for number in range(LAYERS):
+    for side, layers in (("encoder", LAYERS), ("decoder", decoder_layers)):
+        for number in range(layers):
             layer = f"model.{side}.layers.{number}"
             attentions = ["self_attn"] + ["encoder_attn"] * (side == "decoder")
             for attention in attentions:
@@ -138,8 +138,8 @@ def write_checkpoint(folder: Path, **changes) -> dict[str, np.ndarray]:
     from safetensors.numpy import save_file
 
     vocabulary = write_vocabulary(folder)
-    tensors = random_tensors(len(vocabulary))
     config = config_of(len(vocabulary), **changes)
+    tensors = random_tensors(len(vocabulary), config["decoder_layers"])
     (folder / "config.json").write_text(json.dumps(config))
     wishes = {
         "num_beams": 3,
@@ -170,6 +170,8 @@ def marian_logits(tensors, source: list[int], target: list[int], swish=True) -> 
     x = _embedded(tensors, target)
     for layer in range(LAYERS):
         name = f"model.decoder.layers.{layer}"
+        if f"{name}.fc1.weight" not in tensors:
+            break
         x = _attended(tensors, f"{name}.self_attn", x, x, causal=True)
         x = _attended(tensors, f"{name}.encoder_attn", x, memory)
         x = _fed(tensors, name, x, swish)

@@ -10,7 +10,7 @@ import sentencepiece
 
 pytest.importorskip("safetensors")
 
-from marian_folder import change_json, marian_logits, write_checkpoint
+from marian_folder import LAYERS, change_json, marian_logits, write_checkpoint
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
@@ -32,12 +32,13 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def convert(tmp_path_factory):
-    """`convert(activation)`: Marian's tensors, its vocabulary and our run."""
+    """`convert(activation, ...)`: Marian's tensors, its vocabulary and our run."""
 
     @functools.cache
-    def convert(activation: str):
+    def convert(activation: str, decoder_layers: int):
         folder = tmp_path_factory.mktemp(activation)
-        tensors = write_checkpoint(folder, activation_function=activation)
+        changes = {"activation_function": activation, "decoder_layers": decoder_layers}
+        tensors = write_checkpoint(folder, **changes)
         vocabulary = json.loads((folder / "vocab.json").read_text())
         return tensors, vocabulary, from_marian(folder, folder / "run")
 
@@ -46,7 +47,7 @@ def convert(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def converted(convert):
-    return convert("swish")
+    return convert("swish", LAYERS)
 
 
 def translator_of(run: Run, **decoding) -> BatchTranslator:
@@ -63,9 +64,9 @@ def marian_ids(translator: BatchTranslator, vocabulary) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("activation", ["swish", "relu"])
-def test_logits_are_marians(convert, activation):
-    tensors, vocabulary, run = convert(activation)
+@pytest.mark.parametrize("activation, decoder_layers", [("swish", LAYERS), ("relu", 1)])
+def test_logits_are_marians(convert, activation, decoder_layers):
+    tensors, vocabulary, run = convert(activation, decoder_layers)
     translator = translator_of(run)
     ids = np.array(marian_ids(translator, vocabulary))
     source = translator.codec.encode(np.array(TEXTS))[0].to_tensor(PAD_ID).numpy()
@@ -214,7 +215,6 @@ def test_it_is_fine_tuned_like_any_run(checkpoint, tmp_path, capsys):
         {"static_position_embeddings": False},
         {"share_encoder_decoder_embeddings": False},
         {"tie_word_embeddings": False},
-        {"decoder_layers": 1},
         {"decoder_attention_heads": 2},
         {"decoder_ffn_dim": 8},
         {"activation_function": "gelu"},
@@ -227,7 +227,7 @@ def test_it_is_fine_tuned_like_any_run(checkpoint, tmp_path, capsys):
 )
 def test_another_architecture_is_refused_by_name(checkpoint, tmp_path, changes):
     change_json(checkpoint / "config.json", changes)
-    name = {"decoder_layers": "encoder_layers", "decoder_ffn_dim": "encoder_ffn_dim",
+    name = {"decoder_ffn_dim": "encoder_ffn_dim",
             "decoder_attention_heads": "encoder_attention_heads"}  # fmt: skip
     (setting,) = changes
     with pytest.raises(UserError, match=f"`{name.get(setting, setting)}` .*Received: "):

@@ -49,6 +49,7 @@ VARIANTS = {
     "three matrices": {"tie_embeddings": False},
     "learned positions": {"positions": "learned", "max_length": 128},
     "Marian's": {
+        "decoder_layers": 1,
         "attention_bias": True,
         "output_bias": True,
         "activation": "swish",

@@ -15,11 +15,11 @@ VARIANTS = pytest.mark.parametrize(
     "variant",
     [
         {},
-        {"norm_first": True, "tie_embeddings": False},
+        {"norm_first": True, "tie_embeddings": False, "decoder_layers": 1},
         {"positions": "learned", "max_length": 12, "key_dim": 3, "value_dim": 5},
         {"attention_bias": True, "output_bias": True, "activation": "swish"},
     ],
-    ids=["paper", "pre-LN-untied", "learned-key_dim", "biases-swish"],
+    ids=["paper", "pre-LN-untied-shallow", "learned-key_dim", "biases-swish"],
 )
 
 

@@ -95,8 +95,8 @@ def test_attention_weights_look_at_the_past_and_at_no_padding(variant):
     shapes = {name: array.shape for name, array in weights.items()}
     assert shapes == {
         "encoder": (2, 2, 2, 5, 5),
-        "decoder": (2, 2, 2, 4, 4),
-        "cross": (2, 2, 2, 4, 5),
+        "decoder": (model.config.num_decoder_layers, 2, 2, 4, 4),
+        "cross": (model.config.num_decoder_layers, 2, 2, 4, 5),
     }
     for array in weights.values():
         np.testing.assert_allclose(array.sum(axis=-1), 1.0, atol=1e-5)

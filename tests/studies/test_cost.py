@@ -44,7 +44,7 @@ def every_operation(graph):
     "config",
     [
         SMALL,
-        dataclasses.replace(SMALL, key_dim=5, value_dim=2),
+        dataclasses.replace(SMALL, key_dim=5, value_dim=2, decoder_layers=1),
         dataclasses.replace(SMALL, norm_first=True, tie_embeddings=False),
     ],
 )

@@ -69,7 +69,7 @@ def test_the_estimate_is_within_a_third_of_a_measured_peak():
         ModelConfig(vocab_size=50, d_model=6, num_heads=3, value_dim=7, tie_embeddings=False),
         ModelConfig(
             vocab_size=50, d_model=6, num_heads=3, positions="learned", tie_embeddings=False,
-            norm_first=True, max_length=9,
+            norm_first=True, max_length=9, decoder_layers=2,
         ),
         ModelConfig(
             vocab_size=50, d_model=6, num_heads=3, key_dim=5, value_dim=7, attention_bias=True,

@@ -22,6 +22,8 @@ class ModelConfig:
         37_000, low=EOS_ID + 2, high=1_000_000, help="V, shared by source and target")
     num_layers: int = setting(
         6, low=1, high=1_000, help="N, layers in the encoder and in the decoder")
+    decoder_layers: int | None = setting(
+        None, low=1, high=1_000, help="layers in the decoder; num_layers if None")
     d_model: int = setting(
         512, low=1, high=65_536, help="D, the width of every sublayer's output; even")
     d_ff: int = setting(
@@ -65,6 +67,11 @@ class ModelConfig:
         DEFAULT_GAIN, above=0, high=100,
         help="gain of the Xavier uniform initialisation of value kernels")
     # fmt: on
+
+    @property
+    def num_decoder_layers(self) -> int:
+        """The number of layers in the decoder."""
+        return self.decoder_layers or self.num_layers
 
     def __post_init__(self) -> None:
         require_allowed(self, "model.")

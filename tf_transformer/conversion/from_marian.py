@@ -31,10 +31,10 @@ _REQUIRED = {
 }
 # Values that must be the same in encoder and decoder.
 _COMMON = {
-    "encoder_layers": "decoder_layers",
     "encoder_attention_heads": "decoder_attention_heads",
     "encoder_ffn_dim": "decoder_ffn_dim",
 }
+_LAYERS = "encoder_layers", "decoder_layers"
 _ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}
 _EPSILON = 1e-5  # PyTorch's layer norm
 
@@ -127,7 +127,8 @@ def _check(record: dict[str, Any]) -> None:
             f"`activation_function` in config.json must be one of {tuple(_ACTIVATIONS)}. "
             f"Received: {quoted(activation)}."
         )
-    for name in ("d_model", "max_position_embeddings", "vocab_size", *_COMMON):
+    sizes = "d_model", "max_position_embeddings", "vocab_size", *_LAYERS, *_COMMON
+    for name in sizes:
         if type(record.get(name)) is not int:
             raise UserError(
                 f"`{name}` in config.json must be int. Received: {quoted(record.get(name))}."
@@ -162,9 +163,11 @@ def _check_vocabulary(record: dict[str, Any], pieces: dict[str, Any]) -> None:
 
 
 def _model_settings(record: dict[str, Any], vocab_size: int) -> dict[str, Any]:
+    layers, decoder_layers = (record[name] for name in _LAYERS)
     return {
         "model.vocab_size": vocab_size,
-        "model.num_layers": record["encoder_layers"],
+        "model.num_layers": layers,
+        "model.decoder_layers": None if decoder_layers == layers else decoder_layers,
         "model.d_model": record["d_model"],
         "model.d_ff": record["encoder_ffn_dim"],
         "model.num_heads": record["encoder_attention_heads"],

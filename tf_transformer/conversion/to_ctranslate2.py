@@ -60,14 +60,13 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
             f"{head}. Received: {config.key_dim}, {config.value_dim}."
         )
     common = {
-        "num_layers": config.num_layers,
         "num_heads": config.num_heads,
         "pre_norm": config.norm_first,
         "activation": common_spec.Activation[_ACTIVATIONS[config.activation]],
     }
     spec = transformer_spec.TransformerSpec(
-        transformer_spec.TransformerEncoderSpec(**common),
-        transformer_spec.TransformerDecoderSpec(**common),
+        transformer_spec.TransformerEncoderSpec(config.num_layers, **common),
+        transformer_spec.TransformerDecoderSpec(config.num_decoder_layers, **common),
     )
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding)
     _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding)

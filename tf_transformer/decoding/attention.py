@@ -1,6 +1,6 @@
 """Attention and alignment of a translation as records, which a notebook shows as pictures.
 
-S source and T target pieces, EOS included; N layers, H heads.
+S source and T target pieces, EOS included; N layers of the encoder or decoder, H heads.
 """
 
 from dataclasses import dataclass

@@ -164,7 +164,7 @@ class ForcedScorer:
         return model.cross_attention_weights(source, _inputs(labels), layer)
 
     def _layer(self, layer: int | None) -> int:
-        num_layers = only_model(self._model).config.num_layers
+        num_layers = only_model(self._model).config.num_decoder_layers
         layer = default_layer(num_layers) if layer is None else layer
         if not 0 <= layer < num_layers:
             raise ValueError(

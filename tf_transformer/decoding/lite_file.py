@@ -1,9 +1,9 @@
 """Encoder and decoding step of a model as a LiteRT file, in float32 or with int8 weights.
 
-B batch, N layers, H heads, S source length, W beam width, C columns of the cache, R = C x W its
-rows, K key dimension, V vocabulary. LiteRT is fast when shapes are fixed before it computes. So
-the caller runs the search, with a cache of any size, and marks the part in use. LiteRT's
-`CompiledModel` accepts only shapes that are fixed in the file, see `Sizes`.
+B batch, N layers of the decoder, H heads, S source length, W beam width, C columns of the
+cache, R = C x W its rows, K key dimension, V vocabulary. LiteRT is fast when shapes are fixed
+before it computes. So the caller runs the search, with a cache of any size, and marks the part
+in use. LiteRT's `CompiledModel` accepts only shapes that are fixed in the file, see `Sizes`.
 """
 
 import logging
@@ -121,7 +121,7 @@ def _step(model: Transformer, sizes: Sizes) -> Function:
         keys, values = (heads[..., before:, :] for heads in _stacked(cache["past"]))
         return {"logits": logits, "keys": keys, "values": values}
 
-    layers, heads = model.config.num_layers, model.config.num_heads
+    layers, heads = model.config.num_decoder_layers, model.config.num_heads
     attention = model.decoder.layers[0].self_attention
     batch, source, width, columns = sizes
 

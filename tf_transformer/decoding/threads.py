@@ -92,7 +92,7 @@ def _fastest(model: ModelConfig, rows: list[int], numbers: list[int]) -> int:
     """Returns the fastest number of threads for these rows, from the cache if it is known."""
     cores = numbers[-1]
     file = cache_folder() / "threads.json"
-    sizes = model.d_model, model.d_ff, model.vocab_size, model.num_layers
+    sizes = model.d_model, model.d_ff, model.vocab_size, model.num_decoder_layers
     key = " ".join(map(str, [_processor(), "x", cores, "model", *sizes, "rows", *rows]))
     kept = _read(file)
     number = kept.get(key)
@@ -162,7 +162,7 @@ def _seconds(threads: int, model: ModelConfig, rows: list[int]) -> list[float]:
 
     @tf.function(input_signature=[tf.TensorSpec([None, width])], autograph=False)
     def step(x):
-        for _ in range(model.num_layers):
+        for _ in range(model.num_decoder_layers):
             attended = tf.matmul(x, kernels[0])[:, :width]
             for kernel in kernels[1:4]:
                 attended = tf.matmul(attended, kernel)

@@ -43,7 +43,7 @@ class Classifier(ConfiguredModel):
 
     first_label = 1
     unit = "sentences"
-    unused = ("tie_embeddings", "output_bias")
+    unused = ("decoder_layers", "tie_embeddings", "output_bias")
     why_unused = "a classifier has no decoder"
 
     @staticmethod

@@ -13,7 +13,7 @@ import keras
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
-from tf_transformer.layers import PositionalEmbedding
+from tf_transformer.layers import Decoder, PositionalEmbedding
 from tf_transformer.layers.stack import OPTION_NAMES, Stack
 from tf_transformer.models.token_model import TokenModel
 
@@ -162,7 +162,8 @@ def make_embedding(config: ModelConfig, policy, name: str, **changes) -> Positio
 def make_stack(cls: type[Stack], config: ModelConfig, policy, name: str) -> Stack:
     """Creates an encoder or a decoder from the settings."""
     arguments = {name: getattr(config, name) for name in OPTION_NAMES}
-    return cls(config.num_layers, **arguments, name=name, dtype=policy)
+    layers = config.num_decoder_layers if cls is Decoder else config.num_layers
+    return cls(layers, **arguments, name=name, dtype=policy)
 
 
 def config_of(embedding: PositionalEmbedding, stack: Stack, **settings) -> ModelConfig:

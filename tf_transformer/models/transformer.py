@@ -76,9 +76,15 @@ class Transformer(ConfiguredModel):
         self.decoder = layers["decoder"]
         self.projection = tied or layers["output_projection"]
         self.dtype_policy = self.encoder.dtype_policy
-        output = {"tie_embeddings": bool(tied), "output_bias": self.projection.use_bias}
-        self.config = config_of(self.source_embedding, self.encoder, **output)
-        other = config_of(self.target_embedding, self.decoder, **output)
+        layers, decoder_layers = self.encoder.num_layers, self.decoder.num_layers
+        common = {
+            "num_layers": layers,
+            "decoder_layers": None if decoder_layers == layers else decoder_layers,
+            "tie_embeddings": bool(tied),
+            "output_bias": self.projection.use_bias,
+        }
+        self.config = config_of(self.source_embedding, self.encoder, **common)
+        other = config_of(self.target_embedding, self.decoder, **common)
         if other != self.config:
             raise ValueError(
                 "Encoder and decoder must have the same arguments. "
@@ -117,7 +123,8 @@ class Transformer(ConfiguredModel):
 
         Returns:
             A dict of weights that sum to 1 over the keys, the last axis: "encoder"
-            [N, B, H, S, S], "decoder" [N, B, H, T, T] and "cross" [N, B, H, T, S].
+            [N, B, H, S, S], "decoder" [N, B, H, T, T] and "cross" [N, B, H, T, S], where N is
+            the number of layers of encoder and decoder.
         """
         embedded = self.source_embedding(source)
         mask = padding_mask(source)

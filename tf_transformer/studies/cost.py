@@ -41,14 +41,14 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
     Counts the matrix products, forward and backward, in the paper's notation (3.2.2, 3.3),
     where K and V are the sizes of key and value per head:
 
-        a source position, in each of N layers:  2 D H (K + V)  self-attention, encoder
-                                                 D H (K + V)    keys, values of the memory
-                                                 2 D F          feed-forward network
-        a target position, in each of N layers:  2 D H (K + V)  self-attention, decoder
-                                                 D H (K + V)    query and output, memory
-                                                 2 D F          feed-forward network
-        a target position, once:                 D |V|          pre-softmax projection
-        attention, in each of N layers:          H (K + V) (S^2 + T^2 + S T)  a pair
+        encoder layer:  a source position  2 D H (K + V)       self-attention
+                                           2 D F               feed-forward network
+                        a pair             H (K + V) S^2       attention weights
+        decoder layer:  a target position  3 D H (K + V)       attentions, but for
+                        a source position  D H (K + V)         keys, values of the memory
+                        a target position  2 D F               feed-forward network
+                        a pair             H (K + V) (T^2 + S T)
+        once:           a target position  D |V|               pre-softmax projection
 
     Each term is a multiplication and an addition, and three times that with the backward pass.
     Embeddings, norms, biases, softmax, loss and Adam are not matrix products and not counted.
@@ -59,16 +59,15 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
     head = model.d_model // model.num_heads
     heads = model.num_heads * ((model.key_dim or head) + (model.value_dim or head))
     feed_forward = 2 * model.d_model * model.d_ff
+    projections = model.d_model * heads
+    encoder = (2 * projections + feed_forward) * lengths.source + heads * lengths.source_squared
     if encoder_outputs:
-        position = 2 * model.d_model * heads + feed_forward
-        layer = position * lengths.source + heads * lengths.source_squared
         output = model.d_model * encoder_outputs * lengths.target
-        return _PER_PRODUCT * (model.num_layers * layer + output)
-    position = 3 * model.d_model * heads + feed_forward
-    attended = lengths.source_squared + lengths.target_squared + lengths.both
-    layer = position * (lengths.source + lengths.target) + heads * attended
-    output = model.d_model * model.vocab_size * lengths.target
-    return _PER_PRODUCT * (model.num_layers * layer + output)
+        return _PER_PRODUCT * (model.num_layers * encoder + output)
+    decoder = (3 * projections + feed_forward) * lengths.target + projections * lengths.source
+    decoder += heads * (lengths.target_squared + lengths.both)
+    layers = model.num_layers * encoder + model.num_decoder_layers * decoder
+    return _PER_PRODUCT * (layers + model.d_model * model.vocab_size * lengths.target)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def _model(run: Run) -> list[str]:
     kind = f"an encoder and a classifier of {outputs} labels" if outputs else "a Transformer"
     norm = "before each sublayer" if model.norm_first else "after each sublayer"
     return [
-        f"Preset {config.preset or 'none'}: {kind}, of {model.num_layers} layers, "
+        f"Preset {config.preset or 'none'}: {kind}, of {_layers(model, outputs)}, "
         f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
         f"{model.vocab_size:,} word pieces, {parameter_count(model, outputs):,} "
         f"parameters; {model.positions} positions, norms {norm}, dropout {_rates(model)}.",
@@ -117,6 +117,14 @@ def _model(run: Run) -> list[str]:
         f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.",
         *describe_origin(run),
     ]
+
+
+def _layers(model: ModelConfig, outputs: int) -> str:
+    """Writes the number of layers, or that of each stack if they differ."""
+    layers, decoder_layers = model.num_layers, model.num_decoder_layers
+    if outputs or decoder_layers == layers:
+        return f"{layers} layers"
+    return f"{layers} layers in the encoder and {decoder_layers} in the decoder"
 
 
 def _rates(model: ModelConfig) -> str:

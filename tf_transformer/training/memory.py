@@ -65,10 +65,6 @@ _ENCODER_SHARE = 0.3
 # logits, and the gradient of one chunk.
 _PROJECTION = 2.0
 
-# With recomputation, per position, layer and unit of D: the inputs of encoder and decoder
-# layer, which are all that is kept. One layer is held whole.
-_INPUTS = 2.0
-
 # Added to `parameter` if gradients are summed over parts: the sums before and after a part, and
 # copies made by the loop. Five measurements of small, base and big gave 3.4 to 6.
 _PARTS = 4.0
@@ -149,10 +145,12 @@ def estimate_memory(
     if positions is not None:
         rows = -(-rows // -(-rows // max(1, positions // length)))  # equal parts
         copies += _PARTS
-    layer = _layer_numbers(model, length, per) * (_ENCODER_SHARE if encoder_outputs else 1)
-    layers = model.num_layers * layer
-    if recompute:
-        layers = model.num_layers * _INPUTS * model.d_model + layer
+    depths = model.num_layers, 0 if encoder_outputs else model.num_decoder_layers
+    layer = _layer_numbers(model, length, per)
+    kinds = _ENCODER_SHARE * layer, (1 - _ENCODER_SHARE) * layer
+    layers = sum(depth * numbers for depth, numbers in zip(depths, kinds, strict=True))
+    if recompute:  # only the layers' inputs are kept; one layer is held whole
+        layers = sum(depths) * model.d_model + kinds[0] + bool(depths[1]) * kinds[1]
     return MemoryEstimate(
         parameters=int(BYTES * copies * parameter_count(model, encoder_outputs)),
         layers=int(BYTES * rows * length * layers),
@@ -201,7 +199,8 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
         return embedding + layers + model.norm_first * norm + (d_model + 1) * encoder_outputs
     tables, position_tables = (1, 1) if model.tie_embeddings else (3, 2)
     embeddings = (tables * d_model + model.output_bias) * model.vocab_size
-    layers = model.num_layers * (3 * attention + 2 * feed_forward + 5 * norm)
+    layers = model.num_layers * (attention + feed_forward + 2 * norm)
+    layers += model.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
     return embeddings + position_tables * positions + layers + 2 * model.norm_first * norm
 
 

@@ -104,7 +104,7 @@ def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
         return None
     if not options.alignments:
         raise UserError("--alignment-layer needs --alignments. Received: none.")
-    layers = translator.model.config.num_layers
+    layers = translator.model.config.num_decoder_layers
     if not 1 <= layer <= layers:
         raise UserError(f"--alignment-layer must be from 1 to {layers}. Received: {layer}.")
     return layer - 1

@@ -76,7 +76,7 @@ def _check(options: argparse.Namespace, run: Run, output: Path) -> list[tuple[st
     if bool(options.write) != (options.keep is not None):
         raise UserError("--write and --keep go together. Received: only one of them.")
     model = run.config.model
-    number = 3 * model.num_layers * model.num_heads
+    number = (model.num_layers + 2 * model.num_decoder_layers) * model.num_heads
     if options.keep is not None and not 0 <= options.keep <= number:
         raise UserError(f"--keep must be from 0 to {number}. Received: {options.keep}.")
     if options.write:

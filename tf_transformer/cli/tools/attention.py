@@ -92,12 +92,14 @@ def _layer(options: argparse.Namespace, translator) -> int:
     from tf_transformer.decoding.alignment import default_layer
 
     config = translator.model.config
-    for name, most in (("layer", config.num_layers), ("head", config.num_heads)):
+    encoder = options.kind == "encoder"
+    layers = config.num_layers if encoder else config.num_decoder_layers
+    for name, most in (("layer", layers), ("head", config.num_heads)):
         number = getattr(options, name)
         if number is not None and not 1 <= number <= most:
             raise UserError(f"--{name} must be from 1 to {most}. Received: {number}.")
     if options.layer is None:
-        return default_layer(config.num_layers)
+        return default_layer(layers)
     return options.layer - 1
 
 

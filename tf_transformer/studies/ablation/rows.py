@@ -120,10 +120,16 @@ def _differences(config: Config, base: Config) -> list[str]:
     return [name for name in now if now[name] != before[name]]
 
 
+def depth(model: ModelConfig) -> str:
+    """Writes N; "12 + 1" if encoder and decoder differ."""
+    layers, decoder_layers = model.num_layers, model.num_decoder_layers
+    return f"{layers}" if layers == decoder_layers else f"{layers} + {decoder_layers}"
+
+
 def _by_symbol(config: Config) -> dict[str, str]:
     model, training = config.model, config.training
     return {
-        "N": f"{model.num_layers}",
+        "N": depth(model),
         "d_model": f"{model.d_model}",
         "d_ff": f"{model.d_ff}",
         "h": f"{model.num_heads}",

@@ -8,7 +8,7 @@ from tabulate import tabulate
 from tf_transformer.config import Config
 from tf_transformer.evaluation.spread import Spread
 from tf_transformer.studies.ablation.results import Result
-from tf_transformer.studies.ablation.rows import BASE, ROWS, change
+from tf_transformer.studies.ablation.rows import BASE, ROWS, change, depth
 from tf_transformer.studies.paper import TABLE3_PRINTED, Printed
 from tf_transformer.training.memory import parameter_count
 
@@ -98,7 +98,7 @@ def caption(base: Config, results: dict[str, list[Result]]) -> str:
     counts = sorted({len(seeds) for seeds in results.values()})
     seeds = " to ".join(str(count) for count in {counts[0]: 0, counts[-1]: 0})
     return (
-        f"Base: N {model.num_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
+        f"Base: N {depth(model)}, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"h {model.num_heads}, vocabulary {model.vocab_size:,}; "
         f"{training.steps:,} steps of {training.batch_tokens:,} positions; "
         f"{text}{languages}; seeds per row: {seeds}.\n"

@@ -30,13 +30,17 @@ def importance_figure(rows: Sequence[Grids], title: str):
     """Draws a row of grids for each measure: white is 0 and below, black the largest.
 
     Shades follow the square root, because a single head often matters as much as all others
-    together. All rows have the same kinds and shapes. Returns a matplotlib figure.
+    together. All rows have the same kinds and shapes; an encoder may have other layers than a
+    decoder. Returns a matplotlib figure.
     """
-    layers, heads = next(iter(rows[0].values.values())).shape
-    kinds = len(rows[0].values)
+    shapes = [values.shape for values in rows[0].values.values()]
+    depths, heads = {layers for layers, _ in shapes}, shapes[0][1]
+    kinds, layers = len(shapes), max(depths)
     width = kinds * (heads * _CELL[0] + 0.4) + 2.2
     figure = new_figure(width, 1.0 + len(rows) * (layers * _CELL[1] + 1.0))
-    axes = figure.subplots(len(rows), kinds, squeeze=False, sharex=True, sharey=True)
+    axes = figure.subplots(
+        len(rows), kinds, squeeze=False, sharex=True, sharey=len(depths) == 1
+    )
     for panels, grids in zip(axes, rows, strict=True):
         images = [
             _draw_grid(panel, name, values, grids)
