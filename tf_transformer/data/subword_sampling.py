@@ -27,7 +27,7 @@ class SubwordSampler:
     batch keeps its usual segmentation, so batches are planned with `lengths`, which leave room.
 
     Args:
-        corpus: sentences of both sides.
+        corpus: sentences; only its sides that are text are segmented.
         tokenizer: tokenizer of the corpus.
         rate: for BPE, the probability of skipping a merge; for a unigram vocabulary, the
             exponent of the probabilities.
@@ -41,11 +41,12 @@ class SubwordSampler:
         self, corpus: EncodedCorpus, tokenizer: Tokenizer, rate: float, seed: int
     ) -> None:
         self._corpus, self._rate, self._seed = corpus, rate, seed
-        self._processors = {side: tokenizer.processor(side) for side in SIDES}
+        sides = corpus.text_sides
+        self._processors = {side: tokenizer.processor(side) for side in sides}
         number = min(len(corpus), _TRIED_PAIRS)
         rows = np.arange(number) * len(corpus) // number
-        drawn = [len(ids) + 1 for side in SIDES for ids in self._drawn(side, rows, (0, 0))]
-        plain = np.concatenate([corpus.lengths(side)[rows] for side in SIDES])
+        drawn = [len(ids) + 1 for side in sides for ids in self._drawn(side, rows, (0, 0))]
+        plain = np.concatenate([corpus.lengths(side)[rows] for side in sides])
         ratios = np.array(drawn) / plain
         self.stretch = float(np.percentile(ratios, _FITTING))
         self._longer = float(np.sum(drawn) / np.sum(plain))

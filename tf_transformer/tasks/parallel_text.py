@@ -29,7 +29,7 @@ def require_files(data: DataConfig, task: str, content: str) -> None:
             f"{task} needs --train FILE and --valid FILE of {content}, and no "
             f"--source or --target. Received: {', '.join(given) or 'none of them'}."
         )
-    for name in ("tag", "separate_vocabularies", "subword_sampling"):
+    for name in ("tag", "separate_vocabularies"):
         if value := getattr(data, name):
             raise UserError(f"data.{name} is only for --task translation. Received: {value}.")
 

@@ -154,7 +154,8 @@ class SequenceTask:
     def _training_lengths(self) -> list[np.ndarray]:
         if self.sampler is None:
             return _lengths(self.train)
-        return [self.sampler.lengths(side, self.data.max_length) for side in SIDES]
+        limit = self.data.max_length
+        return [self.sampler.lengths(side, limit) for side in self.train.text_sides]
 
     def _plan(self, lengths: list[np.ndarray], mixture: Mixture | None = None) -> BatchPlan:
         training = self.run.config.training

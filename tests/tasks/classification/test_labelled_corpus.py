@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from toy_labels import toy_labels
 
-from tf_transformer.config import EOS_ID
+from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.tasks.classification.labelled_corpus import (
@@ -53,6 +55,26 @@ def test_a_long_sentence_is_cut_and_counted(tokenizer, tmp_path):
     whole = tokenizer.tokenize([examples[0][0]])[0].numpy()
     assert corpus.source(0)[:-1].tolist() == whole[:8].tolist()
     assert corpus.report.summary() == "2 pairs read, 2 kept; 1 cut to 9 tokens"
+
+
+def test_sentences_may_be_segmented_anew_at_each_step(tokenizer, corpus):
+    sampler = SubwordSampler(corpus, tokenizer, 0.3, seed=5)
+    plan = BatchPlan(
+        sampler.lengths("source", 256), batch_tokens=10_000, max_length=256, seed=1
+    )
+    batches = labelled_dataset(corpus, plan, sampler=sampler, num_steps=2)
+    again = labelled_dataset(corpus, plan, sampler=sampler, start_step=1, num_steps=1)
+    (_, _), (last, classes) = batches.as_numpy_iterator()
+    ((expected, _),) = again.as_numpy_iterator()
+    np.testing.assert_array_equal(last["source"], expected["source"])
+    rows = plan.batch(1).rows
+    usual = [corpus.source(row).tolist() for row in rows]
+    drawn = [ids[ids != PAD_ID].tolist() for ids in last["source"][: len(rows)]]
+    assert drawn != usual
+    assert tokenizer.detokenize(tf.ragged.constant(drawn, tf.int32)).numpy().tolist() == [
+        EXAMPLES[row][0].encode() for row in rows
+    ]
+    assert classes[: len(rows)].tolist() == [corpus.target(row)[0] for row in rows]
 
 
 def test_pieces_are_counted_in_the_sentences_alone(corpus):

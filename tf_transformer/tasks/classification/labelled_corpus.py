@@ -1,5 +1,6 @@
 """Tokenised corpus of labelled sentences on disk, and its batches."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tf_transformer.data.corpus import SideName
 from tf_transformer.data.datasets import Key, dataset_of
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import SideWriter, id_dtype, write_corpus
+from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tokenizer import Tokenizer
 
 
@@ -93,21 +95,25 @@ def closed_ids(
     return tf.concat([ids[:, : max_length - 1], ends], axis=1), cut
 
 
-def labelled_dataset(corpus: EncodedCorpus, plan: BatchPlan, **options) -> tf.data.Dataset:
+def labelled_dataset(
+    corpus: EncodedCorpus, plan: BatchPlan, sampler: SubwordSampler | None = None, **options
+) -> tf.data.Dataset:
     """Returns the batches of `plan` in the form that Keras expects.
 
     Args:
         corpus: a `LabelledCorpus`.
         plan: the batches of `corpus`.
+        sampler: segments the sentences anew at every step; None for the ids of the corpus.
         **options: as in `batching.make_dataset`.
 
     Returns:
         `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
     """
 
-    def arrays(batch: Batch, _: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
         missing = (0, batch.num_rows - len(batch.rows))
-        source = corpus.padded("source", batch.rows, batch.length)
+        drawn = functools.partial(sampler.padded, key=key) if sampler else corpus.padded
+        source = drawn("source", batch.rows, batch.length)
         classes = corpus.padded("target", batch.rows, 1)[:, 0]
         source = np.pad(source, (missing, (0, 0)), constant_values=PAD_ID)
         return {"source": source}, np.pad(classes, missing, constant_values=PAD_ID)

@@ -11,6 +11,7 @@ from tf_transformer.config import Config, DataConfig, DecodingConfig
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.evaluation.metrics import Ratio
 from tf_transformer.run import Run
@@ -95,6 +96,11 @@ def check_config(config: Config) -> None:
     check_rules(config.decoding)
     data = config.data
     require_files(data, "Parsing", "trees in Penn brackets")
+    if data.subword_sampling:
+        raise UserError(
+            "data.subword_sampling is only for --task translation and classification: brackets "
+            f"have one segmentation. Received: {data.subword_sampling}."
+        )
     for name in (*data.train, *data.valid):
         check_treebank(Path(name))
 
