@@ -173,6 +173,7 @@ def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
         (["--table", "--output", "nothing"], "no results yet", 1),
         (["--table", "--rows", "A", "--seeds", "2"], "leave out --rows, --seeds", 1),
         (["--table", "--scale", "32"], "ablate-32 has no results yet", 1),
+        (["--params-only", "--seeds", "2", "--output", "x"], "leave out --seeds, --output", 1),
         (["--valid", "nothing"], "needs all of --train", 1),
         (["--seeds", "1", "-1"], "--seeds must be an int from 0", 2),
         (["--stop-after", "5 steps"], "ablate stops after a time", 1),

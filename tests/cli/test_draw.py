@@ -7,6 +7,8 @@ from command_line import assert_refused
 
 from tf_transformer.cli.main import main
 
+pytest.importorskip("matplotlib")
+
 
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch) -> None:
@@ -18,7 +20,6 @@ def files(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize(("line", "word", "differs"), [(1, "won", False), (2, "Go", True)])
 def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
-    pytest.importorskip("matplotlib")
     options = ["--line", str(line), "--output", "new/tree.svg"]
     assert main(["draw", "gold", "parsed", *options]) == 0
     assert capsys.readouterr().out == "new/tree.svg\n"

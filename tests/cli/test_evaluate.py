@@ -85,6 +85,16 @@ def test_what_cannot_be_written_or_reported_is_refused_before_the_run_is_read(
     assert_refused(capsys, [*words, *option.split()], expected, status=1)
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_text("{}\n")])
+def test_a_result_that_cannot_be_recorded_is_refused_before_any_translation(
+    workplace, capsys, make
+):
+    make(Path("run/results.jsonl"))
+    words = ["evaluate", "run", "--source", "dev.en", "--reference", "dev.de", "--record"]
+    assert_refused(capsys, [*words, "--output", "out"], "results.jsonl", status=1)
+    assert not Path("out").exists()
+
+
 def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):
     assert evaluate("--hypothesis parsed --reference gold --brackets") == 0
     printed = capsys.readouterr()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.corpora import all_pairs, corpora
+from tf_transformer.data.corpora import all_pairs, corpora, split_name
 from tf_transformer.errors import UserError
 
 PAIRS = [("a dog", "ein Hund"), ("", "x"), ("two  cats", "zwei Katzen\u2028")]
@@ -53,6 +53,15 @@ def test_a_name_may_end_in_languages_of_its_own(tmp_path):
     assert list(other.pairs()) == [(target, source) for source, target in PAIRS]
     with pytest.raises(UserError, match="There is no .*t.de"):
         corpora([str(prefix)], DATA)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("en", "pt-BR"), ("pt-BR", "en"), ("zh-Hans-CN", "es-419"), ("EN", "DE"), ("de_AT", "en")],
+)
+def test_a_language_may_have_a_script_and_a_region(source, target):
+    found = split_name(f"a-b/x:{source}-{target}", DATA)
+    assert found == (Path("a-b/x"), (source, target))
 
 
 def test_a_prefix_may_end_like_a_table(tmp_path):

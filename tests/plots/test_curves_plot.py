@@ -1,12 +1,10 @@
 """Learning curves: each kind of score on axes of its own."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tf_transformer.plots.curves import LearningCurve, draw_curves
-from tf_transformer.plots.figure import short_names
 
 pytest.importorskip("matplotlib")
 
@@ -28,10 +26,3 @@ def test_the_old_dev_set_of_a_fine_tuned_run_is_drawn_beside_the_new_one(tmp_pat
     draw_curves(curves, tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text("utf-8")
     assert "<!-- law, old dev set -->" in text and "<!-- general, old" not in text
-
-
-def test_runs_are_named_by_their_last_part_where_that_tells_them_apart():
-    paths = [Path("runs/a"), Path("runs/b")]
-    assert short_names(paths) == ["a", "b"]
-    assert short_names([*paths, Path("older/a")]) == ["runs/a", "runs/b", "older/a"]
-    assert short_names([Path("/far/x/1"), Path("/far/y/1")]) == ["x/1", "y/1"]

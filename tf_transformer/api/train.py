@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from tf_transformer.api.configuration import configure
+from tf_transformer.api.configuration import configure, full_names
 from tf_transformer.api.load import load_run
-from tf_transformer.api.options import full_names
 from tf_transformer.config import Config
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run

@@ -5,6 +5,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
@@ -12,12 +13,45 @@ from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.decoding.threads import MAX_THREADS, use_threads
 from tf_transformer.errors import UserError
-from tf_transformer.plots.figure import SUFFIXES
+from tf_transformer.plots.figure import SUFFIXES, new_figure
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
 
 RUN_HELP = "run directory, the --output of `train`"
-CHECKPOINT_HELP = "best, average, last or a step (default: the run's, best if not tuned)"
+
+# Options that mean the same in every command.
+_SHARED: dict[str, dict[str, Any]] = {
+    "--checkpoint": {
+        "metavar": "WHICH",
+        "help": "best, average, last or a step (default: the run's, best if not tuned)",
+    },
+    "--ensemble": {
+        "nargs": "+",
+        "default": (),
+        "metavar": "RUN",
+        "help": "more runs with the same tokenizer: decode with the mean of all probabilities",
+    },
+    "--precision": {
+        "default": "float32",
+        "choices": PRECISIONS,
+        "help": "float32, bfloat16, or int8, with one sentence at a time (default: float32)",
+    },
+    "--shortlist": {
+        "action": "store_true",
+        "help": "restrict each translation to tokens that are likely for its source, as "
+        "learned by `tf-transformer shortlist RUN`",
+    },
+    "--tag": {
+        "metavar": "TAG",
+        "help": "tag put before each sentence, one that the run was trained with, such as "
+        "'<2de>'",
+    },
+    "--threads": {
+        "type": int_from(1, MAX_THREADS),
+        "metavar": "N",
+        "help": "threads per operation (default: the fastest number, measured once and cached)",
+    },
+}
 
 # By the field of DecodingConfig: the option, its metavar and its help.
 _DECODING = {
@@ -43,6 +77,12 @@ _SAMPLING = {
 }
 
 
+def add_shared_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Adds options that mean the same in every command."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
+
+
 def add_run_options(
     parser: argparse.ArgumentParser,
     *,
@@ -51,9 +91,8 @@ def add_run_options(
     help: str = RUN_HELP,
 ) -> None:
     """Adds RUN and --checkpoint."""
-    add = parser.add_argument
-    add("run", metavar=metavar, nargs=nargs, help=help)
-    add("--checkpoint", metavar="WHICH", help=CHECKPOINT_HELP)
+    parser.add_argument("run", metavar=metavar, nargs=nargs, help=help)
+    add_shared_options(parser, "--checkpoint")
 
 
 def add_decoding_options(
@@ -71,48 +110,6 @@ def add_decoding_options(
         )
 
 
-def add_shortlist_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --shortlist."""
-    parser.add_argument(
-        "--shortlist",
-        action="store_true",
-        help="restrict each translation to tokens that are likely for its source, as learned "
-        "by `tf-transformer shortlist RUN`",
-    )
-
-
-def add_precision_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --precision."""
-    text = "float32, bfloat16, or int8, with one sentence at a time (default: float32)"
-    parser.add_argument("--precision", default="float32", choices=PRECISIONS, help=text)
-
-
-def add_threads_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --threads."""
-    text = "threads per operation (default: the fastest number, measured once and cached)"
-    parser.add_argument("--threads", type=int_from(1, MAX_THREADS), metavar="N", help=text)
-
-
-def add_tag_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --tag."""
-    parser.add_argument(
-        "--tag",
-        metavar="TAG",
-        help="tag put before each sentence, one that the run was trained with, such as '<2de>'",
-    )
-
-
-def add_ensemble_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --ensemble."""
-    parser.add_argument(
-        "--ensemble",
-        nargs="+",
-        default=(),
-        metavar="RUN",
-        help="more runs with the same tokenizer: decode with the mean of all probabilities",
-    )
-
-
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `sampling_config` reads."""
     group = parser.add_argument_group("sampling")
@@ -124,22 +121,12 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_translator_options(
-    parser: argparse.ArgumentParser,
-    *,
-    nargs: str | None = None,
-    ensemble: bool = False,
-    shortlist: bool = False,
-    tag: bool = False,
+    parser: argparse.ArgumentParser, *names: str, nargs: str | None = None
 ) -> None:
-    """Adds the options that `load_translator` reads."""
+    """Adds the options that `load_translator` needs, and the shared ones of these names."""
     add_run_options(parser, nargs=nargs)
     add_decoding_options(parser)
-    if ensemble:
-        add_ensemble_option(parser)
-    if shortlist:
-        add_shortlist_option(parser)
-    if tag:
-        add_tag_option(parser)
+    add_shared_options(parser, *names)
 
 
 def open_run(path: str, task: str | None = "translation") -> Run:
@@ -164,11 +151,17 @@ def open_run(path: str, task: str | None = "translation") -> Run:
 
 
 def picture(output: str) -> Path:
-    """Returns the path of a picture; refuses all but .png, .svg, .pdf in a writable folder."""
+    """Returns the path of a picture, which can be drawn and written.
+
+    Raises:
+        UserError: if it is not a .png, .svg or .pdf in a writable folder, or matplotlib is
+            missing.
+    """
     path = Path(output)
     if path.suffix not in SUFFIXES:
         raise UserError(f"--output must end in .png, .svg or .pdf. Received: {output}.")
     require_writable("--output", path)
+    new_figure(1, 1)  # fails early without matplotlib
     return path
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from tf_transformer.cli.report import print_report
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run

@@ -11,8 +11,8 @@ from typing import Any
 from tabulate import tabulate
 
 from tf_transformer.cli.parser import value_of
-from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import Relay
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.cli.training_options import seconds_of
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, quoted

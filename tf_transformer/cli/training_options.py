@@ -25,11 +25,8 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     tasks = " or ".join(TASKS)
     add("--task", choices=TASKS, metavar="TASK", help=f"{tasks} (default: the model's)")
     add("--model", metavar="NAME", help=f"{', '.join(PRESETS)} (default: tiny)")
-    add(
-        "--recipe",
-        metavar="NAME",
-        help=f"training recipe for any model: {', '.join(RECIPES)}; other options override it",
-    )
+    text = f"training recipe for any model: {', '.join(RECIPES)}; other options override it"
+    add("--recipe", metavar="NAME", help=text)
     add(
         "--encoder-from",  # its former name
         "--init-from",
@@ -38,30 +35,16 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
         help="start from the weights and the tokenizer of a run and, without --model and "
         "--recipe, from its training settings",
     )
-    add(
-        "--freeze",
-        action="append",
-        metavar="PATTERN",
-        help="layers not to train, such as encoder or '!*norm' (all but norms); repeatable",
-    )
-    add(
-        "--lora",
-        dest="lora_rank",
-        type=value_of("training.lora_rank"),
-        metavar="RANK",
-        help="train only adapters of this rank (LoRA), on the weights of --init-from",
-    )
-    add(
-        "--config",
-        metavar="FILE",
-        help="settings in YAML, or the config.json of a run; other options override them",
-    )
+    text = "layers not to train, such as encoder or '!*norm' (all but norms); repeatable"
+    add("--freeze", action="append", metavar="PATTERN", help=text)
+    rank = value_of("training.lora_rank")
+    text = "train only adapters of this rank (LoRA), on the weights of --init-from"
+    add("--lora", dest="lora_rank", type=rank, metavar="RANK", help=text)
+    text = "settings in YAML, or the config.json of a run; other options override them"
+    add("--config", metavar="FILE", help=text)
     add("--output", metavar="DIR", help="run directory (default: runs/NAME)")
-    add(
-        "--accept-new-data",
-        action="store_true",
-        help="resume a run even if the content of its training text has changed",
-    )
+    text = "resume a run even if the content of its training text has changed"
+    add("--accept-new-data", action="store_true", help=text)
     add_training_options(parser)
 
 
@@ -75,11 +58,8 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         help="training text PREFIX.LANG[.gz] or a table FILE.tsv[.gz]; for other tasks, a file "
         "of trees or labelled sentences; repeatable",
     )
-    add(
-        "--mix",
-        metavar="W:W",
-        help="weights of the --train texts, such as 1:4, or temperature=5 (default: by size)",
-    )
+    text = "weights of the --train texts, such as 1:4, or temperature=5 (default: by size)"
+    add("--mix", metavar="W:W", help=text)
     text = "dev text, in the same form; repeatable"
     add("--valid", action="append", metavar="PREFIX", help=text)
     add(
@@ -91,12 +71,9 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--source", metavar="LANG", help="source language, such as en")
     add("--target", metavar="LANG", help="target language, such as de")
-    add(
-        "--batch-tokens",
-        type=value_of("training.batch_tokens"),
-        metavar="N",
-        help="tokens per side in one update, over all devices (paper: 25000)",
-    )
+    size = value_of("training.batch_tokens")
+    text = "tokens per side in one update, over all devices (paper: 25000)"
+    add("--batch-tokens", type=size, metavar="N", help=text)
     add(
         "--max-tokens-per-device",
         type=value_of("training.max_tokens_per_device"),
@@ -106,18 +83,10 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     )
     text = "number of devices (default: all GPUs, or the CPU)"
     add("--devices", type=int_from(1, 128), metavar="N", help=text)
-    add(
-        "--stop-after",
-        metavar="TIME",
-        help="end this session after 2h, 90m, 45s or '500 steps', saving as on Ctrl-C",
-    )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.FIELD=VALUE",
-        help="any setting, such as model.dropout=0.3; repeatable",
-    )
+    text = "end this session after 2h, 90m, 45s or '500 steps', saving as on Ctrl-C"
+    add("--stop-after", metavar="TIME", help=text)
+    text = "any setting, such as model.dropout=0.3; repeatable"
+    add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help=text)
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:

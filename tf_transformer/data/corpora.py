@@ -19,6 +19,10 @@ from tf_transformer.data.corpus import (
 )
 from tf_transformer.errors import UserError
 
+# A language code: maybe with a script or a region, as in zh-Hans and pt-BR, whose capitals tell
+# its hyphen from the one between two languages.
+_LANGUAGE = r"([A-Za-z]\w*(?:-(?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3})\b)*)"
+
 
 @dataclass(frozen=True)
 class ParallelText:
@@ -98,7 +102,7 @@ def _read_table(path: Path) -> Iterator[tuple[str, str]]:
 
 def split_name(name: str, data: DataConfig) -> tuple[Path, tuple[str, str]]:
     """Splits PATH:SOURCE-TARGET into the path and the languages, by default those of `data`."""
-    match = re.fullmatch(r"(.+):([A-Za-z]\w*)-([A-Za-z]\w*)", name)
+    match = re.fullmatch(f"(.+):{_LANGUAGE}-{_LANGUAGE}", name)
     if match is None:
         return Path(name), (data.source, data.target)
     return Path(match[1]), (match[2], match[3])

@@ -11,8 +11,7 @@ import numpy as np
 from tabulate import tabulate
 
 from tf_transformer.errors import UserError
-from tf_transformer.plots.figure import new_figure, save
-from tf_transformer.plots.fonts import families_for
+from tf_transformer.plots.figure import families_for, new_figure, save
 
 # Side of a cell in inches and font size of a label, for one panel and for several.
 _ONE = (0.25, 10.0)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import (
-    add_precision_option,
     add_translator_options,
     decoding_config,
     load_translator,
@@ -16,8 +15,8 @@ from tf_transformer.cli.options import (
     require_writable,
 )
 from tf_transformer.cli.parser import Once, given_except
-from tf_transformer.cli.report import print_report
 from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
@@ -26,6 +25,7 @@ from tf_transformer.evaluation.report import Entry, format_report, report
 from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.files import sha256, write_text
 from tf_transformer.progress import ProgressBars
+from tf_transformer.run.records import read_results
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ _FILES = (*_TREES, "output", "report", "lowercase", "tokenize")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, nargs="?", ensemble=True, shortlist=True, tag=True)
-    add_precision_option(parser)
+    shared = ("--ensemble", "--shortlist", "--tag", "--precision")
+    add_translator_options(parser, *shared, nargs="?")
     add("--source", metavar="FILE", help="text to translate with RUN")
     text = "finished translations to score, instead of RUN's"
     add("--hypothesis", metavar="FILE", action=Once, help=text)
@@ -125,6 +125,10 @@ def _check(options: argparse.Namespace) -> None:
         moses_tokenize([], options.report)  # refuses what it cannot tokenise
     if options.output:
         require_writable("--output", Path(options.output))
+    if options.record:
+        results = open_run(options.run).results
+        require_writable("--record", results)
+        read_results(results)  # refuses a damaged one
 
 
 def _record(

@@ -13,8 +13,7 @@ from tf_transformer.cli.options import (
     RUN_HELP,
     add_decoding_options,
     add_run_options,
-    add_shortlist_option,
-    add_tag_option,
+    add_shared_options,
     decoding_config,
     open_run,
 )
@@ -45,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs = f"{RUN_HELP}, of any task; several decode together, as an ensemble"
     add_run_options(parser, nargs="+", help=runs)
     add_decoding_options(parser)
-    add_shortlist_option(parser)
-    add_tag_option(parser)
+    add_shared_options(parser, "--shortlist", "--tag")
     add("--average", metavar="lastN", help="export the mean of the run's last N checkpoints")
     add(
         "--precision",

@@ -6,9 +6,8 @@ import sys
 from tf_transformer.cli.lines import read_some_pairs
 from tf_transformer.cli.options import (
     add_decoding_options,
-    add_ensemble_option,
     add_run_options,
-    add_tag_option,
+    add_shared_options,
     load_translator,
 )
 from tf_transformer.cli.scores import seen_before
@@ -20,8 +19,7 @@ STDOUT_IS_DATA = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_run_options(parser)
-    add_ensemble_option(parser)
-    add_tag_option(parser)
+    add_shared_options(parser, "--ensemble", "--tag")
     parser.add_argument("--source", metavar="FILE", required=True, help="source text")
     parser.add_argument("--target", metavar="FILE", required=True, help="its translations")
     add_decoding_options(parser, ["alpha"])

@@ -10,13 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import (
-    add_precision_option,
-    add_shortlist_option,
-    add_tag_option,
-    add_threads_option,
-    open_run,
-)
+from tf_transformer.cli.options import add_shared_options, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
 from tf_transformer.decoding.threads import ONE, use_threads
 from tf_transformer.errors import UserError
@@ -49,10 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "log a JSON line for each answer, or only for errors (default: errors)"
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
-    add_shortlist_option(parser)
-    add_threads_option(parser)
-    add_precision_option(parser)
-    add_tag_option(parser)
+    add_shared_options(parser, "--shortlist", "--threads", "--precision", "--tag")
 
 
 def command(options: argparse.Namespace) -> None:
@@ -82,7 +73,7 @@ def command(options: argparse.Namespace) -> None:
             path = stack.enter_context(_temporary_export(source, options))
             if options.precision == "int8":
                 open_session = _lite_session(source, options)
-        name = _checked_name(options.name or _name(Path(options.model), path))
+        name = _name(options, path)
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
         loaded = LoadedVersions(
@@ -174,15 +165,6 @@ def _stop(listener, number: int) -> None:
     listener.stop()
 
 
-def _checked_name(name: str) -> str:
-    if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
-        raise UserError(
-            f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
-            f"{name!r}. Give another with --name."
-        )
-    return name
-
-
 @contextlib.contextmanager
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
     from tf_transformer.api.export import export_run
@@ -212,8 +194,14 @@ def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
     return lambda path: LiteSession(path, translator)
 
 
-def _name(model: Path, path: Path) -> str:
-    """Returns the model's default name: NAME of MODELS/NAME/VERSION, or that of the run."""
-    model = model.resolve()
+def _name(options: argparse.Namespace, path: Path) -> str:
+    """Returns --name, by default the run's name or, for MODELS/NAME/VERSION, NAME."""
+    model = Path(options.model).resolve()
     is_version_folder = model == path.resolve() and is_version(model.name)
-    return model.parent.name if is_version_folder else model.name
+    name = options.name or (model.parent if is_version_folder else model).name
+    if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+        raise UserError(
+            f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
+            f"{name!r}. Give another with --name."
+        )
+    return name

@@ -15,9 +15,8 @@ from tf_transformer.cli.lines import (
     stdin_chunks,
 )
 from tf_transformer.cli.options import (
-    add_precision_option,
     add_sampling_options,
-    add_threads_option,
+    add_shared_options,
     add_translator_options,
     load_translator,
     sampling_config,
@@ -35,10 +34,9 @@ STDOUT_IS_DATA = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, ensemble=True, shortlist=True, tag=True)
+    add_translator_options(parser, "--ensemble", "--shortlist", "--tag")
     add_line_buffered_option(parser)
-    add_threads_option(parser)
-    add_precision_option(parser)
+    add_shared_options(parser, "--threads", "--precision")
     add(
         "--n-best",
         type=int_from(1, MAX_BEAM_SIZE),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import given_except, int_from, value_of
-from tf_transformer.cli.report import print_report
 from tf_transformer.cli.row_process import BY_SIGNAL, DONE, FAILED, STOPPED, train_in_process
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.cli.training_options import (
     add_training_options,
     seconds_of,
@@ -34,6 +34,8 @@ from tf_transformer.studies.ablation.rows import (
 from tf_transformer.studies.run_card import try_to_write_card
 
 logger = logging.getLogger(__name__)
+
+_OF_PARAMETERS = ("params_only", "rows", "scale", "set")  # options that count in their table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +73,8 @@ def command(options: argparse.Namespace) -> int:
             raise UserError(f"--table prints every result in {output}: leave out {others}.")
         _print_table(output)
         return DONE
+    if options.params_only and (others := given_except(options, *_OF_PARAMETERS)):
+        raise UserError(f"--params-only trains nothing: leave out {others}.")
     scale = Scale.of(options.scale, options.steps)
     rows = select_rows(options.rows)
     configs = plan_rows(

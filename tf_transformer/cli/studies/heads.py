@@ -12,7 +12,7 @@ from tf_transformer.cli.options import (
     require_writable,
 )
 from tf_transformer.cli.parser import int_from, integer
-from tf_transformer.cli.report import print_report
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.plots.figure import new_figure
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, tag=True)
+    add_translator_options(parser, "--tag")
     add("--source", metavar="FILE", required=True, help="sentences to measure on")
     add("--reference", metavar="FILE", required=True, help="their translations")
     add("--limit", type=int_from(1), metavar="N", help="only the first N sentences")

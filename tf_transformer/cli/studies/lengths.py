@@ -7,19 +7,18 @@ from pathlib import Path
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.lines import read_some_pairs
 from tf_transformer.cli.options import (
-    CHECKPOINT_HELP,
     add_decoding_options,
-    add_tag_option,
+    add_shared_options,
     decoding_config,
     open_run,
     picture,
     require_writable,
 )
 from tf_transformer.cli.parser import int_from
-from tf_transformer.cli.report import print_report
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
-from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.plots.figure import save
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="run directories")
-    add("--checkpoint", metavar="WHICH", help=CHECKPOINT_HELP)
+    add_shared_options(parser, "--checkpoint")
     add_decoding_options(parser)
-    add_tag_option(parser)
+    add_shared_options(parser, "--tag")
     add("--source", metavar="FILE", required=True, help="text to translate")
     add("--reference", metavar="FILE", required=True, help="its translations")
     width = "pieces per bucket (default: 8)"
@@ -48,7 +47,6 @@ def command(options: argparse.Namespace) -> None:
     Lengths beyond those seen in training are marked.
     """
     path = picture(options.output)
-    new_figure(1, 1)  # fails early without matplotlib
     runs = [open_run(name) for name in options.runs]
     for run in runs:
         run.weights(options.checkpoint)

@@ -3,7 +3,7 @@
 import argparse
 
 from tf_transformer.cli.options import RUN_HELP, open_run
-from tf_transformer.cli.report import print_report
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.config.recipes import RECIPES
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.studies.departures import describe_departures

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tf_transformer.cli.options import (
     add_run_options,
-    add_tag_option,
+    add_shared_options,
     load_translator,
     picture,
 )
@@ -24,7 +24,7 @@ KINDS = ("encoder", "decoder", "cross", "alignment")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_run_options(parser)
-    add_tag_option(parser)
+    add_shared_options(parser, "--tag")
     add = parser.add_argument
     add("--sentence", required=True, metavar="TEXT", help="sentence to translate")
     add("--target", metavar="TEXT", help="its translation (default: the model's)")

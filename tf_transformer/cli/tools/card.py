@@ -5,7 +5,7 @@ import argparse
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import float_from
-from tf_transformer.cli.report import print_report
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.studies.run_card import sustained_rate, write_card
 
 

@@ -10,15 +10,14 @@ from pathlib import Path
 
 from tf_transformer.api.load import load
 from tf_transformer.cli.lines import one_line, require_equal_lengths
-from tf_transformer.cli.options import add_tag_option, open_run, picture
+from tf_transformer.cli.options import add_shared_options, open_run, picture
 from tf_transformer.cli.parser import int_from
-from tf_transformer.cli.report import print_report
 from tf_transformer.cli.scores import seen_before
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.config import Config
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.metrics import find_metric, make_metric
-from tf_transformer.plots.figure import new_figure
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import find_export, read_card
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
     add("--source", metavar="FILE", help="text to translate; files of translations need none")
-    add_tag_option(parser)
+    add_shared_options(parser, "--tag")
     metric = "bleu, chrf or one from another package; repeatable (default: bleu and chrf)"
     add("--metric", metavar="NAME", action="append", help=metric)
     add(
@@ -67,8 +66,6 @@ def command(options: argparse.Namespace) -> None:
     if len(set(paths)) < max(2, len(paths)):
         raise UserError(f"compare takes two different systems or more. Received: {paths}.")
     output = picture(options.output) if options.output else None
-    if output:
-        new_figure(1, 1)  # refuses a missing matplotlib before anything is translated
     metrics = dict.fromkeys(options.metric or ("bleu", "chrf"))
     added = [name for name in metrics if find_metric(name)]  # by other packages
     references = [_lines(each) for each in options.reference]

@@ -30,7 +30,7 @@ LEAST_LOG_PROB = -1_000.0  # any translation is more probable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, ensemble=True, shortlist=True, tag=True)
+    add_translator_options(parser, "--ensemble", "--shortlist", "--tag")
     add("--input", required=True, metavar="FILE", help="text to translate, plain or .gz")
     add("--output", required=True, metavar="FILE", help="the table to write, .tsv or .tsv.gz")
     add(

@@ -23,7 +23,7 @@ STDOUT_IS_DATA = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_translator_options(parser, ensemble=True)
+    add_translator_options(parser, "--ensemble")
     add_line_buffered_option(parser)
     text = "search without constraints, and repair output that is not a tree over the words"
     parser.add_argument("--unconstrained", action="store_true", help=text)
@@ -49,11 +49,7 @@ def command(options: argparse.Namespace) -> None:
     parser, total, done = Parser(translator, grammar), Counts(), 0
     with stdin_bars() as bars:
         for sentences in chunks:
-
-            def report(number: int, before: int = done) -> None:
-                bars("parsed", before + number)
-
-            parses = parser.parse(sentences, report)
+            parses = parser.parse(sentences, lambda n, done=done: bars("parsed", done + n))
             sys.stdout.writelines(f"{parse}\n" for parse in parses)
             sys.stdout.flush()
             total, done = total + Counts.of(parses), done + len(sentences)

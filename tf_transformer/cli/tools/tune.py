@@ -8,18 +8,12 @@ import numpy as np
 from tabulate import tabulate
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import (
-    RUN_HELP,
-    add_tag_option,
-    open_run,
-    picture,
-)
+from tf_transformer.cli.options import RUN_HELP, add_shared_options, open_run, picture
 from tf_transformer.cli.parser import value_of
-from tf_transformer.cli.report import print_report
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
-from tf_transformer.plots.figure import new_figure
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.run.npz import read_arrays
@@ -36,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("run", metavar="RUN", help=RUN_HELP)
     add("--source", metavar="FILE", help="dev text to translate (default: the run's)")
     add("--reference", metavar="FILE", help="its translations")
-    add_tag_option(parser)
+    add_shared_options(parser, "--tag")
     alphas = "exponents of the length penalty to try (default: 0, 0.1 and so on to 2)"
     alpha = value_of("decoding.alpha")
     add("--alpha", nargs="+", type=alpha, default=ALPHAS, metavar="A", help=alphas)
@@ -56,8 +50,6 @@ def command(options: argparse.Namespace) -> None:
     its settings unless others are significantly better. See docs/guides/decoding.md.
     """
     output = picture(options.output) if options.output else None
-    if output:
-        new_figure(1, 1)  # fails early without matplotlib
     if bool(options.source) != bool(options.reference):
         raise UserError("--source and --reference go together. Received: only one of them.")
     if options.tag and not options.source:

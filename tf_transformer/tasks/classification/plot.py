@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.plots.figure import new_figure, save
-from tf_transformer.plots.fonts import families_for
+from tf_transformer.plots.figure import families_for, new_figure, save
 from tf_transformer.tasks.classification.metrics import ClassScores, summary
 
 MOST_IN_MATRIX = 20  # classes whose names and counts are still legible

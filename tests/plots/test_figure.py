@@ -1,7 +1,8 @@
-"""A font is found for every character that some installed font has."""
+"""Figures: a font for every character that some installed font has, and short names."""
 
 import logging
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -11,27 +12,27 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.font_manager import FontProperties, findfont  # noqa: E402
 from matplotlib.ft2font import FT2Font  # noqa: E402
 
-from tf_transformer.plots.fonts import DEFAULT, families_for  # noqa: E402
+from tf_transformer.plots.figure import DEFAULT_FONT, families_for, short_names  # noqa: E402
 
 # In STIX, which comes with matplotlib, and not in the default.
 ELSEWHERE = chr(
     next(
         code
         for code in sorted(FT2Font(findfont("STIXGeneral")).get_charmap())
-        if chr(code).isprintable() and code not in FT2Font(findfont(DEFAULT)).get_charmap()
+        if chr(code).isprintable() and code not in FT2Font(findfont(DEFAULT_FONT)).get_charmap()
     )
 )
 NOWHERE = "\U0002ebe0"  # of an extension that hardly a font has
 
 
 def test_german_and_french_need_the_default_only(caplog):
-    assert families_for(["▁Größe", "▁œuvre", "▁déjà", "</s>"]) == [DEFAULT]
+    assert families_for(["▁Größe", "▁œuvre", "▁déjà", "</s>"]) == [DEFAULT_FONT]
     assert not caplog.records
 
 
 def test_a_character_that_the_default_lacks_brings_a_font_that_has_it(caplog):
     first, *more = families_for(["▁a", ELSEWHERE])
-    assert first == DEFAULT
+    assert first == DEFAULT_FONT
     assert len(more) == 1
     font = findfont(FontProperties(family=more[0]))
     assert ord(ELSEWHERE) in FT2Font(font).get_charmap()
@@ -51,3 +52,10 @@ def test_a_character_that_no_font_has_is_told_in_one_line(caplog):
     [record] = caplog.records
     expected = f"characters in no installed font, drawn as boxes: 1, such as {NOWHERE}"
     assert record.getMessage() == expected
+
+
+def test_runs_are_named_by_their_last_part_where_that_tells_them_apart():
+    paths = [Path("runs/a"), Path("runs/b")]
+    assert short_names(paths) == ["a", "b"]
+    assert short_names([*paths, Path("older/a")]) == ["runs/a", "runs/b", "older/a"]
+    assert short_names([Path("/far/x/1"), Path("/far/y/1")]) == ["x/1", "y/1"]
