@@ -141,12 +141,6 @@ def test_offset_continues_a_sequence(positions):
         np.testing.assert_allclose(step[:, 0], whole[:, column], atol=1e-6)
 
 
-def test_sinusoids_are_no_weights():
-    layer = PositionalEmbedding(vocab_size=7, d_model=8)
-    layer.build((None, None))
-    assert [weight.shape for weight in layer.weights] == [(7, 8)]
-
-
 def test_only_real_tokens_are_unmasked():
     layer = PositionalEmbedding(vocab_size=7, d_model=8)
     np.testing.assert_array_equal(layer(IDS)._keras_mask, IDS != 0)

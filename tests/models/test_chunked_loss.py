@@ -8,7 +8,6 @@ from replicas import (
     LOSS,
     batch,
     batches,
-    dataset,
     distance,
     fitted,
     guesser,
@@ -47,8 +46,9 @@ def gradients(model: keras.Model, data, loss=LOSS, **compiled):
     return model.optimizer.kept, logs | {f"valid_{name}": valid[name] for name in valid}
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-@pytest.mark.parametrize("options", [{}, UNTIED, BIASED, UNTIED | BIASED])
+@pytest.mark.parametrize(
+    ("options", "smoothing"), [({}, 0.3), (UNTIED, 0.0), (BIASED, 0.0), (UNTIED | BIASED, 0.3)]
+)
 def test_loss_metrics_and_gradients_are_those_of_all_logits_at_once(options, smoothing):
     inputs, labels = batch(5, 2)
     weights = np.random.default_rng(0).uniform(0, 2, labels.shape).astype("float32")
@@ -64,13 +64,22 @@ def test_loss_metrics_and_gradients_are_those_of_all_logits_at_once(options, smo
         assert max(np.abs(each).max() for each in ours) > 0.1
 
 
-@pytest.mark.parametrize(("replicas", "part"), [(1, None), (2, None), (2, 8)])
-def test_weights_do_not_depend_on_chunks_replicas_and_parts(replicas, part):
+@pytest.fixture(scope="module")
+def by_hand() -> keras.Model:
+    """Six steps of Keras's Adam on the gradient of the mean over the tokens of a batch."""
+    return stepped_by_hand(transformer(), keras.optimizers.Adam(0.01), batches())
+
+
+@pytest.mark.parametrize(
+    ("replicas", "part", "chunked"),
+    [(1, None, True), (2, None, True), (2, 8, True), (2, 8, False)],
+)
+def test_weights_do_not_depend_on_chunks_replicas_and_parts(by_hand, replicas, part, chunked):
     model, logs = fitted(
-        replicas, make=transformer, max_tokens_per_device=part, chunked_loss=True
+        replicas, make=transformer, max_tokens_per_device=part, chunked_loss=chunked
     )
-    expected = stepped_by_hand(transformer(), keras.optimizers.Adam(0.01), batches())
-    assert distance(model, expected) < 2e-5  # Adam divides by small gradients
+    assert distance(model, by_hand) < 2e-5  # Adam divides by small gradients
+    assert distance(model, transformer()) > 1e-2
     assert logs["tokens"] == sum(np.count_nonzero(labels) for _, labels in batches())
 
 
@@ -81,10 +90,8 @@ def test_frozen_embeddings_have_no_gradient():
         return model
 
     data = batch(5, 2)
-    (expected, _), (ours, _) = (
-        gradients(frozen(), data),
-        gradients(frozen(), data, chunked_loss=True),
-    )
+    expected, _ = gradients(frozen(), data)
+    ours, _ = gradients(frozen(), data, chunked_loss=True)
     assert len(ours) == len(expected) == len(transformer().trainable_variables) - 1
     for one, other in zip(ours, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
@@ -107,16 +114,6 @@ def test_xla_compiles_it():
         for each in (True, False)
     ]
     assert distance(*results) < 2e-5
-
-
-def test_a_saved_model_trains_on_in_chunks(tmp_path):
-    model, _ = fitted(make=transformer, chunked_loss=True)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for trained in (model, loaded):
-        trained.fit(dataset(batches()), shuffle=False, verbose=0)
-    assert distance(model, loaded) == 0
-    assert loaded.get_compile_config()["chunked_loss"]
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,6 @@ def test_rate_of_the_base_model_peaks_at_update_4000():
     assert max(rates) == pytest.approx(6.98771e-4, rel=1e-5)
 
 
-def test_rate_grows_linearly_in_the_warmup_and_falls_as_the_square_root_after():
-    schedule = TransformerSchedule(512, 100)
-    assert float(schedule(49)) == pytest.approx(50 * float(schedule(0)), rel=1e-5)
-    assert float(schedule(399)) == pytest.approx(float(schedule(99)) / 2, rel=1e-5)
-
-
 def test_a_start_skips_steps_of_the_schedule():
     plain, later = TransformerSchedule(512, 100), TransformerSchedule(512, 100, start=70)
     for step in (0, 29, 30, 5_000):

@@ -1,6 +1,6 @@
 """Log-probability, alignment and attention of given translations, by forced decoding.
 
-B batch, S source and T target pieces, EOS included; N layers, H heads.
+B batch, S source and T target pieces, EOS included; N layers of a stack, H heads.
 """
 
 import functools
