@@ -5,10 +5,8 @@ import pytest
 from tf_transformer.api.configuration import configure
 from tf_transformer.api.diagnosis import examine
 from tf_transformer.data.tokenizer_training import train_tokenizer
-from tf_transformer.evaluation.bleu import bleu, bleu_interval, chrf
-from tf_transformer.evaluation.moses import moses_tokenize
-from tf_transformer.evaluation.report import report
-from tf_transformer.evaluation.scores import score_translations
+from tf_transformer.evaluation.bleu import bleu, bleu_interval, chrf, score_translations
+from tf_transformer.evaluation.report import moses_tokenize, report
 from tf_transformer.run import Run
 from tf_transformer.serving.client import best_answers
 from tf_transformer.strings import one_or_more, pairs, strings

@@ -13,14 +13,16 @@ from tf_transformer.evaluation.metrics import Ratio, SentenceMean, find_metric, 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch) -> None:
-    """An installed package "exactness 1.5" with the metric "exact", and one that is broken."""
+    """An installed package "exactness 1.5" with the metric "exact", and two that are broken."""
     (tmp_path / "exactness.py").write_text(
         "def scores(sources, hypotheses, references):\n"
         "    assert len(sources) == len(hypotheses)\n"
         "    return [100 * any(line == each[row] for each in references)\n"
         "            for row, line in enumerate(hypotheses)]\n"
     )
+    (tmp_path / "untrained.py").write_text("raise RuntimeError('no weights\\nfor it')")
     metrics = {"exact": "exactness:scores", "broken": "no_such_module:scores"}
+    metrics["untrained"] = "untrained:scores"
     declare_metrics(tmp_path, "exactness", "1.5", metrics)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -39,6 +41,8 @@ def test_what_is_no_metric_is_refused_with_the_nearest(package):
         UserError, match="broken, no_such_module:scores, cannot be used: No mod"
     ):
         make_metric("broken", [], [[]])
+    with pytest.raises(UserError, match=r"used: RuntimeError\('no weights\\nfor it'\)\.$"):
+        make_metric("untrained", [], [[]])
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, float("nan")]])

@@ -1,10 +1,19 @@
-"""Figures of every kind are those that others computed, each under its own name."""
+"""Figures of every kind, and Moses' tokens, are those that others computed."""
 
 import pytest
 from shared_data import scored_outputs, to_the_digits_of
 
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Score
-from tf_transformer.evaluation.report import CAUTION, Entry, format_report, moses_bleu, report
+from tf_transformer.evaluation.report import (
+    CAUTION,
+    Entry,
+    format_report,
+    moses_bleu,
+    moses_tokenize,
+    report,
+    split_compounds,
+)
 
 pytest.importorskip("sacremoses")
 
@@ -70,3 +79,42 @@ def test_a_report_is_a_line_for_each_figure_and_the_caution():
     assert format_report(entries) == (
         f"BLEU   26.6885  tok:13a\nchrF2   5.0000  c\ncaution: {CAUTION}\n"
     )
+
+
+# What tokenizer.perl of 2018 and later printed for each.
+@pytest.mark.parametrize(
+    ("language", "text", "tokens"),
+    [
+        ("de", "Das kostet z.B. 5,300 Euro.", "Das kostet z.B. 5,300 Euro ."),
+        ("de", "Sie belegten Rang 7. von 9.", "Sie belegten Rang 7. von 9 ."),
+        ("de", "Er kam mit Dr.", "Er kam mit Dr ."),
+        ("de", "Und dann...", "Und dann ..."),
+        ("de", "Er sagt: „Ja!“", "Er sagt : „ Ja ! “"),
+        ("de", "Peter's [A&B]", "Peter &apos; s &#91; A &amp; B &#93;"),
+        ("en", "It isn't Peter's.", "It isn &apos;t Peter &apos;s ."),
+        ("fr", "C'est l'été.", "C&apos; est l&apos; été ."),
+        ("de", "", ""),
+    ],
+)
+def test_tokens_are_those_of_the_script(language, text, tokens):
+    assert moses_tokenize([text], language) == [tokens]
+
+
+@pytest.mark.parametrize(
+    ("line", "split"),
+    [
+        ("ein rich-text Format", "ein rich ##AT##-##AT## text Format"),
+        ("rich-text-Format", "rich ##AT##-##AT## text ##AT##-##AT## Format"),
+        ("1990 - 1995 -x y-", "1990 - 1995 -x y-"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+    ],
+)
+def test_a_hyphen_inside_a_word_becomes_a_token(line, split):
+    assert split_compounds(line) == split
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(
+        UserError, match=r"one of the languages as, bn, .* Received: klingon\.$"
+    ):
+        moses_tokenize(["Qapla'"], "klingon")

@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tf_transformer.config import Config
+from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.npz import read_arrays, write_arrays
-from tf_transformer.run.scores import best_dev_set, best_scores, save_best
-from tf_transformer.training.selection import BestWeights
+from tf_transformer.run.scores import add_record, best_dev_set, best_scores, save_best
+from tf_transformer.training.selection import NOT_EVALUATED, BestWeights, what_is_unfinished
 
 SCORES = {10: 0.3, 20: 0.666, 30: 0.514}
 
@@ -139,3 +141,16 @@ def test_patience_counts_evaluations_without_a_better_score(folder, scores, pati
     assert best.patience_used_up(records, patience) is used_up
     foreign = evaluation(99, 99.0, dev_set="another")
     assert best.patience_used_up([*records, foreign], patience) is used_up
+
+
+def test_a_run_is_finished_when_the_average_of_its_last_step_is_evaluated(tmp_path):
+    run = Run(tmp_path, Config())
+    run.checkpoints.path.mkdir()
+    run.write_history([evaluation(20, 0.5, valid_perplexity=2.0)])
+    assert what_is_unfinished(run, 20) == "its average.npz is missing"
+    write_arrays(run.checkpoints.average, {"model/w": np.ones(3)})
+    assert what_is_unfinished(run, 20) == NOT_EVALUATED
+    add_record(run.checkpoints.average, evaluation(20, 0.6))
+    assert what_is_unfinished(run, 20) == ""
+    run.write_history([evaluation(30, 0.6, valid_perplexity=2.0)])
+    assert what_is_unfinished(run, 30) == "its training has not ended"  # an older average

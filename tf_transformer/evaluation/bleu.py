@@ -1,4 +1,4 @@
-"""BLEU and chrF of finished translations by sacreBLEU, with signatures (Post 2018)."""
+"""BLEU, chrF and exact matches of finished translations, with signatures (Post 2018)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,14 +83,20 @@ def bleu_interval(
     result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
     if not result.ref_len:
         raise ValueError("`references` must have a token. Received: only blank ones.")
-    mean, half = result._mean, result._ci  # sacreBLEU has no public names for them
+    # sacreBLEU has no public names for mean and half width.
+    low, high = interval_in_percent(result._mean, result._ci)
     return Interval(
         value=result.score,
-        low=max(0.0, mean - half),
-        high=min(100.0, mean + half),
+        low=low,
+        high=high,
         length_ratio=result.sys_len / result.ref_len,
         signature=str(metric.get_signature()),
     )
+
+
+def interval_in_percent(mean: float, half_width: float) -> tuple[float, float]:
+    """Returns both ends of an interval, which for BLEU and chrF are within 0 to 100."""
+    return max(0.0, mean - half_width), min(100.0, mean + half_width)
 
 
 def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
@@ -99,6 +105,38 @@ def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
     metric = CHRF()
     value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
     return Score("chrF2", value, str(metric.get_signature()))
+
+
+@dataclass(frozen=True, repr=False)
+class Scores:
+    """BLEU and chrF of translations, and the share that exactly match a reference."""
+
+    bleu: Score
+    chrf: Score
+    exact: float
+    sentences: int
+
+    @property
+    def exact_line(self) -> str:
+        """The share of exact matches as a line such as "exact 10.0% (2 of 20)"."""
+        equal = round(self.exact * self.sentences)
+        return f"exact {self.exact:.1%} ({equal:,} of {self.sentences:,})"
+
+    def __repr__(self) -> str:
+        return f"{self.bleu}\n{self.chrf}\n{self.exact_line}"
+
+
+def score_translations(
+    hypotheses: Sequence[str],
+    *references: Sequence[str],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> Scores:
+    """Scores translations against one or more sets of references; see `bleu`."""
+    by_bleu = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
+    pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
+    exact = sum(hypothesis in each for hypothesis, each in pairs) / len(hypotheses)
+    return Scores(by_bleu, chrf(hypotheses, *references), exact, len(hypotheses))
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:

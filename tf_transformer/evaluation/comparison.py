@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
+
+from tf_transformer.evaluation.bleu import interval_in_percent
 
 SAMPLES = 1_000  # bootstrap samples
 TRIALS = 10_000  # trials of approximate randomisation
@@ -85,18 +87,16 @@ def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[
 
 @dataclass(frozen=True)
 class Tested:
-    """Score of a system with its interval and p-values of its difference from the first system.
+    """Interval of a system's score, and p-values of its difference from the first system.
 
     Attributes:
-        value: the score on the test set.
-        low, high: its 95 % confidence interval, by bootstrap resampling of sentences.
+        low, high: the 95 % confidence interval, by bootstrap resampling of sentences.
         bootstrap: p-value by paired bootstrap resampling (Koehn 2004); None for the first
             system.
         randomisation: p-value by approximate randomisation (Riezler and Maxwell 2005); None
             for the first system.
     """
 
-    value: float
     low: float
     high: float
     bootstrap: float | None = None
@@ -117,8 +117,11 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
         values = by_samples.p_value, by_trials.p_value
         if tested and by_samples.score == sampled[0].score:
             values = 1.0, 1.0  # see `paired_bootstrap`
-        mean, half = by_samples.mean or 0.0, by_samples.ci or 0.0
-        tested.append(Tested(by_samples.score, mean - half, mean + half, *values))
+        mean, half_width = by_samples.mean or 0.0, by_samples.ci or 0.0
+        low, high = mean - half_width, mean + half_width
+        if isinstance(metric, (BLEU, CHRF)):  # others may have any range
+            low, high = interval_in_percent(mean, half_width)
+        tested.append(Tested(low, high, *values))
     return tested
 
 

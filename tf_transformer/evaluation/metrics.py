@@ -52,8 +52,9 @@ def make_metric(
         return SACREBLEU[name]([list(each) for each in references])
     try:
         scores = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"The metric {name}, {entry.value}, cannot be used: {error}.") from None
+    except Exception as error:  # an import may raise anything
+        why = error if isinstance(error, (ImportError, AttributeError)) else repr(error)
+        raise UserError(f"The metric {name}, {entry.value}, cannot be used: {why}.") from None
     version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
     return SentenceMean(name, version, scores, sources, references)
 

@@ -1,16 +1,22 @@
 """Report of a set of translations: chrF, and the variants of BLEU found in papers."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
-from tf_transformer.evaluation.moses import moses_tokenize, split_compounds
+from tf_transformer.strings import strings
 
 CAUTION = (
     "Compare only scores of the same kind and signature: kinds differ by several points on the "
     "same text. Scores from 2014 to 2017, including the paper's, are on Moses' tokens, with "
     "compounds split for English-German. In publications, report the first."
 )
+# Since 2018 tokenizer.perl splits the final full stop of a line from any word; sacremoses still
+# keeps it on possible ordinal numbers and abbreviations.
+_LAST_STOP = re.compile(r"(?<=[^\s.])\.$")
+_HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,43 @@ def moses_bleu(
         Entry("BLEU of 2017: Moses' tokens", _multi_bleu(texts, f"moses-{language}")),
         Entry("BLEU of 2017: compounds split", _multi_bleu(split, f"moses-{language}-atat")),
     ]
+
+
+def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
+    """Tokenises lines like Moses' tokenizer.perl -l LANGUAGE, with tokens joined by spaces.
+
+    Uses sacremoses, except for the final full stop of a line. Unlike the script, sacremoses
+    separates Chinese, Japanese and Korean characters from others.
+
+    Raises:
+        UserError: if sacremoses is not installed or does not know the language.
+    """
+    try:
+        from sacremoses import MosesTokenizer
+        from sacremoses.corpus import NonbreakingPrefixes
+    except ImportError:
+        raise missing_extra("BLEU on Moses' tokens", "sacremoses", "moses") from None
+    known = sorted(code for code in NonbreakingPrefixes().available_langs if len(code) < 4)
+    if language not in known:
+        raise UserError(
+            f"Moses' tokenizer needs one of the languages {', '.join(known)}. "
+            f"Received: {language}."
+        )
+    tokenizer = MosesTokenizer(language)
+    return [
+        _LAST_STOP.sub(" .", tokenizer.tokenize(line, return_str=True))
+        for line in strings("lines", lines)
+    ]
+
+
+def split_compounds(line: str) -> str:
+    """Splits the compounds of a tokenised line: rich-text becomes rich ##AT##-##AT## text.
+
+    This follows tensor2tensor's get_ende_bleu.sh (after Luong et al. 2015), which produced the
+    paper's English-German scores. Of two hyphens around a single letter only the first is
+    split.
+    """
+    return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", line)
 
 
 def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:

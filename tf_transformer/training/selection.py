@@ -8,9 +8,11 @@ from tf_transformer.data.texts import identity
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
 from tf_transformer.run.records import Record, comparable, score_of
-from tf_transformer.run.scores import best_dev_set, best_scores, save_best
+from tf_transformer.run.scores import best_dev_set, best_scores, read_record, save_best
 
 logger = logging.getLogger(__name__)
+
+NOT_EVALUATED = "its average.npz is not evaluated"
 
 
 class BestWeights:
@@ -95,7 +97,23 @@ class BestWeights:
         return "does not hold the best weights on this dev set"
 
 
-def is_out_of_patience(run: Run) -> bool:
+def what_is_unfinished(run: Run, steps: int) -> str:
+    """Says what a run lacks to be trained to its end; "" if it lacks nothing.
+
+    Training ends at `steps` or with the run's patience; the evaluation of the average is last.
+    """
+    average = run.checkpoints.average
+    evaluated = read_record(average)
+    records = [evaluated] if evaluated else run.history()
+    reached = max((record["step"] for record in records), default=0)
+    if reached < steps and not _is_out_of_patience(run):
+        return "its training has not ended"
+    if evaluated:
+        return ""
+    return NOT_EVALUATED if average.exists() else "its average.npz is missing"
+
+
+def _is_out_of_patience(run: Run) -> bool:
     """Tells whether a run has no better score in its last `training.patience` evaluations."""
     training = run.config.training
     dev_set = identity(run.checksums.texts("valid") or ())

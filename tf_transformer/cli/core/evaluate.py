@@ -20,9 +20,8 @@ from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.moses import moses_tokenize
-from tf_transformer.evaluation.report import Entry, format_report, report
-from tf_transformer.evaluation.scores import Scores, score_translations
+from tf_transformer.evaluation.bleu import Scores, score_translations
+from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
 from tf_transformer.files import sha256, write_text
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run.records import read_results

@@ -21,10 +21,14 @@ from tf_transformer.evaluation.metrics import find_metric, make_metric
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import find_export, read_card
-from tf_transformer.studies.comparison.plot import draw_comparison
-from tf_transformer.studies.comparison.report import FORMATS, render, sections
-from tf_transformer.studies.comparison.results import compare
-from tf_transformer.studies.comparison.systems import System, cost_of, members, settings_of
+from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, render, sections
+from tf_transformer.studies.comparison.results import (
+    System,
+    compare,
+    cost_of,
+    members,
+    settings_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +88,7 @@ def command(options: argparse.Namespace) -> None:
         else System(name, [finished[path]])
         for path, name in zip(paths, _names(paths), strict=True)
     ]
+    # `train --seeds` gives all seeds the same text, so the first speaks for them.
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
     compared = compare(systems, made, sources, references, options.sentences)

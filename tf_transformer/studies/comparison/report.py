@@ -1,12 +1,14 @@
-"""A comparison as text, Markdown or LaTeX."""
+"""A comparison as text, Markdown or LaTeX, and as a picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from tf_transformer.errors import shortened
+from tf_transformer.plots.figure import STYLES, new_figure, save
 from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
 
 # By format: tabulate's name for it, the heading of a section, and a note below the table.
@@ -46,12 +48,7 @@ def sections(compared: Comparison) -> list[Section]:
 
 
 def render(parts: Sequence[Section], form: str) -> str:
-    """Formats sections.
-
-    Args:
-        parts: the sections.
-        form: a key of `FORMATS`.
-    """
+    """Formats sections; `form` is a key of `FORMATS`."""
     style, heading, note = FORMATS[form]
     texts = []
     for part in parts:
@@ -139,3 +136,29 @@ def _costs(compared: Comparison) -> Section:
     several = any(len(each.outputs) > 1 for each in known)
     notes = ["Updates, tokens and hours are those of all seeds together."] * several
     return Section("Training", ["system", *names], rows, notes)
+
+
+def draw_comparison(compared: Comparison, path: Path) -> None:
+    """Draws a panel of scores for each metric and one of the gains per sentence, to `path`."""
+    panels, names = 1 + len(compared.scores), [each.name for each in compared.systems]
+    figure = new_figure(4 * panels, max(3.0, 1.5 + 0.4 * len(names)))
+    *metrics, sentences = figure.subplots(1, panels)
+    for axes, (name, scored) in zip(metrics, compared.scores.items(), strict=True):
+        for row, each in enumerate(scored.tested):
+            middle, half = (each.low + each.high) / 2, (each.high - each.low) / 2
+            axes.errorbar(middle, row, xerr=half, capsize=4, color="black")
+            style = STYLES[row % len(STYLES)] | {"linestyle": "none"}
+            axes.plot(scored.spreads[row].mean, row, **style)
+        axes.set(xlabel=f"{name}, 95 % interval", ylim=(len(names) - 0.5, -0.5))
+        axes.set_yticks(range(len(names)), names if axes is metrics[0] else [])
+        axes.grid(axis="x", alpha=0.3)
+    for row, wins in enumerate(compared.wins, start=1):
+        style = STYLES[row % len(STYLES)] | {"marker": "None"}
+        shares = [(rank + 1) / len(wins.gains) for rank in range(len(wins.gains))]
+        sentences.plot(sorted(wins.gains), shares, label=wins.name, **style)
+    sentences.axvline(0, color="black", linewidth=0.8)
+    sentences.set(xlabel="difference in chrF2", ylabel="share of sentences")
+    sentences.set_title(f"minus {names[0]}", fontsize="medium")
+    sentences.grid(alpha=0.3)
+    sentences.legend(fontsize="small")
+    save(figure, path)

@@ -1,16 +1,82 @@
-"""Scores, significance and sentence-level wins of systems compared with the first."""
+"""Systems to compare, and their scores, significance and sentence-level wins over the first."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from tf_transformer.evaluation.comparison import Tested, paired_tests
 from tf_transformer.evaluation.spread import Spread
-from tf_transformer.studies.comparison.systems import System
+from tf_transformer.run import Run
+from tf_transformer.tasks.registry import encoder_outputs
+from tf_transformer.training.memory import parameter_count
+from tf_transformer.training.selection import NOT_EVALUATED, what_is_unfinished
+
+logger = logging.getLogger(__name__)
 
 _EQUAL = 0.005  # points of chrF within which two sentences count as equally good
+
+
+@dataclass(frozen=True)
+class System:
+    """A system's translations of the test set.
+
+    Attributes:
+        name: as shown in reports.
+        outputs: the translations of each of its seeds.
+        settings: its configuration by "section.field"; empty if unknown.
+        cost: figures by name, each as text; empty if unknown.
+    """
+
+    name: str
+    outputs: Sequence[Sequence[str]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, str] = field(default_factory=dict)
+
+
+def members(path: Path) -> list[Path]:
+    """Lists the finished runs of a folder written by `train --seeds`, in order of seed.
+
+    For any other folder the list is empty.
+    """
+    if (path / "config.json").exists():
+        return []
+    finished = []
+    for folder in (file.parent for file in path.glob("seed-*/config.json")):
+        run = Run.open(folder)
+        reason = what_is_unfinished(run, run.config.training.steps)
+        if reason in ("", NOT_EVALUATED):  # `tf-transformer average` has replaced the average
+            finished.append(folder)
+        else:
+            logger.warning("%s is skipped: %s; resume its `train --seeds`", folder, reason)
+    return sorted(finished, key=lambda each: (len(each.name), each.name))
+
+
+def settings_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """Returns the settings of runs that differ only in their seed."""
+    seeds = [run.config.training.seed for run in runs]
+    return runs[0].config.flat() | {"training.seed": seeds if len(seeds) > 1 else seeds[0]}
+
+
+def cost_of(runs: Sequence[Run]) -> dict[str, str]:
+    """Returns the training cost of runs from their records, all seeds together."""
+    histories = [run.history() for run in runs]
+    records = [record for history in histories for record in history]
+    model = runs[0].config.model
+    figures = {"parameters": f"{parameter_count(model, encoder_outputs(runs[0])):,}"}
+    if not all("train_seconds" in record for record in records) or not all(histories):
+        return figures
+    seconds = sum(record["train_seconds"] for record in records)
+    tokens = sum(record["train_seconds"] * record["tokens_per_second"] for record in records)
+    return figures | {
+        "updates": f"{sum(history[-1]['step'] for history in histories):,}",
+        "target tokens": f"{tokens:,.0f}",
+        "training hours": f"{seconds / 3600:.2f}",
+    }
 
 
 @dataclass(frozen=True)
@@ -74,14 +140,12 @@ class Comparison:
         scores: by name of the metric.
         length_ratios: tokens of each typical seed / tokens of the reference, by BLEU's tokens.
         wins: of each system except the first.
-        typical: for each system the index of the seed that tests and sentences use.
     """
 
     systems: Sequence[System]
     scores: Mapping[str, Scored]
     length_ratios: list[float]
     wins: list[Wins]
-    typical: list[int]
 
 
 def compare(
@@ -127,7 +191,7 @@ def compare(
         for system, output, own in others
     ]
     ratios = [_length_ratio(each, references) for each in outputs]
-    return Comparison(systems, scores, ratios, wins, typical)
+    return Comparison(systems, scores, ratios, wins)
 
 
 def _nearest_to_mean(values: Sequence[float]) -> int:

@@ -17,7 +17,7 @@ from tf_transformer.config.settings import Setting, nearest
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.evaluation.scores import Scores, score_translations
+from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 
 # Search settings that are options of methods, without their prefix.

@@ -14,9 +14,9 @@ from tf_transformer.data.corpus import read_pairs
 from tf_transformer.data.tags import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.evaluation.metrics import make_metric
-from tf_transformer.evaluation.scores import Scores, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
