@@ -1,6 +1,7 @@
 """Batches counted in tokens: shapes, coverage, reproducibility, waste."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,8 +16,13 @@ def random_lengths(count: int, longest: int = 64) -> tuple[np.ndarray, np.ndarra
 
 
 def make_plan(count: int = 1000, batch_tokens: int = 256, seed: int = 1) -> BatchPlan:
-    lengths = random_lengths(count)
-    return BatchPlan(*lengths, batch_tokens=batch_tokens, max_length=64, seed=seed)
+    return plan_of(*random_lengths(count), batch_tokens=batch_tokens, seed=seed)
+
+
+def plan_of(*lengths: Sequence[int], batch_tokens: int, seed: int = 1) -> BatchPlan:
+    """A plan for pairs of these source and target lengths, or for one length of both."""
+    sides = np.array(lengths * 2 if len(lengths) == 1 else lengths)
+    return BatchPlan(*sides, batch_tokens=batch_tokens, max_length=64, seed=seed)
 
 
 def epoch_rows(plan: BatchPlan, epoch: int) -> list[np.ndarray]:
@@ -85,23 +91,18 @@ def test_shapes_and_steps_are_the_same_in_every_epoch(seed):
 
 
 def test_only_buckets_that_occur_have_a_shape():
-    lengths = np.array([5] * 8 + [30] * 4)
-    plan = BatchPlan(lengths, lengths, batch_tokens=64, max_length=64, seed=1)
+    plan = plan_of([5] * 8 + [30] * 4, batch_tokens=64)
     assert plan.shapes == [(8, 8), (2, 32)]
 
 
 def test_pairs_left_over_join_the_next_longer_bucket():
-    lengths = np.array([5] * 9 + [12] * 4)
-    plan = BatchPlan(lengths, lengths, batch_tokens=60, max_length=64, seed=1)
+    plan = plan_of([5] * 9 + [12] * 4, batch_tokens=60)
     assert plan.shapes == [(7, 8), (5, 12)]
     assert sorted(map(len, epoch_rows(plan, 0))) == [1, 5, 7]
 
 
 def test_longer_side_decides_the_bucket():
-    plan = BatchPlan(
-        np.array([3, 20]), np.array([20, 3]), batch_tokens=64, max_length=64, seed=1
-    )
-    assert plan.shapes == [(3, 20)]
+    assert plan_of([3, 20], [20, 3], batch_tokens=64).shapes == [(3, 20)]
 
 
 def test_plan_depends_on_seed_and_step_alone():
@@ -133,9 +134,7 @@ def test_lengths_are_mixed_over_the_epoch():
 
 
 def test_summary_states_shapes_steps_and_waste():
-    lengths = np.array([6] * 20)
-    plan = BatchPlan(lengths, lengths, batch_tokens=80, max_length=64, seed=1)
-    assert plan.summary() == (
+    assert plan_of([6] * 20, batch_tokens=80).summary() == (
         "1 batch shapes (rows x length): 10x8\n"
         "2 steps an epoch, on average 60 source and 60 target tokens a batch\n"
         "padding: 25.0% of all positions"
@@ -143,22 +142,20 @@ def test_summary_states_shapes_steps_and_waste():
 
 
 def test_pair_longer_than_max_length_is_refused():
-    lengths = np.array([5, 65])
     with pytest.raises(UserError, match="at most max_length=64 tokens. Received: one of 65"):
-        BatchPlan(lengths, lengths, batch_tokens=999, max_length=64, seed=1)
+        plan_of([5, 65], batch_tokens=999)
 
 
 def test_batch_smaller_than_the_longest_pair_is_refused():
-    lengths = np.array([5, 41])
     with pytest.raises(UserError, match="at least 44, .* Received: batch_tokens=43"):
-        BatchPlan(lengths, lengths, batch_tokens=43, max_length=64, seed=1)
-    plan = BatchPlan(lengths, lengths, batch_tokens=44, max_length=64, seed=1)
+        plan_of([5, 41], batch_tokens=43)
+    plan = plan_of([5, 41], batch_tokens=44)
     assert (plan.shapes, plan.steps_per_epoch) == ([(1, 44)], 2)
 
 
 def test_no_pairs_are_a_programming_error():
     with pytest.raises(ValueError, match="must not be empty"):
-        BatchPlan(np.array([]), np.array([]), batch_tokens=64, max_length=64, seed=1)
+        plan_of([], batch_tokens=64)
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 3, 4, 100])

@@ -32,6 +32,11 @@ def folder(tmp_path) -> CheckpointFolder:
     return folder
 
 
+@pytest.fixture
+def best(folder) -> BestWeights:
+    return BestWeights(folder, "bleu", "one")
+
+
 def best_step(folder: CheckpointFolder) -> int:
     return int(read_arrays(folder.best)["model/w"][0])
 
@@ -42,60 +47,54 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def test_good_best_weights_stay_without_a_word(folder, caplog):
+def test_good_best_weights_stay_without_a_word(folder, best, caplog):
     before = folder.best.read_bytes()
-    BestWeights(folder, "bleu", "one").mend(HISTORY)
-    BestWeights(folder, "bleu", "one").mend([])
+    best.mend(HISTORY)
+    best.mend([])
     assert folder.best.read_bytes() == before
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize(("damage", "word"), [(flip, "is damaged"), (remove, "is gone")])
-def test_lost_best_weights_are_restored_from_their_step(folder, caplog, damage, word):
+@pytest.mark.parametrize(("damage", "word"), [(flip, "is damaged"), (Path.unlink, "is gone")])
+def test_lost_best_weights_are_restored_from_their_step(folder, best, caplog, damage, word):
     damage(folder.best)
-    best = BestWeights(folder, "bleu", "one")
     assert not best.offer(folder.step_path(30), evaluation(40, 0.6), HISTORY)
     assert (best_step(folder), best_scores(folder.best)) == (20, {"bleu": 0.666})
     assert caplog.messages == [f"{folder.best} {word}: restored from step-00000020.npz"]
 
 
-@pytest.mark.parametrize("damage", [flip, remove])
-def test_where_the_best_step_is_not_kept_the_loss_is_named(folder, caplog, damage):
-    remove(folder.best)
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+def test_where_the_best_step_is_not_kept_the_loss_is_named(folder, best, caplog, damage):
+    folder.best.unlink()
     damage(folder.step_path(20))
-    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    best.mend(HISTORY)
     assert (best_step(folder), best_scores(folder.best)) == (30, {"bleu": 0.514})
     assert "weights of step 20, the best, are no longer kept, so they are lost" in caplog.text
     assert "step-00000030.npz, the best of those kept, takes its place" in caplog.text
-    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    best.mend(HISTORY)
     assert len(caplog.messages) == 1  # it is said once
 
 
-def test_where_nothing_is_kept_the_next_evaluation_is_the_best(folder, caplog):
+def test_where_nothing_is_kept_the_next_evaluation_is_the_best(folder, best, caplog):
     for path in (folder.best, *map(folder.step_path, SCORES)):
-        remove(path)
+        path.unlink()
     write_arrays(folder.step_path(40), {"model/w": np.full(3, 40, np.float32)})
-    best = BestWeights(folder, "bleu", "one")
     assert best.offer(folder.step_path(40), evaluation(40, 0.1), HISTORY)
     assert best_step(folder) == 40
     assert "lost. The next evaluation replaces it" in caplog.text
 
 
-def test_worse_weights_in_place_of_the_best_give_way_to_its_step(folder, caplog):
+def test_worse_weights_in_place_of_the_best_give_way_to_its_step(folder, best, caplog):
     """As versions left them that replaced damaged best weights by later ones."""
     save_best(folder.step_path(30), folder.best, {"bleu": 0.514})
-    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    best.mend(HISTORY)
     assert best_step(folder) == 20
     assert "does not hold the best weights on this dev set: restored from" in caplog.text
 
 
-def test_a_mean_that_beat_all_steps_stays(folder, caplog):
+def test_a_mean_that_beat_all_steps_stays(folder, best, caplog):
     save_best(folder.step_path(30), folder.best, {"bleu": 0.7}, "one")
-    BestWeights(folder, "bleu", "one").mend(HISTORY)
+    best.mend(HISTORY)
     assert (best_step(folder), caplog.messages) == (30, [])
 
 
@@ -135,9 +134,8 @@ def test_weights_of_an_earlier_version_are_of_the_only_dev_set(folder):
         ([-9.0, -7.0, -8.0], 1, True),
     ],
 )
-def test_patience_counts_evaluations_without_a_better_score(folder, scores, patience, used_up):
+def test_patience_counts_evaluations_without_a_better_score(best, scores, patience, used_up):
     records = [evaluation(step, score) for step, score in enumerate(scores)]
-    best = BestWeights(folder, "bleu", "one")
     assert best.patience_used_up(records, patience) is used_up
     foreign = evaluation(99, 99.0, dev_set="another")
     assert best.patience_used_up([*records, foreign], patience) is used_up
