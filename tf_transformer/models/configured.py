@@ -13,7 +13,7 @@ import keras
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
-from tf_transformer.layers import Decoder, PositionalEmbedding
+from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding
 from tf_transformer.layers.stack import OPTION_NAMES, Stack
 from tf_transformer.models.token_model import TokenModel
 
@@ -159,7 +159,9 @@ def make_embedding(config: ModelConfig, policy, name: str, **changes) -> Positio
     return PositionalEmbedding(**arguments, name=name, dtype=policy)
 
 
-def make_stack(cls: type[Stack], config: ModelConfig, policy, name: str) -> Stack:
+def make_stack(
+    cls: type[Encoder] | type[Decoder], config: ModelConfig, policy, name: str
+) -> Stack:
     """Creates an encoder or a decoder from the settings."""
     arguments = {name: getattr(config, name) for name in OPTION_NAMES}
     layers = config.num_decoder_layers if cls is Decoder else config.num_layers
