@@ -81,56 +81,36 @@ def test_a_bag_of_words_is_scored_alike(classifier, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected", "status"),
+    ("line", "expected", "status"),
     [
-        (
-            ["translate", "run"],
-            "for runs of --task translation. .*tf-transformer classify run",
-            1,
-        ),
-        (["parse", "run"], "for runs of --task parsing. .*tf-transformer classify run", 1),
-        (["export", "run", "--no-text", "--output", "e"], "--no-text is not for runs", 1),
-        (["serve", "run", "--shortlist"], "--shortlist is for a run that translates", 1),
-        (["convert", "run", "--to", "ctranslate2", "c"], "for runs of --task translation", 1),
-        (["score", "run", "--source", "in", "--target", "in"], "of --task classification", 1),
-        (["evaluate", "run", "--source", "in", "--reference", "in"], "of --task class", 1),
-        (["attention", "run", "--sentence", "x", "--output", "a.png"], "of --task class", 1),
-        (
-            ["heads", "run", "--source", "in", "--reference", "in"],
-            "of --task classification",
-            1,
-        ),
-        (
-            ["lengths", "run", "--source", "in", "--reference", "in"],
-            "of --task classification",
-            1,
-        ),
-        (["classify", "run", "--labelled", "in"], "in:1: .*no TAB", 1),
-        (["classify", "run", "--labelled", "other"], "other:1: .*label 'plant'. They have", 1),
-        (["classify", "run", "--n-best", "4"], "between 1 and 3, the labels of run", 1),
-        (["classify", "run", "--checkpoint", "7"], "no checkpoint '7'", 1),
-        (["classify", "run", "--output", "c.png"], "--output draws .* --labelled", 1),
-        (
-            ["classify", "run", "--labelled", "dev.tsv", "--output", "c.gif"],
-            "in .png, .svg or .pdf",
-            1,
-        ),
-        (["classify", "run", "--labelled", "dev.tsv", "--n-best", "1"], "leave out one", 1),
-        (["baseline", "--train", "in", "--test", "dev.tsv"], "in:1: .*no TAB", 1),
-        (["baseline", "--train", "one", "--test", "dev.tsv"], "one: .*at least two labels", 1),
-        (["baseline", "--train", "dev.tsv", "--test", "other"], "other:1: .*'plant'", 1),
-        (
-            ["baseline", "--train", "dev.tsv", "--test", "dev.tsv", "--l2", "0"],
-            "--l2 must be ",
-            2,
-        ),
+        ("translate run", "for runs of --task translation. .*tf-transformer classify run", 1),
+        ("parse run", "for runs of --task parsing. .*tf-transformer classify run", 1),
+        ("export run --no-text --output e", "--no-text is not for runs", 1),
+        ("serve run --shortlist", "--shortlist is for a run that translates", 1),
+        ("convert run --to ctranslate2 c", "for runs of --task translation", 1),
+        ("score run --source in --target in", "of --task classification", 1),
+        ("evaluate run --source in --reference in", "of --task classification", 1),
+        ("attention run --sentence x --output a.png", "of --task classification", 1),
+        ("heads run --source in --reference in", "of --task classification", 1),
+        ("lengths run --source in --reference in", "of --task classification", 1),
+        ("classify run --labelled in", "in:1: .*no TAB", 1),
+        ("classify run --labelled other", "other:1: .*label 'plant'. They have", 1),
+        ("classify run --n-best 4", "between 1 and 3, the labels of run", 1),
+        ("classify run --checkpoint 7", "no checkpoint '7'", 1),
+        ("classify run --output c.png", "--output draws .* --labelled", 1),
+        ("classify run --labelled dev.tsv --output c.gif", "in .png, .svg or .pdf", 1),
+        ("classify run --labelled dev.tsv --n-best 1", "leave out one", 1),
+        ("baseline --train in --test dev.tsv", "in:1: .*no TAB", 1),
+        ("baseline --train one --test dev.tsv", "one: .*at least two labels", 1),
+        ("baseline --train dev.tsv --test other", "other:1: .*'plant'", 1),
+        ("baseline --train dev.tsv --test dev.tsv --l2 0", "--l2 must be ", 2),
     ],
 )
-def test_what_cannot_be_done_is_refused(classifier, capsys, arguments, expected, status):
+def test_what_cannot_be_done_is_refused(classifier, capsys, line, expected, status):
     Path("in").write_text("a cat .\n")
     Path("other").write_text("plant\ta tree .\n")
     Path("one").write_text("animal\ta cat .\nanimal\ta dog .\n")
-    assert_refused(capsys, arguments, expected, status=status)
+    assert_refused(capsys, line.split(), expected, status=status)
 
 
 def test_a_translation_run_does_not_classify(workplace, capsys):

@@ -1,11 +1,10 @@
-"""The commands after training, from end to end: translate, evaluate, score, curves, export."""
+"""The commands after training, from end to end: translate, evaluate, score, export."""
 
 import json
 import os
 import re
 import runpy
 import sys
-from pathlib import Path
 
 import pytest
 from command_line import ROOT, SIGNATURE, TF_TRANSFORMER, TrainedRun, run_command
@@ -87,7 +86,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback(trained_run, capsys, monke
     assert capsys.readouterr().err == ""
 
 
-# --- evaluate, score, curves -------------------------------------------------------------
+# --- evaluate, score ---------------------------------------------------------------------
 
 
 def test_evaluate_prints_the_bleu_of_the_translations_it_writes(trained_run, tmp_path, capsys):
@@ -132,22 +131,6 @@ def test_score_equals_what_the_search_reports(trained_run, n_best, capsys):
     for (log_prob, score, _), hypothesis in alike:
         assert float(log_prob) == pytest.approx(hypothesis.log_prob, abs=1e-4)
         assert float(score) == pytest.approx(hypothesis.score, abs=1e-4)
-
-
-def test_curves_draws_a_picture_of_every_run(trained_run, copied, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    runs = [str(trained_run.path), str(copied)]  # of the same name, in two folders
-    for suffix, beginning in ((".png", b"\x89PNG\r\n\x1a\n"), (".svg", b"<?xml")):
-        picture = tmp_path / "new" / f"curves{suffix}"
-        assert main(["curves", *runs, "--output", str(picture)]) == 0
-        assert picture.read_bytes().startswith(beginning)
-        *lines, last = capsys.readouterr().out.splitlines()
-        assert last == str(picture)
-        names = ["/".join(Path(run).parts[-2:]) for run in runs]
-        assert [line.partition("  dev BLEU  ")[0] for line in lines] == names
-        assert all(re.search(r"[▁-█]{3}  last \S+, highest \S+ at step \d+$", x) for x in lines)
-    legend = (tmp_path / "new" / "curves.svg").read_text("utf-8")
-    assert all(f"{name}, dev" in legend for name in names)
 
 
 # --- export.py ---------------------------------------------------------------------------

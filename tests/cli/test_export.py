@@ -64,20 +64,3 @@ def test_the_card_tells_where_the_model_comes_from(trained_run, exported):
     hashes = [*card["data"].values(), card["tokenizer_sha256"], card["checkpoint"]["sha256"]]
     assert len({value for value in hashes if len(value) == 64}) == 6
     assert card["versions"]["tensorflow"].startswith("2.")
-
-
-@pytest.mark.parametrize("checkpoint", ["best", "240"])
-def test_an_average_is_of_no_single_checkpoint(trained_run, tmp_path, checkpoint, capsys):
-    options = ["--output", str(tmp_path / "new"), "--average", "last2"]
-    command = ["export", str(trained_run.path), *options, "--checkpoint", checkpoint]
-    assert main(command) == 1
-    assert "--average and --checkpoint exclude each other" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_folder_that_tensorflow_cannot_read_is_refused_before_any_work(tmp_path, capsys):
-    """The run is not even looked for."""
-    output = tmp_path / "v[1]"
-    assert main(["export", str(tmp_path / "no run"), "--output", str(output)]) == 1
-    assert "must not contain [...] or a backslash" in capsys.readouterr().err
-    assert not output.exists()

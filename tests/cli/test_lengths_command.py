@@ -98,7 +98,6 @@ def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, ca
         ("--data thesis", "--data must not be a folder or a device. Received: thesis", 1),
         ("--data test.en/a.json", "--data must be in a writable folder", 1),
         ("--output test.en/new/a.png", "--output must be in a writable folder", 1),
-        ("--beam 0", "--beam must be an int from 1 to 1000", 2),
     ],
 )
 def test_what_cannot_be_measured_is_refused(place, capsys, options, expected, status):

@@ -35,10 +35,3 @@ def test_every_command_has_help_of_its_own(name, capsys):
         main([name, "--help"])
     assert stopped.value.code == 0
     assert f"usage: tf-transformer {name} " in capsys.readouterr().out
-
-
-def test_an_unknown_command_is_refused(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["translete"])
-    assert stopped.value.code == 2
-    assert "invalid choice: 'translete'" in capsys.readouterr().err

@@ -21,9 +21,6 @@ def test_a_recipe_goes_over_the_model_and_under_the_users_own_values():
     assert config.training.batch_tokens == 99
     config = configure("--recipe", "paper", "--set", "training.warmup_steps=7")
     assert (config.training.warmup_steps, config.training.batch_tokens) == (7, 25_000)
-
-
-def test_without_a_recipe_the_preset_has_its_own():
     assert configure("--model", "multi30k").training.warmup_steps == 2_000
 
 
@@ -42,31 +39,24 @@ def test_every_departure_of_a_run_is_a_line(trained_run, capsys):
     assert not [line for line in lines if line[0] == "training.beta_2"]
 
 
-def test_the_rule_told_is_that_of_the_tokenizer(copied, capsys):
-    """In a run of an earlier version, or one with a configured tokenizer."""
+def test_the_rule_told_is_that_of_the_tokenizer(workplace, capsys):
+    """In a run of an earlier version, or with a configured tokenizer, or with none yet."""
     lines, options = ["a b c"] * 9, {"kind": "bpe", "normalization": "nmt_nfkc"}
-    train_tokenizer(lines, copied / "tokenizer.model", vocab_size=266, **options)
-    assert main(["recipe", "diff", str(copied)]) == 0
-    assert ["data.normalization", "nmt_nfkc"] in [
-        line.split() for line in capsys.readouterr().out.splitlines()
-    ]
+    train_tokenizer(lines, Path("run/tokenizer.model"), vocab_size=266, **options)
+    for run, expected in (("run", "nmt_nfkc"), ("begun", "None")):
+        assert main(["recipe", "diff", run]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert ["data.normalization", expected] in rows
 
 
-def test_a_run_without_a_tokenizer_yet_can_be_compared(workplace, capsys):
-    assert main(["recipe", "diff", "begun"]) == 0
-    assert ["data.normalization", "None"] in [
-        line.split() for line in capsys.readouterr().out.splitlines()
-    ]
-
-
-def test_the_paper_is_what_a_run_is_compared_with_by_default(trained_run, capsys):
-    assert main(["recipe", "diff", str(trained_run.path)]) == 0
-    assert "the paper's base recipe" in capsys.readouterr().out
-
-
-def test_another_recipe_can_be_asked_for(trained_run, capsys):
-    assert main(["recipe", "diff", str(trained_run.path), "t2t"]) == 0
-    assert "training.beta_2" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("recipe", "expected"), [([], "the paper's base recipe"), (["t2t"], "training.beta_2")]
+)
+def test_a_run_is_compared_with_the_paper_or_another_recipe(
+    trained_run, capsys, recipe, expected
+):
+    assert main(["recipe", "diff", str(trained_run.path), *recipe]) == 0
+    assert expected in capsys.readouterr().out
 
 
 def test_a_run_of_an_unknown_task_is_refused(workplace, capsys):
