@@ -1,14 +1,22 @@
 """Writes docs/reference/ from the code: `python -m tools.reference`."""
 
+import argparse
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tf_transformer.cli.main import GROUPS, build_parser
 from tf_transformer.config import Config, SamplingConfig
 from tf_transformer.config.settings import Setting, settings_of
-from tools.command_reference import commands_page
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+_COMMANDS_HEAD = """\
+<!-- Written by `python -m tools.reference` from the parsers in tf_transformer/cli. -->
+# Commands
+
+Every command with its arguments. In the repository `train.py` is `tf-transformer train`, and
+`export.py` is `tf-transformer export`.
+"""
 
 
 def settings_page() -> str:
@@ -47,6 +55,48 @@ def _row(name: str, setting: Setting) -> str:
     default = setting.default
     written = "empty" if default in ("", ()) else f"`{default}`"
     return f"| `{name}` | {written} | {values} | {setting.help} |"
+
+
+def commands_page() -> str:
+    """Returns the page: a table of arguments for every command, group after group."""
+    lines = [_COMMANDS_HEAD]
+    for group, commands in GROUPS.items():
+        lines += [f"## {group.capitalize()}\n", *map(_command, commands)]
+    return "\n".join(lines)
+
+
+def _command(name: str) -> str:
+    [commands] = (action for action in build_parser(name)._actions if action.choices)
+    parser = commands.choices[name]
+    head = f"### `tf-transformer {name}`\n\n{' '.join(parser.description.split())}\n"
+    return "\n".join([head, "| argument | meaning |", "|---|---|", *_arguments(parser), ""])
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    exclusive = {
+        action.dest: group for group in parser._mutually_exclusive_groups
+        for action in group._group_actions
+    }  # fmt: skip
+    for action in parser._actions:
+        if action.help is argparse.SUPPRESS or action.dest == "help":
+            continue
+        meaning = (action.help or "").replace("%(default)s", str(action.default))
+        if action.dest in exclusive:
+            others = exclusive[action.dest]._group_actions
+            names = ", ".join(
+                f"`{each.option_strings[-1]}`" for each in others if each != action
+            )
+            meaning += f"; excludes {names}"
+        needed = "; required" if action.option_strings and action.required else ""
+        yield f"| `{_usage(action)}` | {meaning}{needed} |"
+
+
+def _usage(action: argparse.Action) -> str:
+    """Formats an argument, such as "--beam W", "RUN" or "[RECIPE]"."""
+    choices = f"{{{','.join(action.choices)}}}" if action.choices else ""
+    value = action.metavar or choices or action.dest.upper()
+    value = {"+": f"{value} ...", "?": f"[{value}]", 0: ""}.get(action.nargs, value)
+    return " ".join(filter(None, [*action.option_strings[-1:], value]))
 
 
 # The pages by file name.

@@ -1,25 +1,32 @@
 """What the tests of the data checks share."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
 from tf_transformer.data.corpora import ParallelText
 from tf_transformer.doctor.survey import Survey, take_survey
 
+Pairs = Sequence[tuple[str, str]]
+
 
 @pytest.fixture
-def survey(tmp_path) -> Callable[..., Survey]:
-    """`survey(pairs, "dev")` writes pairs to dev.en and dev.de and takes their survey."""
+def corpus(tmp_path) -> Callable[[str, Pairs], ParallelText]:
+    """`corpus("dev", pairs)` writes pairs to dev.en and dev.de."""
 
-    def take(pairs: Sequence[tuple[str, str]], name: str = "train", **options) -> Survey:
-        files = [write(pairs, tmp_path / f"{name}.{language}") for language in ("en", "de")]
-        return take_survey(name, [ParallelText(name, *files, ("en", "de"))], **options)
+    def write(name: str, pairs: Pairs) -> ParallelText:
+        files = [tmp_path / f"{name}.{language}" for language in ("en", "de")]
+        for side, file in enumerate(files):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            file.write_text(text, "utf-8", newline="")
+        return ParallelText(name, *files, ("en", "de"))
 
-    def write(pairs: Sequence[tuple[str, str]], path: Path) -> Path:
-        lines = [pair[path.suffix == ".de"] for pair in pairs]
-        path.write_text("".join(f"{line}\n" for line in lines), "utf-8", newline="")
-        return path
+    return write
 
-    return take
+
+@pytest.fixture
+def survey(corpus) -> Callable[..., Survey]:
+    """`survey(pairs, "dev")` writes pairs and takes their survey."""
+    return lambda pairs, name="train", **options: take_survey(
+        name, [corpus(name, pairs)], **options
+    )

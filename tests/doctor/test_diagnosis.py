@@ -16,7 +16,6 @@ from tf_transformer.doctor.diagnosis import (
     task_findings,
     text_findings,
 )
-from tf_transformer.doctor.line_checks import check_case
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.task import TranslationTask
 from tf_transformer.training.memory import PROCESS_BYTES, estimate_memory
@@ -94,12 +93,6 @@ def test_progress_tells_what_is_read(builtin):
     surveys = survey_text(builtin.data, progress=lambda *call: calls.append(call))
     assert [survey.name for survey in surveys] == ["train", "dev"]
     assert calls == [("reading train", 10_000), ("reading train", 20_000)]
-
-
-def test_a_dev_set_alone_is_compared_with_itself(builtin):
-    """Checks of one survey have nothing to compare, and say nothing wrong."""
-    (survey, *_) = survey_text(builtin.data)
-    assert not any(finding.warning for finding in check_case([survey]))
 
 
 # --- Memory ------------------------------------------------------------------------------

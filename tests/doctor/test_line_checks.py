@@ -100,13 +100,6 @@ def test_broken_characters_are_found_with_their_first_line(survey, check, defect
     assert re.search(rf"First: \S+/train\.{language}:100\.$", warnings[0].text)
 
 
-def test_a_stray_defect_is_shown_but_no_warning(survey):
-    pairs = edit(builtin.pairs(2_000), lambda text: text + "\ufffd", 0, every=2_000)
-    (finding, *_) = check_characters([survey(pairs)])
-    assert not finding.warning
-    assert "1 of 2,000 source lines of train (0.05%)" in finding.text
-
-
 @pytest.mark.parametrize("blank", ["", "  ", "\t"])
 def test_empty_lines_are_found(survey, blank):
     surveys = [survey(TRAIN), survey(edit(DEV, lambda _: blank, 1, every=50), "dev")]

@@ -3,7 +3,6 @@
 import re
 
 from tf_transformer.data import builtin
-from tf_transformer.data.corpora import ParallelText
 from tf_transformer.doctor.pair_checks import (
     check_copies,
     check_direction,
@@ -106,14 +105,9 @@ def test_swapped_dev_files_are_found_and_named(survey):
     assert found[0].text.endswith("one of them is named the wrong way round.")
 
 
-def test_one_swapped_file_among_several_is_named(tmp_path):
-    corpora = []
-    for name, pairs in (("a", TRAIN[:700]), ("b", swapped(TRAIN[700:])), ("c", DEV)):
-        files = [tmp_path / f"{name}.{language}" for language in ("en", "de")]
-        for file, lines in zip(files, zip(*pairs, strict=True), strict=True):
-            file.write_text("".join(f"{line}\n" for line in lines))
-        corpora.append(ParallelText(name, *files, ("en", "de")))
-    found = check_direction([take_survey("train", corpora)])
+def test_one_swapped_file_among_several_is_named(corpus, tmp_path):
+    texts = {"a": TRAIN[:700], "b": swapped(TRAIN[700:]), "c": DEV}
+    found = check_direction([take_survey("train", [*map(corpus, texts, texts.values())])])
     assert [finding.warning for finding in found] == [True]
     assert f"in {tmp_path}/b.en and {tmp_path}/b.de" in found[0].text
 

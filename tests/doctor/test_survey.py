@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from tf_transformer.data import builtin
-from tf_transformer.data.corpora import ParallelText
 from tf_transformer.doctor.survey import Hashes, take_survey
 from tf_transformer.errors import UserError
 
 PAIRS = builtin.pairs(500)
-LANGUAGES = ("en", "de")
 
 
 def test_a_small_corpus_is_kept_whole_and_in_order(survey):
@@ -37,13 +35,8 @@ def test_every_nth_pair_is_looked_at(survey):
     assert taken.pairs == taken.both.added == 72
 
 
-def test_a_place_is_a_file_and_a_line(tmp_path):
-    corpora = []
-    for name, count in (("a", 3), ("b", 0), ("c", 2)):
-        files = [tmp_path / f"{name}.{language}" for language in LANGUAGES]
-        for path in files:
-            path.write_text("".join(f"{name}{line}\n" for line in range(1, count + 1)))
-        corpora.append(ParallelText(name, *files, LANGUAGES))
+def test_a_place_is_a_file_and_a_line(corpus, tmp_path):
+    corpora = [corpus(name, PAIRS[:count]) for name, count in (("a", 3), ("b", 0), ("c", 2))]
     taken = take_survey("train", corpora)
     assert [taken.place(pair.number) for pair in taken.sample] == [
         f"{tmp_path}/{place}" for place in ("a.en:1", "a.en:2", "a.en:3", "c.en:1", "c.en:2")
@@ -58,13 +51,11 @@ def test_progress_is_told_of_all_pairs_that_are_read(survey):
     assert done == [10_000, 20_000]
 
 
-def test_files_of_different_lengths_are_refused(tmp_path):
-    (tmp_path / "a.en").write_text("one\ntwo\n")
-    (tmp_path / "a.de").write_text("eins\n")
+def test_files_of_different_lengths_are_refused(corpus):
+    text = corpus("a", PAIRS[:2])
+    text.target.write_text("eins\n")
     with pytest.raises(UserError, match="same number of lines"):
-        take_survey(
-            "train", [ParallelText("a", tmp_path / "a.en", tmp_path / "a.de", LANGUAGES)]
-        )
+        take_survey("train", [text])
 
 
 @pytest.mark.parametrize("limit", [5_000, 100])

@@ -1,11 +1,14 @@
 """Tokenizer, model and text: what does not fit is found."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import sentencepiece
 
 from tf_transformer.data import builtin
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoded import EncodedCorpus, FilterReport
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import SPECIAL_IDS, train_tokenizer
@@ -19,15 +22,25 @@ from tf_transformer.doctor.vocabulary_checks import (
 
 PAIRS = builtin.pairs(600)
 TRAIN, DEV = PAIRS[:500], PAIRS[500:]
+LINES = [line for pair in TRAIN for line in pair]
 LIMITS = {"max_length": 64, "max_ratio": 4.0}
+
+
+def trained(folder: Path, **options: str) -> Tokenizer:
+    path = folder / "tokenizer.model"
+    train_tokenizer(LINES, path, vocab_size=600, kind="bpe", **options)
+    return Tokenizer(path)
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Tokenizer:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    lines = [line for pair in TRAIN for line in pair]
-    train_tokenizer(lines, path, vocab_size=600, kind="bpe")
-    return Tokenizer(path)
+    return trained(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def rewriting(tmp_path_factory) -> Tokenizer:
+    """One with the rule of earlier versions."""
+    return trained(tmp_path_factory.mktemp("tokenizer"), normalization="nmt_nfkc")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +49,7 @@ def bytes_less(tmp_path_factory) -> Tokenizer:
     path = tmp_path_factory.mktemp("tokenizer") / "unknown.model"
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(line for pair in TRAIN for line in pair),
+            sentence_iterator=iter(LINES),
             model_writer=file,
             vocab_size=300,
             character_coverage=1.0,
@@ -93,15 +106,6 @@ def test_unknown_characters_that_do_not_show_are_given_as_code_points(tokenizer,
     assert "(U+00A0 U+0301 U+200C)" in finding.text
 
 
-@pytest.fixture(scope="module")
-def rewriting(tmp_path_factory) -> Tokenizer:
-    """One with the rule of earlier versions."""
-    path = tmp_path_factory.mktemp("tokenizer") / "nfkc.model"
-    lines = [line for pair in TRAIN for line in pair]
-    train_tokenizer(lines, path, vocab_size=600, kind="bpe", normalization="nmt_nfkc")
-    return Tokenizer(path)
-
-
 def test_lines_that_tokenising_changes_are_found_with_examples(rewriting, tokenizer, survey):
     changed = ["你好，世界！", "你好，朋友。", "می\u200cخواهم", "10\u00a0000 …"]
     dev = [
@@ -153,6 +157,12 @@ def test_pairs_that_the_filters_drop_are_found_with_the_reason(encode):
     (finding,) = check_filters({"train": encode(pairs), "dev": encode(DEV, "dev")})
     assert finding.warning and finding.text.startswith("10% of train is not used")
     assert "4 empty, 6 longer than 64 tokens" in finding.text
+
+
+def test_a_corpus_of_which_nothing_was_read_is_a_warning():
+    report = FilterReport(0, 0, 0, 0, 0, max_length=64, max_ratio=4.0)
+    (finding,) = check_filters({"dev": SimpleNamespace(report=report)})
+    assert finding.warning and "0 pairs read" in finding.text
 
 
 def test_lengths_after_the_filters_are_those_of_the_corpus(encode):

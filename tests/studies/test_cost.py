@@ -7,9 +7,16 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.errors import UserError
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.studies.cost import Lengths, costs, describe_cost, training_flops
+from tf_transformer.studies.cost import (
+    Lengths,
+    costs,
+    describe_cost,
+    sustained_rate,
+    training_flops,
+)
 
 SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=3)
 
@@ -85,19 +92,18 @@ HISTORY = [
 
 def test_costs_add_up_from_evaluation_to_evaluation():
     lengths = Lengths.of(np.array([3, 9]), np.array([4, 6]))  # 10 target tokens an epoch
-    first, second = costs(HISTORY, SMALL, lengths, devices=8, sustained_tflops=9.5)
+    first, second = costs(HISTORY, SMALL, lengths)
     assert (first.step, first.target_tokens, first.seconds) == (10, 100, 2.0)
     assert (second.step, second.target_tokens, second.seconds) == (20, 300, 3.0)
     assert second.counted == 30 * training_flops(SMALL, lengths)
-    assert second.estimated == 3.0 * 8 * 9.5e12
+    assert f"9.5 TFLOP/s: {3.0 * 8 * 9.5e12:.2e}" in describe_cost(second, 8, 9.5)[-2]
 
 
 def test_the_papers_base_costs_what_its_table_2_says():
     """12 hours on eight P100 (5.2)."""
     record = {"step": 100_000, "train_seconds": 12 * 3600.0, "tokens_per_second": 1.0}
-    (cost,) = costs([record], SMALL, None, devices=8, sustained_tflops=9.5)
-    assert "9.5 TFLOP/s: 3.28e+18" in "\n".join(describe_cost(cost))
-    assert "base 3.3e+18, big 2.3e+19" in "\n".join(describe_cost(cost))
+    text = "\n".join(describe_cost(*costs([record], SMALL, None), 8, 9.5))
+    assert "9.5 TFLOP/s: 3.28e+18" in text and "base 3.3e+18, big 2.3e+19" in text
 
 
 def test_what_is_not_known_is_said():
@@ -114,3 +120,10 @@ def test_a_training_that_took_no_time_has_no_rate():
     with_time = "\n".join(describe_cost(costs(HISTORY, SMALL, lengths)[-1]))
     rate = 300 / 4 * training_flops(SMALL, lengths) / 3.0
     assert f", or {rate:.2e} per second and device" in with_time
+
+
+def test_a_rate_is_the_papers_or_the_users():
+    rates = [sustained_rate(*given) for given in [(None, None), ("P100", None), (None, 40.0)]]
+    assert rates == [None, 9.5, 40.0]
+    with pytest.raises(UserError, match="'H100', only for K80, .* Use --sustained-tflops"):
+        sustained_rate("H100", None)

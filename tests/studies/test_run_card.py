@@ -1,7 +1,6 @@
 """The Markdown card of a run."""
 
 import hashlib
-import math
 import re
 import shlex
 import shutil
@@ -18,11 +17,16 @@ from tf_transformer.studies.cost import Lengths, training_flops
 from tf_transformer.studies.run_card import (
     _options,
     run_card,
-    sustained_rate,
     train_command,
     try_to_write_card,
     write_card,
 )
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    """A copy of the trained run, to change."""
+    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
 def configured(command):
@@ -65,9 +69,7 @@ def test_the_cost_is_that_of_the_data_and_the_model(trained_run):
     assert run_card(run).count("\n| 80 | ") == 1
 
 
-def test_all_devices_of_a_run_count(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+def test_all_devices_of_a_run_count(run):
     state = run.checkpoints.latest_state()
     with np.load(state) as archive:
         arrays = dict(archive)
@@ -79,20 +81,16 @@ def test_all_devices_of_a_run_count(trained_run, tmp_path):
     assert float(flops) == pytest.approx(4 * seconds * 9.5e12, abs=4 * 0.6 * 9.5e12)
 
 
-def test_a_card_can_be_written_without_the_data(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "data")
-    run = Run.open(tmp_path / "run")
+def test_a_card_can_be_written_without_the_data(run):
+    shutil.rmtree(run.data)
     path = write_card(run, 9.5)
-    assert path == tmp_path / "run" / "card.md"
+    assert path == run.path / "card.md"
     text = path.read_text("utf-8")
     assert "unknown, the run's data/ is gone" in text
     assert "time x devices x 9.5 TFLOP/s" in text
 
 
-def test_changes_between_sessions_are_told_with_their_step(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+def test_changes_between_sessions_are_told_with_their_step(run):
     assert "Changes during training" not in run_card(run)
     run.record_change("training.warmup_steps", 100, 60)
     run.record_change("training text", "0123456789abcdef", "fedcba9876543210")
@@ -102,27 +100,19 @@ def test_changes_between_sessions_are_told_with_their_step(trained_run, tmp_path
     assert "| 240 | training text | 0123456789abcdef | fedcba9876543210 |\n" in text
 
 
-def test_a_score_on_an_earlier_dev_text_is_not_the_best(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+def test_a_score_on_an_earlier_dev_text_is_not_the_best(run):
     *earlier, last = run.history()
     best = [{**record, "valid_bleu": 99.0, "dev_set": "earlier"} for record in earlier]
     run.write_history([*best, last])
     assert f"best bleu of 1 evaluations: {last['valid_bleu']:.4g} at step 240" in run_card(run)
 
 
-def test_a_run_that_was_never_evaluated_has_no_card(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
+def test_a_run_that_was_never_evaluated_has_no_card(run):
     for name in ("metrics.jsonl", "card.md"):
-        (tmp_path / "run" / name).unlink()
+        (run.path / name).unlink()
     with pytest.raises(UserError, match="has no evaluation yet"):
-        write_card(Run.open(tmp_path / "run"))
-    assert not (tmp_path / "run" / "card.md").exists()
-
-
-def test_the_command_on_the_card_is_that_of_the_run(trained_run):
-    config = Run.open(trained_run.path).config
-    assert configured(train_command(config)) == config
+        write_card(run)
+    assert not (run.path / "card.md").exists()
 
 
 def test_typed_as_printed_the_command_goes_on_with_the_run(trained_run):
@@ -132,9 +122,7 @@ def test_typed_as_printed_the_command_goes_on_with_the_run(trained_run):
 
 
 @pytest.mark.parametrize("lost", ["train_seconds", "replicas"])
-def test_of_records_without_times_or_devices_the_cost_is_unknown(trained_run, tmp_path, lost):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+def test_of_records_without_times_or_devices_the_cost_is_unknown(run, lost):
     run.write_history([{name: r[name] for name in r if name != lost} for r in run.history()])
     state = run.checkpoints.latest_state()
     with np.load(state) as archive:
@@ -145,11 +133,10 @@ def test_of_records_without_times_or_devices_the_cost_is_unknown(trained_run, tm
     assert "BLEU" in text and "## Command" in text
 
 
-def test_at_the_end_of_training_no_card_is_a_warning(trained_run, tmp_path, caplog):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    (tmp_path / "run" / "metrics.jsonl").write_text("damaged")
+def test_at_the_end_of_training_no_card_is_a_warning(run, caplog):
+    run.metrics.write_text("damaged")
     with caplog.at_level("WARNING"):
-        try_to_write_card(Run.open(tmp_path / "run"))
+        try_to_write_card(run)
     assert "no card was written: " in caplog.text
     assert "metrics.jsonl:1: expected a JSON object" in caplog.text
 
@@ -167,22 +154,6 @@ def test_every_kind_of_value_comes_back():
     assert configured(train_command(config)) == config
     back = preset("table3-B-dk16").replace({"model.key_dim": None})
     assert configured(train_command(back)) == back
-
-
-@pytest.mark.parametrize(
-    ("given", "rate"),
-    [((None, None), None), (("P100", None), 9.5), ((None, 40.0), 40.0), (("K80", None), 2.8)],
-)
-def test_a_rate_is_the_papers_or_the_users(given, rate):
-    assert sustained_rate(*given) == rate
-
-
-@pytest.mark.parametrize(
-    "given", [("H100", None), (None, 0.0), (None, -1.0), (None, math.nan), (None, math.inf)]
-)
-def test_another_rate_is_refused(given):
-    with pytest.raises(UserError, match="--sustained-tflops"):
-        sustained_rate(*given)
 
 
 def test_the_command_of_a_preset_is_short():

@@ -50,24 +50,19 @@ def test_runs_that_differ_in_time_alone_are_equal(folders):
 
 
 @pytest.mark.parametrize(
-    ("weights", "expected"),
+    ("name", "weights", "expected"),
     [
-        (np.nextafter(WEIGHTS, 2), "best.npz: model/weight: by at most 1.2e-07"),
-        (WEIGHTS * np.float32([-1, 1, 1, 1, 1]), "best.npz: model/weight: by at most 0"),
-        (WEIGHTS.astype("float64"), "best.npz: model/weight: float32 (5,), float64 (5,)"),
-        (WEIGHTS[np.newaxis], "best.npz: model/weight: float32 (5,), float32 (1, 5)"),
+        ("weight", np.nextafter(WEIGHTS, 2), "by at most 1.2e-07"),
+        ("weight", WEIGHTS * np.float32([-1, 1, 1, 1, 1]), "by at most 0"),
+        ("weight", WEIGHTS.astype("float64"), "float32 (5,), float64 (5,)"),
+        ("weight", WEIGHTS[np.newaxis], "float32 (5,), float32 (1, 5)"),
+        ("weights", WEIGHTS, "only in OLD"),
     ],
-    ids=["last bit", "sign of zero", "type", "shape"],
+    ids=["last bit", "sign of zero", "type", "shape", "name"],
 )
-def test_any_other_bit_of_an_array_is_seen(folders, weights, expected):
-    np.savez(folders[1] / "run/checkpoints/best.npz", **{"model/weight": weights})
-    assert different(folders) == {"run/checkpoints": expected}
-
-
-def test_another_name_of_an_array_is_seen(folders):
-    np.savez(folders[1] / "run/checkpoints/best.npz", **{"model/weights": WEIGHTS})
-    found = "best.npz: model/weight: only in OLD"
-    assert different(folders) == {"run/checkpoints": found}
+def test_any_other_bit_of_an_array_is_seen(folders, name, weights, expected):
+    np.savez(folders[1] / "run/checkpoints/best.npz", **{f"model/{name}": weights})
+    assert different(folders) == {"run/checkpoints": f"best.npz: model/weight: {expected}"}
 
 
 def test_an_added_array_does_not_hide_a_changed_one(folders):

@@ -14,10 +14,7 @@ TRACEBACK = "Traceback (most recent call last)"
         (Done(0, "translation\n", "a warning\n"), ""),
         (Done(1, "", "a warning\nerror: no space left\n"), ""),
         (Done(None, "", ""), "did not end"),
-        (
-            Done(1, "", "Traceback (most recent call last):\n"),
-            "Traceback (most recent call last)",
-        ),
+        (Done(1, "", f"{TRACEBACK}:\n"), TRACEBACK),
         (Done(0, "", "--- Logging error ---\n"), "--- Logging error"),
         (Done(1, "", "killed\n"), "0 lines of error"),
         (Done(1, "", "error: one\nerror: two\n"), "2 lines of error"),

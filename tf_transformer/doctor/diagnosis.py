@@ -16,6 +16,14 @@ from tf_transformer.training.parts import Workload, choose_size
 
 QUICK_PAIRS = 50_000  # training pairs to examine when a training starts
 
+# Checks that need natural-language sentences on both sides.
+_WRITING = (
+    line_checks.check_characters,
+    line_checks.check_tokenised,
+    line_checks.check_case,
+)
+_LANGUAGES = (pair_checks.check_ratio, pair_checks.check_copies, pair_checks.check_direction)
+
 Progress = Callable[[str, int], None]
 
 
@@ -83,29 +91,14 @@ def text_findings(
             conventions and of the match between two languages are skipped.
     """
     train, *others = surveys
+    writing, languages = (_WRITING, _LANGUAGES) if prose else ((), ())
     return [
-        *(_writing_findings(surveys) if prose else []),
+        *(finding for check in writing for finding in check(surveys)),
         *line_checks.check_empty(surveys),
         *line_checks.check_length(surveys, max_length),
-        *(_language_findings(surveys) if prose else []),
+        *(finding for check in languages for finding in check(surveys)),
         *pair_checks.check_repetitions(train),
         *pair_checks.check_overlap(train, others),
-    ]
-
-
-def _writing_findings(surveys: Sequence[Survey]) -> list[Finding]:
-    return [
-        *line_checks.check_characters(surveys),
-        *line_checks.check_tokenised(surveys),
-        *line_checks.check_case(surveys),
-    ]
-
-
-def _language_findings(surveys: Sequence[Survey]) -> list[Finding]:
-    return [
-        *pair_checks.check_ratio(surveys),
-        *pair_checks.check_copies(surveys),
-        *pair_checks.check_direction(surveys),
     ]
 
 
@@ -138,11 +131,8 @@ def memory_finding(
 ) -> Finding:
     """Compares the memory that the largest batch needs with the memory of the device.
 
-    Args:
-        config: configuration of the run.
-        shapes: (rows, length) of the batches.
-        replicas: number of devices that share a batch.
-        encoder_outputs: see `training.task.Task`.
+    `shapes` are (rows, length) of the batches, which `replicas` devices share; for
+    `encoder_outputs` see `training.task.Task`.
     """
     device, available = memory = device_memory()
     work = Workload(config, shapes, replicas, encoder_outputs=encoder_outputs)

@@ -146,7 +146,7 @@ def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -
 def _texts(surveys: Sequence[Survey]) -> Iterator[tuple[Side, list[str]]]:
     for survey in surveys:
         for side in SIDES:
-            yield (survey.name, side), [pair.text(side) for pair in survey.sample]
+            yield (survey.name, side), survey.texts(side)
 
 
 def _name(side: Side) -> str:

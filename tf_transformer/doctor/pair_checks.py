@@ -9,6 +9,7 @@ from statistics import median
 
 import numpy as np
 
+from tf_transformer.data.corpus import SIDES
 from tf_transformer.doctor.direction import learn_direction, swapped_pairs
 from tf_transformer.doctor.findings import Count, Finding, judge
 from tf_transformer.doctor.survey import Hashes, Pair, Survey
@@ -74,14 +75,11 @@ def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for pairs or files with swapped languages; none if there are several languages."""
     if len({text.languages for survey in surveys for text in survey.corpora}) > 1:
         return []
-    train = surveys[0].sample
-    weights = learn_direction([pair.source for pair in train], [pair.target for pair in train])
+    weights = learn_direction(*map(surveys[0].texts, SIDES))
     findings: list[Finding] = []
     counts: list[Count] = []
     for survey in surveys:
-        sources = [pair.source for pair in survey.sample]
-        targets = [pair.target for pair in survey.sample]
-        swapped = swapped_pairs(weights, sources, targets)
+        swapped = swapped_pairs(weights, *map(survey.texts, SIDES))
         files = _swapped_files(survey, swapped)
         findings += files
         if not files:

@@ -86,6 +86,10 @@ class Survey:
     corpora: list[ParallelText] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
 
+    def texts(self, side: SideName) -> list[str]:
+        """Returns one side of the sample."""
+        return [pair.text(side) for pair in self.sample]
+
     def corpus_of(self, index: int) -> int:
         """Returns the index of the corpus that contains pair `index`."""
         return bisect_right(self._starts, index) - 1

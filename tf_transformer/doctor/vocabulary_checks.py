@@ -7,7 +7,7 @@ import difflib
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.data.tags import symbol_pieces, symbols_of
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor.findings import Count, Finding, judge, percent
-from tf_transformer.doctor.survey import Pair, Survey
+from tf_transformer.doctor.survey import Survey
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.tokenizers import train_configured_tokenizer
 
@@ -58,13 +58,9 @@ def check_trainable(
 ) -> list[Finding]:
     """Checks that a tokenizer of the configured size can be trained on the text, by doing so.
 
-    Args:
-        config: configuration of the training.
-        train: survey of its text; the sample is used.
-        text_sides: sides that the task tokenises; see `TaskRecord`.
-        prose: whether both sides are natural-language sentences; see `TaskRecord`.
+    The text is the sample of `train`; for `text_sides` and `prose` see `TaskRecord`.
     """
-    sources, targets = ([pair.text(side) for pair in train.sample] for side in SIDES)
+    sources, targets = map(train.texts, SIDES)
     lines = sources + targets if prose else sources
     # Tokenised targets that are not prose consist of symbols, each a piece of its own.
     is_symbolic = "target" in text_sides and not prose
@@ -89,22 +85,17 @@ def check_unknown(
 ) -> list[Finding]:
     """Checks for lines with characters that the tokenizer encodes as <unk> or as bytes.
 
-    Args:
-        tokenizer: the run's tokenizer.
-        surveys: surveys of its text.
-        sides: the sides that the tokenizer handles; class labels are not tokenised.
+    `sides` are those that it handles; class labels are not tokenised.
     """
-    counts: list[Count] = []
     tokenizers = {side: tokenizer.of(side) for side in sides}
     characters: dict[SideName, set[str]] = {side: set() for side in sides}
-    for survey in surveys:
-        sample = _sample(survey)
-        for side, side_tokenizer in tokenizers.items():
-            lines = [pair.text(side) for pair in sample]
-            bad = np.flatnonzero(_has_unknown(side_tokenizer, lines)).tolist()
-            numbers = [sample[row].number for row in bad]
-            counts.append(survey.count(numbers, len(sample), f"{side} lines", side))
-            characters[side].update(*(lines[row] for row in bad))
+
+    def rows_with_unknown(side: SideName, lines: list[str]) -> list[int]:
+        rows = np.flatnonzero(_has_unknown(tokenizers[side], lines)).tolist()
+        characters[side].update(*(lines[row] for row in rows))
+        return rows
+
+    counts = _count_lines(surveys, sides, rows_with_unknown)
     unknown = {
         char for side in sides for char in _unknown(tokenizers[side], sorted(characters[side]))
     }
@@ -123,23 +114,21 @@ def check_round_trip(
 ) -> list[Finding]:
     """Checks for lines that change when they are tokenised and detokenised.
 
-    The arguments are those of `check_unknown`. Leading, trailing and repeated spaces are
-    ignored, since every normalisation rule removes them.
+    Leading, trailing and repeated spaces are ignored, since every normalisation rule removes
+    them. For `sides` see `check_unknown`.
     """
-    counts: list[Count] = []
     rewritings: Counter[tuple[str, str]] = Counter()
-    for survey in surveys:
-        sample = _sample(survey)
-        for side in sides:
-            lines = [_single_blanks(pair.text(side)) for pair in sample]
-            ids = tokenizer.of(side).tokenize(tf.constant(lines, tf.string))
-            texts = tokenizer.detokenize(ids, side).numpy()
-            after = [text.decode("utf-8") for text in texts]
-            bad = [row for row, line in enumerate(lines) if line != after[row]]
-            numbers = [sample[row].number for row in bad]
-            counts.append(survey.count(numbers, len(sample), f"{side} lines", side))
-            for row in bad[:COMPARED]:
-                rewritings.update(_rewritings(lines[row], after[row]))
+
+    def rewritten_rows(side: SideName, lines: list[str]) -> list[int]:
+        before = [" ".join(filter(None, line.split(" "))) for line in lines]
+        ids = tokenizer.of(side).tokenize(tf.constant(before, tf.string))
+        after = [text.decode("utf-8") for text in tokenizer.detokenize(ids, side).numpy()]
+        rows = [row for row, line in enumerate(before) if line != after[row]]
+        for row in rows[:COMPARED]:
+            rewritings.update(_rewritings(before[row], after[row]))
+        return rows
+
+    counts = _count_lines(surveys, sides, rewritten_rows)
     shown = ", ".join(
         f"{_visible(old)} becomes {_visible(new)}"
         for (old, new), _ in rewritings.most_common(EXAMPLES)
@@ -157,12 +146,11 @@ def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
     counts[_fallback_ids(tokenizer)] = 1  # meant for other text
     counts[: EOS_ID + 1] = 1
     unused = np.flatnonzero(counts == 0)
-    pieces = [
-        piece.decode() for piece in tokenizer.pieces(tf.constant(unused, tf.int32)).numpy()
-    ]
+    names = _pieces(tokenizer)
+    shown = " ".join(names[row] for row in unused[:SHOWN])
     count = Count(len(unused), tokenizer.vocab_size, "pieces")
     message = (
-        f"never occur in train, such as {' '.join(pieces[:SHOWN])}. The tokenizer was made for "
+        f"never occur in train, such as {shown}. The tokenizer was made for "
         "other text, or is too large for this: train another, or lower model.vocab_size."
     )
     return judge("unused pieces", [count], UNUSED, message)
@@ -173,6 +161,10 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
     findings, kept = [], []
     for name, corpus in corpora.items():
         report = corpus.report
+        if not report.kept:
+            text = f"{name} has no usable pair: {report.summary()}."
+            findings.append(Finding("filters", text, warning=True))
+            continue
         dropped = (report.read - report.kept) / report.read
         if dropped > DROPPED:
             text = (
@@ -187,13 +179,20 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
     return findings or [Finding("filters", "; ".join(kept))]
 
 
-def _sample(survey: Survey) -> list[Pair]:
-    """Returns `LINES` to twice as many evenly spread pairs, or all if they are fewer."""
-    return survey.sample[:: max(1, len(survey.sample) // LINES)]
-
-
-def _single_blanks(line: str) -> str:
-    return " ".join(word for word in line.split(" ") if word)
+def _count_lines(
+    surveys: Sequence[Survey],
+    sides: Sequence[SideName],
+    find: Callable[[SideName, list[str]], list[int]],
+) -> list[Count]:
+    """Counts what `find` finds, as rows, in `LINES` to twice as many spread lines of a side."""
+    counts = []
+    for survey in surveys:
+        sample = survey.sample[:: max(1, len(survey.sample) // LINES)]
+        for side in sides:
+            rows = find(side, [pair.text(side) for pair in sample])
+            numbers = [sample[row].number for row in rows]
+            counts.append(survey.count(numbers, len(sample), f"{side} lines", side))
+    return counts
 
 
 def _rewritings(before: str, after: str) -> set[tuple[str, str]]:
@@ -223,10 +222,14 @@ def _code_point(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
+def _pieces(tokenizer: Tokenizer) -> list[str]:
+    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+    return [piece.decode("utf-8") for piece in pieces]
+
+
 def _fallback_ids(tokenizer: Tokenizer) -> np.ndarray:
     """Returns the ids of <unk> and of the byte pieces, such as <0xE4>."""
-    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
-    is_byte = [piece.startswith(b"<0x") and piece.endswith(b">") for piece in pieces]
+    is_byte = [piece.startswith("<0x") and piece.endswith(">") for piece in _pieces(tokenizer)]
     return np.append(np.flatnonzero(is_byte), UNK_ID)
 
 
@@ -238,16 +241,10 @@ def _has_unknown(tokenizer: Tokenizer, lines: Sequence[str]) -> np.ndarray:
     return np.diff(ends) > 0
 
 
-def _known_character(tokenizer: Tokenizer) -> str:
-    """Returns a letter or digit that is a piece; "" if there is none."""
-    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
-    texts = (piece.decode("utf-8") for piece in pieces)
-    return next((text for text in texts if len(text) == 1 and text.isalnum()), "")
-
-
 def _unknown(tokenizer: Tokenizer, characters: Sequence[str]) -> list[str]:
     if not characters:
         return []
-    known = _known_character(tokenizer)  # so that an invisible character is not blank text
+    letters = (piece for piece in _pieces(tokenizer) if len(piece) == 1 and piece.isalnum())
+    known = next(letters, "")  # so that an invisible character is not blank text
     is_unknown = _has_unknown(tokenizer, [known + char for char in characters])
     return [characters[row] for row in np.flatnonzero(is_unknown).tolist()]

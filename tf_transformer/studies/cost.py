@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.studies.paper import SUSTAINED_TFLOPS, TABLE2_FLOPS
 
 # A multiplication and an addition; once forward, twice backward (for the inputs and the weights
@@ -78,32 +79,19 @@ class Cost:
         step: the update.
         target_tokens: tokens seen, including EOS but not padding; labels for a classifier.
         seconds: of training, without evaluations.
-        devices: number of devices, of all workers together.
         counted: FLOPs from the model; None if the lengths of its data are lost.
-        sustained_tflops: of one device, if known.
     """
 
     step: int
     target_tokens: int
     seconds: float
-    devices: int
     counted: float | None
-    sustained_tflops: float | None = None
-
-    @property
-    def estimated(self) -> float | None:
-        """FLOPs as the paper estimates them (6.1): time x devices x sustained rate."""
-        if self.sustained_tflops is None:
-            return None
-        return self.seconds * self.devices * self.sustained_tflops * 1e12
 
 
 def costs(
     history: Iterable[dict[str, Any]],
     model: ModelConfig,
     lengths: Lengths | None,
-    devices: int = 1,
-    sustained_tflops: float | None = None,
     encoder_outputs: int = 0,
 ) -> list[Cost]:
     """Returns the cost up to each evaluation.
@@ -112,8 +100,6 @@ def costs(
         history: the records of `Run.history`.
         model: the trained model.
         lengths: of an epoch of the training data; None if they are lost.
-        devices: number of devices, of all workers together.
-        sustained_tflops: of one device.
         encoder_outputs: see `training.task.Task`.
     """
     tokens = seconds = 0.0
@@ -124,32 +110,57 @@ def costs(
         flops = None if lengths is None else (
             training_flops(model, lengths, encoder_outputs) * tokens / lengths.target
         )  # fmt: skip
-        used = (record["step"], round(tokens), seconds, devices, flops, sustained_tflops)
-        results.append(Cost(*used))
+        results.append(Cost(record["step"], round(tokens), seconds, flops))
     return results
 
 
-def describe_cost(cost: Cost, unit: str = "target tokens") -> list[str]:
-    """Formats the cost as Markdown beside the paper's Table 2; `unit` names the tokens."""
+def describe_cost(
+    cost: Cost,
+    devices: int = 1,
+    sustained_tflops: float | None = None,
+    unit: str = "target tokens",
+) -> list[str]:
+    """Formats the cost as Markdown beside the paper's Table 2.
+
+    Args:
+        cost: of the training.
+        devices: number of devices, of all workers together.
+        sustained_tflops: of one device, if known; see `sustained_rate`.
+        unit: name of the tokens.
+    """
     of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
     lines = [
         f"- {unit} seen: {cost.target_tokens:,}, in {cost.step:,} updates",
-        f"- time of training: {cost.seconds:,.0f} s on {cost.devices} "
-        f"{'device' if cost.devices == 1 else 'devices'}",
+        f"- time of training: {cost.seconds:,.0f} s on {devices} "
+        f"{'device' if devices == 1 else 'devices'}",
     ]
     if cost.counted is None:
         lines.append("- FLOPs counted from the model: unknown, the run's data/ is gone")
     else:
-        work = cost.seconds * cost.devices
+        work = cost.seconds * devices
         rate = f", or {cost.counted / work:.2e} per second and device" if work else ""
         lines.append(f"- FLOPs counted from the model: {cost.counted:.2e}{rate}")
-    rates = ", ".join(f"{name} {rate}" for name, rate in SUSTAINED_TFLOPS.items())
-    lines.append(
-        f"- FLOPs as the paper counts, time x devices x {cost.sustained_tflops:g} TFLOP/s: "
-        f"{cost.estimated:.2e}"
-        if cost.estimated is not None
-        else "- FLOPs as the paper counts: give the sustained rate of a device, with "
-        f"--sustained-tflops or --gpu (the paper's: {rates} TFLOP/s)"
-    )
+    if sustained_tflops is None:
+        rates = ", ".join(f"{name} {rate}" for name, rate in SUSTAINED_TFLOPS.items())
+        lines.append(
+            "- FLOPs as the paper counts: give the sustained rate of a device, with "
+            f"--sustained-tflops or --gpu (the paper's: {rates} TFLOP/s)"
+        )
+    else:
+        estimated = cost.seconds * devices * sustained_tflops * 1e12  # (6.1)
+        lines.append(
+            f"- FLOPs as the paper counts, time x devices x {sustained_tflops:g} TFLOP/s: "
+            f"{estimated:.2e}"
+        )
     lines.append(f"- Table 2, English-German, counted in this way: {of_paper}")
     return lines
+
+
+def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
+    """Returns the rate from --gpu or --sustained-tflops; UserError for an unknown GPU."""
+    if gpu is not None and gpu not in SUSTAINED_TFLOPS:
+        raise UserError(
+            f"The paper gives no sustained rate for {quoted(gpu)}, only for "
+            f"{', '.join(SUSTAINED_TFLOPS)}. Use --sustained-tflops instead."
+        )
+    return SUSTAINED_TFLOPS[gpu] if gpu else tflops

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from tf_transformer.config import Config
@@ -33,7 +32,6 @@ _NEUTRAL = (
 )  # fmt: skip
 # Always in effect, so always reported.
 _ALWAYS = ("data.max_length", "data.max_ratio", "data.normalization", "data.character_coverage")
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,13 @@ def departures(config: Config, name: str) -> list[Departure]:
     ]
 
 
-def additions(config: Config, measured: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns settings in effect that the paper lacks, such as precision and filters.
 
     `measured` has settings read from the run's files, which override those of `config`.
     """
     known = {*_MODEL_SOURCES, *RECIPES["paper"].settings, *_NEUTRAL}
-    values, defaults = {**config.flat(), **measured}, Config().flat()
+    values, defaults = config.flat() | (measured or {}), Config().flat()
     return {
         setting: value
         for setting, value in values.items()
@@ -86,7 +84,7 @@ def additions(config: Config, measured: Mapping[str, Any] = _NOTHING) -> dict[st
 
 
 def describe_departures(
-    config: Config, name: str, measured: Mapping[str, Any] = _NOTHING
+    config: Config, name: str, measured: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Writes a line for each departure, then one for each setting that the paper lacks.
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from tf_transformer.config import Config, ModelConfig
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.data.normalization import settings_of
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
@@ -18,7 +17,6 @@ from tf_transformer.run.facts import best_record, data_files, describe_origin, e
 from tf_transformer.run.records import comparable, read_results
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.departures import describe_departures
-from tf_transformer.studies.paper import SUSTAINED_TFLOPS
 from tf_transformer.tasks.registry import encoder_outputs
 from tf_transformer.training.memory import parameter_count
 
@@ -31,7 +29,7 @@ def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
     """Writes RUN/card.md from the files of a run, which may be in training; returns its path.
 
     Args:
-        run: the run.
+        run: has at least one evaluation.
         sustained_tflops: of one device, to estimate the cost as in the paper.
 
     Raises:
@@ -156,14 +154,11 @@ def _data(run: Run) -> list[str]:
 
 def _changes(run: Run) -> list[str]:
     """Tabulates settings that later sessions changed; other sections show the final ones."""
-    changes = run.changes()
-    if not changes:
-        return []
     rows = [
         f"| {each['step']:,} | {each['what']} | {each['from']} | {each['to']} |"
-        for each in changes
+        for each in run.changes()
     ]
-    return ["| from step | what | before | since |", "|---|---|---|---|", *rows]
+    return rows and ["| from step | what | before | since |", "|---|---|---|---|", *rows]
 
 
 def _scores(run: Run, best: dict[str, Any]) -> list[str]:
@@ -226,11 +221,10 @@ def _seen(record: dict[str, Any]) -> str:
 
 
 def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
-    history = run.history()
+    outputs = encoder_outputs(run)
     try:
-        lengths, devices = _lengths(run), _devices(run)
-        rate, outputs = sustained_tflops, encoder_outputs(run)
-        per_evaluation = costs(history, run.config.model, lengths, devices, rate, outputs)
+        devices = _devices(run)
+        per_evaluation = costs(run.history(), run.config.model, _lengths(run), outputs)
     except KeyError as missing:
         return [f"- unknown: the records of this run lack {missing.args[0]}"]
     unit = "labels" if outputs else "target tokens"
@@ -240,7 +234,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
         f"{'' if each.counted is None else f'{each.counted:.2e}'} |"
         for each in per_evaluation
     ]
-    return describe_cost(per_evaluation[-1], unit) + table
+    return describe_cost(per_evaluation[-1], devices, sustained_tflops, unit) + table
 
 
 def _lengths(run: Run) -> Lengths | None:
@@ -272,19 +266,3 @@ def _versions(run: Run) -> list[str]:
 
 def _code(lines: list[str]) -> list[str]:
     return ["```", *lines, "```"]
-
-
-def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
-    """Returns the rate from --gpu or --sustained-tflops.
-
-    Raises:
-        UserError: for a GPU that the paper does not name, or a rate that is not above 0.
-    """
-    if gpu is not None and gpu not in SUSTAINED_TFLOPS:
-        raise UserError(
-            f"The paper gives no sustained rate for {quoted(gpu)}, only for "
-            f"{', '.join(SUSTAINED_TFLOPS)}. Use --sustained-tflops instead."
-        )
-    if tflops is not None and not (tflops > 0 and math.isfinite(tflops)):
-        raise UserError(f"--sustained-tflops must be a number above 0. Received: {tflops:g}.")
-    return SUSTAINED_TFLOPS[gpu] if gpu else tflops

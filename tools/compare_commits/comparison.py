@@ -55,7 +55,7 @@ def difference(one: Path, other: Path) -> str:
     if not (one.exists() and other.exists()):
         return f"{_ONLY} {'OLD' if one.exists() else 'NEW'}"
     if one.suffix == ".npz":
-        return _first_difference(_arrays(one), _arrays(other))
+        return _first_difference(arrays(one), arrays(other))
     if one.suffix == ".jsonl":
         return _first_difference(_records(one), _records(other))
     lines = zip_longest(*(path.read_bytes().split(b"\n") for path in (one, other)))
@@ -63,7 +63,7 @@ def difference(one: Path, other: Path) -> str:
     return next((f"line {n}: {a!r}, {b!r}" for n, a, b in pairs if a != b), "")
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
+def arrays(path: Path) -> dict[str, np.ndarray]:
     """Returns a checkpoint's arrays, except times and the checksums that include them."""
     with np.load(path) as archive:
         return {

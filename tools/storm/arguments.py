@@ -5,7 +5,6 @@ import contextlib
 import functools
 import io
 import random
-import re
 import shlex
 import signal
 import sys
@@ -184,10 +183,10 @@ def wrong(done: Done, must_fail: bool = False) -> str:
         return done.stderr[-2_000:]
     if done.status == 0:
         return "status 0 for an invalid command" if must_fail else ""
-    errors = re.findall("^error: .*", done.stderr, re.MULTILINE)
-    if len(errors) != 1 or not done.stderr.endswith(f"{errors[0]}\n"):
+    if len(done.errors) != 1 or not done.stderr.endswith(f"{done.errors[0]}\n"):
         return f"no single line of error: {done.stderr[-2_000:]}"
-    return "" if len(errors[0]) < 3_000 else f"an error of {len(errors[0])} characters"
+    length = len(done.errors[0])
+    return "" if length < 3_000 else f"an error of {length} characters"
 
 
 class _TooLongError(BaseException):

@@ -99,9 +99,8 @@ def what_is_wrong(done: Done, speaks: bool = True) -> str:
             return complaint
     if done.status == 0 or not speaks:
         return "" if done.status in (0, 1) else "wrong status"
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    if done.status != 1 or len(errors) != 1:
-        return f"{len(errors)} lines of error"
+    if done.status != 1 or len(done.errors) != 1:
+        return f"{len(done.errors)} lines of error"
     return ""
 
 

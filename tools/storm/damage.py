@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.data import builtin
-from tools.storm.lab import Done, Lab, Outcome
+from tools.storm.lab import Done, Lab, Outcome, write_builtin_text
 from tools.storm.worker import Worker
 
 SECONDS = 300  # time limit of a command
@@ -72,11 +71,7 @@ def make_base(lab: Lab, worker: Worker) -> Base:
     """Trains the run to step 4 of 6, and runs every command on a copy of it."""
     folder = lab.folder / "base"
     (folder / "texts").mkdir(parents=True)
-    pairs = builtin.pairs(PAIRS)
-    for name, part in (("train", pairs), ("dev", pairs[:8])):
-        for language, lines in zip(builtin.LANGUAGES, zip(*part, strict=True), strict=True):
-            text = "".join(f"{line}\n" for line in lines)
-            (folder / "texts" / f"{name}.{language}").write_text(text, "utf-8")
+    write_builtin_text(folder / "texts", PAIRS)
     begin(worker, [*COMMANDS["train"], "--stop-after", "4 steps"], folder)
     return of_folder(lab, worker, folder, COMMANDS)
 
@@ -133,8 +128,7 @@ def judge(done: Done, right: bool) -> str:
     if done.traceback or done.status not in (0, 1):
         return f"a traceback, or status {done.status}"
     if done.status == 1:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-        return "" if len(errors) == 1 else f"{len(errors)} error lines"
+        return "" if len(done.errors) == 1 else f"{len(done.errors)} error lines"
     if right or ANNOUNCED.search(done.stdout + done.stderr):
         return ""
     return "silently another result"

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tf_transformer.data import builtin
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,19 @@ class Done:
     @property
     def traceback(self) -> bool:
         return "Traceback (most recent call last)" in self.stdout + self.stderr
+
+    @property
+    def errors(self) -> list[str]:
+        return re.findall("^error: .*", self.stderr, re.MULTILINE)
+
+
+def write_builtin_text(folder: Path, number: int) -> None:
+    """Writes `number` pairs of the built-in text as train.*, the first 8 also as dev.*."""
+    sides = zip(*builtin.pairs(number), strict=True)
+    for language, lines in zip(builtin.LANGUAGES, sides, strict=True):
+        for name, part in (("train", lines), ("dev", lines[:8])):
+            text = "".join(f"{line}\n" for line in part)
+            (folder / f"{name}.{language}").write_text(text, "utf-8")
 
 
 @contextmanager

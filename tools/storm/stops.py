@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.data import builtin
+from tools.compare_commits.comparison import arrays
 from tools.storm.hung import PRINTS_STACKS, end_with_stacks
-from tools.storm.lab import ROOT, Lab, Outcome
+from tools.storm.lab import ROOT, Lab, Outcome, write_builtin_text
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (
@@ -65,11 +65,7 @@ def tries(lab: Lab) -> Iterator[Outcome]:
 
 def small_training(folder: Path) -> list[str]:
     """Writes 60 sentence pairs to `folder`; returns arguments of train.py for them."""
-    sides = zip(*builtin.pairs(60), strict=True)
-    for language, lines in zip(builtin.LANGUAGES, sides, strict=True):
-        for name, number in (("train", 60), ("dev", 8)):
-            text = "".join(f"{line}\n" for line in lines[:number])
-            (folder / f"{name}.{language}").write_text(text, "utf-8")
+    write_builtin_text(folder, 60)
     files = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
     words = [word for setting in SETTINGS for word in ("--set", setting)]
     return [*files, "--source", "en", "--target", "de", *words]
@@ -239,18 +235,11 @@ def _differing(name: str, expected: Path, found: Path) -> list[str]:
     return [f"{name}: {key}" for key in one if not _same(key, one[key], other[key])]
 
 
-def _same(name: str, expected: bytes, found: bytes) -> bool:
+def _same(name: str, expected: np.ndarray, found: np.ndarray) -> bool:
     """Compares bit for bit, except mean training losses, which restoring adds up again."""
     if not name.startswith("progress/mean/"):
-        return expected == found
-    return np.allclose(*(np.frombuffer(x, "float32") for x in (expected, found)), rtol=1e-6)
-
-
-def arrays(path: Path) -> dict[str, bytes]:
-    """Returns the arrays of a checkpoint, except times."""
-    with np.load(path) as archive:
-        names = set(archive) - {"progress/period_seconds", "members"}
-        return {name: archive[name].tobytes() for name in names}
+        return expected.tobytes() == found.tobytes()
+    return np.allclose(expected, found, rtol=1e-6)
 
 
 def _history(path: Path) -> list[dict[str, float]]:

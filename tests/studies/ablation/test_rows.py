@@ -130,12 +130,6 @@ def test_leaving_rows_out_is_advised_only_where_it_helps():
     assert "--rows" not in str(error.value)
 
 
-@pytest.mark.parametrize("numbers", [(0, None), (-1, None), (8, 0)])
-def test_a_scale_is_at_least_1(numbers):
-    with pytest.raises(UserError, match="at least 1"):
-        Scale.of(*numbers)
-
-
 def test_settings_go_to_every_row():
     for config in plan(
         8, values={"training.batch_tokens": 99}, overrides=["model.vocab_size=9"]

@@ -1,4 +1,4 @@
-"""The printed table: figures, differences to base, and the parameters of the paper."""
+"""The printed table and its chart: figures, differences to base, the paper's parameters."""
 
 import pytest
 
@@ -6,9 +6,11 @@ from tf_transformer.config import Config
 from tf_transformer.studies.ablation.results import Result
 from tf_transformer.studies.ablation.rows import ROWS, Scale, plan_rows
 from tf_transformer.studies.ablation.table import (
+    Difference,
     caption,
     compare,
     differences,
+    draw_differences,
     parameters_table,
     results_table,
 )
@@ -58,6 +60,37 @@ def test_the_chart_gets_the_differences_of_both():
     found = [(each.label, each.ours, round(each.paper, 2)) for each in panels["BLEU"]]
     assert found == [("C-N2", -3.0, -2.1), ("big", 3.75, 0.6)]
     assert [each.deviation for each in panels["perplexity"]][1] is None
+
+
+def draw(path, ours=1.0, deviation=None):
+    pytest.importorskip("matplotlib")
+    rows = [Difference("A-h1", ours, -0.5, deviation), Difference("big", -2.0, 0.6)]
+    draw_differences({"perplexity": rows, "BLEU": rows}, path)
+    return path
+
+
+def test_a_chart_needs_no_colour(tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    pixels = image.imread(draw(tmp_path / "chart.png"))[..., :3]
+    assert pixels.max() == 1 and pixels.min() < 0.1
+    assert (pixels == pixels[..., :1]).all()
+
+
+def test_a_chart_shows_our_figures_and_their_spread(tmp_path):
+    pictures = [
+        draw(tmp_path / f"{i}.png", *figures).read_bytes()
+        for i, figures in enumerate([(1.0,), (1.0,), (-1.0,), (1.0, 0.4)])
+    ]
+    assert pictures[0] == pictures[1]
+    assert len(set(pictures)) == 3
+
+
+def test_a_chart_says_which_rows_do_not_agree_with_the_paper(tmp_path):
+    note = "not in the paper's direction"
+    assert note in draw(tmp_path / "opposite.svg", ours=1.0).read_text("utf-8")
+    both = [Difference("A-h1", -1.0, -0.5), Difference("big", 2.0, 0.6)]
+    draw_differences({"BLEU": both}, tmp_path / "agree.svg")
+    assert note not in (tmp_path / "agree.svg").read_text("utf-8")
 
 
 def test_a_caption_says_what_the_figures_are_of():

@@ -1,17 +1,13 @@
 """The pictures of heads show the figures they were given, without colour."""
 
-import sys
-
 import numpy as np
 import pytest
-
-from tf_transformer.errors import UserError
 
 pytest.importorskip("matplotlib")
 
 from matplotlib.image import imread  # noqa: E402
 
-from tf_transformer.plots.figure import new_figure, save  # noqa: E402
+from tf_transformer.plots.figure import save  # noqa: E402
 from tf_transformer.studies.heads.plot import Grids, importance_figure, pruning_figure  # noqa: E402
 
 VALUES = {
@@ -69,16 +65,3 @@ def test_the_curve_has_a_point_for_each_number_of_heads(tmp_path):
     save(figure, tmp_path / "a.png")
     pixels = imread(tmp_path / "a.png")[..., :3]
     assert (pixels == pixels[..., :1]).all()
-
-
-@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])
-def test_a_figure_is_written_in_either_format(tmp_path, suffix, start):
-    path = tmp_path / "new" / f"a.{suffix}"
-    save(new_figure(1, 1), path)
-    assert path.read_bytes().startswith(start)
-
-
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match=r'pip install "tf-transformer\[plot\]"'):
-        new_figure(1, 1)

@@ -24,10 +24,6 @@ def loss(masked) -> float:
     )
 
 
-def quietly(items, text):
-    return items
-
-
 @pytest.fixture
 def measurements(tmp_path) -> Measurements:
     functions = {"loss": loss, "bleu": lambda masked: 40 - 8 * loss(masked)}
@@ -35,7 +31,7 @@ def measurements(tmp_path) -> Measurements:
 
 
 def test_importance_is_what_one_head_alone_changes(measurements):
-    found = importances(HEADS, measurements, True, quietly)
+    found = importances(HEADS, measurements, True)
     assert [each.head for each in found] == HEADS
     assert [each.loss_change for each in found] == pytest.approx([0, 0.1, 0.2, 0.3])
     assert [each.bleu_change for each in found] == pytest.approx([0, -0.8, -1.6, -2.4])
@@ -43,13 +39,13 @@ def test_importance_is_what_one_head_alone_changes(measurements):
 
 
 def test_without_bleu_none_is_measured(measurements):
-    found = importances(HEADS, measurements, False, quietly)
-    points = curve(order_of(found), measurements, False, quietly)
+    found = importances(HEADS, measurements, False)
+    points = curve(order_of(found), measurements, False)
     assert {each.bleu_change for each in found} | {point.bleu for point in points} == {None}
 
 
 def test_measured_again_a_stand_in_is_kept(measurements):
-    order = iterative_order(HEADS, measurements, quietly)
+    order = iterative_order(HEADS, measurements)
     assert order == [A, C, D, B]
     assert len(measurements) == 4 + 3 + 2 + 1
     # No other choice of the last head loses less, here.
@@ -58,7 +54,7 @@ def test_measured_again_a_stand_in_is_kept(measurements):
 
 
 def test_the_curve_goes_from_all_heads_to_none(measurements):
-    points = curve([A, C, D, B], measurements, True, quietly)
+    points = curve([A, C, D, B], measurements, True)
     assert [point.kept for point in points] == [4, 3, 2, 1, 0]
     assert [point.masked for point in points] == [[], [A], [A, C], [A, C, D], [A, C, D, B]]
     assert [point.loss for point in points] == pytest.approx([1, 1, 1.2, 1.5, 6.6])
@@ -70,7 +66,7 @@ def test_the_curve_goes_from_all_heads_to_none(measurements):
 @pytest.mark.parametrize("number", [24, 25, 48, 144])
 def test_a_curve_of_many_heads_has_few_points(measurements, number):
     heads = [Head("cross", 1, each) for each in range(number)]
-    kept = [point.kept for point in curve(heads, measurements, False, quietly)]
+    kept = [point.kept for point in curve(heads, measurements, False)]
     assert kept[0] == number and kept[-1] == 0
     assert len(kept) <= 25
     assert {a - b for a, b in itertools.pairwise(kept)} <= {math.ceil(number / 24), 1}

@@ -22,7 +22,6 @@ from tf_transformer.files import locked, write_text
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.studies.ablation import results, table
-from tf_transformer.studies.ablation.plot import draw_differences
 from tf_transformer.studies.ablation.rows import (
     BASE,
     ROWS,
@@ -194,4 +193,4 @@ def _print_table(output: Path) -> None:
     write_text(output / "table3.md", text)
     if panels := table.differences(rows):
         for suffix in ("png", "svg"):
-            draw_differences(panels, output / f"table3.{suffix}")
+            table.draw_differences(panels, output / f"table3.{suffix}")

@@ -57,8 +57,7 @@ def command(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
 
     from tf_transformer.studies.lengths.measurements import buckets_of, measure_run
-    from tf_transformer.studies.lengths.plot import lengths_figure
-    from tf_transformer.studies.lengths.report import lengths_table, to_json
+    from tf_transformer.studies.lengths.report import lengths_figure, lengths_table, to_json
     from tf_transformer.tasks.models import load_translator
 
     groups = buckets_of(runs, sources, options.width, options.least)

@@ -6,7 +6,8 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import float_from
 from tf_transformer.cli.terminal import print_report
-from tf_transformer.studies.run_card import sustained_rate, write_card
+from tf_transformer.studies.cost import sustained_rate
+from tf_transformer.studies.run_card import write_card
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -57,16 +57,7 @@ class Scale:
 
     @classmethod
     def of(cls, divisor: int, steps: int | None = None) -> "Scale":
-        """Returns a scale; by default the steps are divided like the widths.
-
-        Raises:
-            UserError: for a divisor or steps below 1.
-        """
-        if divisor < 1 or (steps is not None and steps < 1):
-            raise UserError(
-                "--scale and --steps must be at least 1. "
-                f"Received: --scale {divisor}, --steps {steps}."
-            )
+        """Returns a scale; by default the steps are divided like the widths."""
         return cls(divisor, steps or -(-_BASE_STEPS // divisor))
 
 

@@ -24,17 +24,11 @@ def measures(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> dict[str, Measure]:
-    """Returns functions that measure a model with the given heads masked.
+    """Returns functions that measure a single model with the given heads masked.
 
-    Args:
-        translator: of a single model.
-        masks: of the same model.
-        sources: sentences, none longer than the translator can read.
-        references: their translations, none longer than the translator can read.
-
-    Returns:
-        "loss", the mean negative log-probability of a target piece, including EOS, in nats and
-        without label smoothing; and "bleu", sacreBLEU of the best translations.
+    They are "loss", the mean negative log-probability of a target piece, including EOS, in nats
+    and without label smoothing; and "bleu", sacreBLEU of the best translations. No sentence may
+    be longer than the translator can read.
     """
 
     def loss(masked: Collection[Head]) -> float:

@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.progress import bar
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
 from tf_transformer.studies.heads.masks import Head, HeadMasks
@@ -16,8 +17,6 @@ from tf_transformer.studies.heads.measurements import Measurements
 
 PRUNED_FILE = "pruned_heads.json"
 
-# Shows the progress of a loop: `progress(items, "masking one head")`.
-Progress = Callable[[Sequence, str], Iterable]
 POINTS = 24  # approximately, on a curve
 
 
@@ -41,11 +40,11 @@ class Point:
 
 
 def importances(
-    heads: Sequence[Head], measurements: Measurements, with_bleu: bool, progress: Progress
+    heads: Sequence[Head], measurements: Measurements, with_bleu: bool
 ) -> list[Importance]:
     """Measures the importance of each head by itself (Michel et al. 2019, section 3.2)."""
     results = []
-    for head in progress(heads, "masking one head"):
+    for head in bar("masking one head", heads):
         loss = measurements.loss([head]) - measurements.loss([])
         score = measurements.bleu([head]) - measurements.bleu([]) if with_bleu else None
         results.append(Importance(head, loss, score))
@@ -57,25 +56,21 @@ def order_of(results: Sequence[Importance]) -> list[Head]:
     return [each.head for each in sorted(results, key=lambda each: each.loss_change)]
 
 
-def iterative_order(
-    heads: Sequence[Head], measurements: Measurements, progress: Progress
-) -> list[Head]:
+def iterative_order(heads: Sequence[Head], measurements: Measurements) -> list[Head]:
     """Returns the order of backward elimination: each time the head whose removal costs least.
 
     The remaining heads are measured again after each pruned one, so that of two redundant
     heads one is kept. n heads need n (n + 1) / 2 measurements of the loss.
     """
     pruned: list[Head] = []
-    for _ in progress(heads, "pruning one by one"):
+    for _ in bar("pruning one by one", heads):
         left = [head for head in heads if head not in pruned]
         losses = [measurements.loss([*pruned, head]) for head in left]
         pruned.append(left[losses.index(min(losses))])
     return pruned
 
 
-def curve(
-    order: Sequence[Head], measurements: Measurements, with_bleu: bool, progress: Progress
-) -> list[Point]:
+def curve(order: Sequence[Head], measurements: Measurements, with_bleu: bool) -> list[Point]:
     """Measures the model with all heads, then with fewer in the given order, down to none.
 
     With up to 24 heads every count is measured, with up to 48 every second, and so on.
@@ -83,7 +78,7 @@ def curve(
     step = math.ceil(len(order) / POINTS)
     counts = [*range(0, len(order), step), len(order)]
     points = []
-    for count in progress(counts, "pruning"):
+    for count in bar("pruning", counts):
         masked = list(order[:count])
         score = measurements.bleu(masked) if with_bleu else None
         loss = measurements.loss(masked)
@@ -97,14 +92,7 @@ def write_pruned_run(
     """Writes a run with the model's weights, in which the outputs of pruned heads are zero.
 
     The model keeps its shape: pruned heads are still computed, but add nothing. Their names
-    are in pruned_heads.json.
-
-    Args:
-        run: the source of configuration and tokenizer.
-        model: with the weights to write.
-        masks: of that model.
-        pruned: the heads to prune.
-        path: a new folder to write.
+    are in pruned_heads.json. Configuration and tokenizer are those of `run`.
 
     Raises:
         UserError: if the folder has files or cannot be written; nothing is written then.

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import write_text
 from tf_transformer.plots.figure import save
-from tf_transformer.progress import bar
 from tf_transformer.run.facts import sha256
 from tf_transformer.studies.heads import MEASUREMENTS
 from tf_transformer.studies.heads.masks import KINDS, Head, HeadMasks
@@ -100,11 +99,11 @@ def measure_heads(
     if len(measurements):
         logger.info("%s: %d measured before", output / MEASUREMENTS, len(measurements))
     try:
-        heads = importances(masks.heads, measurements, with_bleu, _bar)
+        heads = importances(masks.heads, measurements, with_bleu)
         order = order_of(heads)
         if iterative:
-            order = iterative_order(masks.heads, measurements, _bar)
-        study = Study(heads, order, curve(order, measurements, with_bleu, _bar))
+            order = iterative_order(masks.heads, measurements)
+        study = Study(heads, order, curve(order, measurements, with_bleu))
     finally:
         masks.apply([])
     write_text(output / "heads.json", _to_json(settings, study, iterative))
@@ -129,10 +128,6 @@ def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> di
     }
 
 
-def _bar(items: Sequence, text: str) -> Iterable:
-    return bar(text, items)
-
-
 def _draw(study: Study, output: Path) -> None:
     points = study.curve
     grids = [_grids(study, "loss_change", "rise in loss (nats per piece)", "+z.3f", 1)]
@@ -153,30 +148,29 @@ def _draw(study: Study, output: Path) -> None:
 
 
 def _grids(study: Study, field: str, title: str, form: str, sign: int) -> Grids:
-    """Arranges one measure of all heads in grids, signed so that large is important."""
-    values = {}
+    """Arranges one measure for its picture, signed so that large is important."""
+    grids = _by_kind(study.importances, field)
+    return Grids(title, {name: sign * grid for name, grid in grids.items()}, form)
+
+
+def _by_kind(importances: Sequence[Importance], field: str) -> dict[str, np.ndarray]:
+    """Returns one measure of all heads, [layers, heads], by name of their kind."""
+    grids = {}
     for kind, name in KINDS.items():
-        row = [each for each in study.importances if each.head.kind == kind]
+        row = [each for each in importances if each.head.kind == kind]
         layers = max(each.head.layer for each in row)
-        values[name] = np.array([sign * getattr(each, field) for each in row])
-        values[name] = values[name].reshape(layers, -1)
-    return Grids(title, values, form)
+        grids[name] = np.array([getattr(each, field) for each in row]).reshape(layers, -1)
+    return grids
 
 
 def _importance_table(importances: Sequence[Importance]) -> str:
     """Formats the change in loss by layer and head, one block per kind."""
-    number = max(each.head.number for each in importances)
     rows = []
-    for kind, name in KINDS.items():
-        rows.append([name, *(f"head {head}" for head in range(1, number + 1))])
-        for layer in sorted({each.head.layer for each in importances}):
-            changes = [
-                f"{each.loss_change:+z.4f}"
-                for each in importances
-                if (each.head.kind, each.head.layer) == (kind, layer)
-            ]
-            rows.append([f"layer {layer}", *changes])
-    align = ["left", *["right"] * number]
+    for name, grid in _by_kind(importances, "loss_change").items():
+        rows.append([name, *(f"head {head}" for head in range(1, grid.shape[1] + 1))])
+        for layer, changes in enumerate(grid, start=1):
+            rows.append([f"layer {layer}", *(f"{change:+z.4f}" for change in changes)])
+    align = ["left", *["right"] * (len(rows[0]) - 1)]
     table = tabulate(rows, tablefmt="plain", disable_numparse=True, colalign=align)
     return f"change in loss (nats per piece) with one head masked\n{table}"
 

@@ -1,11 +1,16 @@
-"""BLEU by length as a table for the console and as JSON."""
+"""BLEU by length of the source: table for the console, JSON and picture."""
 
+import itertools
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from tabulate import tabulate
 
+from tf_transformer.plots.figure import STYLES, new_figure, short_names
 from tf_transformer.studies.lengths.measurements import Bucket, LengthCurve
+
+_SHIFT = 0.01  # share of the longest source between runs, so that no interval hides another
 
 
 def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> str:
@@ -56,3 +61,65 @@ def to_json(
         ],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
+    """Returns a figure of BLEU with 95 % intervals above, and output / reference below.
+
+    All curves share the buckets `groups`.
+    """
+    figure = new_figure(max(6.5, 0.95 * len(groups) + 1.5), 6.4)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    centres = [(group.first + group.last) / 2 for group in groups]
+    shift = _SHIFT * groups[-1].last
+    names = short_names([Path(curve.label) for curve in curves])
+    for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
+        label = f"{name}, trained up to {curve.reach}"
+        positions = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
+        style = STYLES[number % len(STYLES)]
+        _draw_curve(above, below, positions, curve, label, style)
+    for length, name in _marks(curves, groups[-1].last).items():
+        for axes in (above, below):
+            axes.axvline(length + 0.5, color="0.4", linewidth=1)
+        above.annotate(
+            name, (length + 0.5, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
+            textcoords="offset points", ha="right", fontsize="small", rotation=90, color="0.3",
+        )  # fmt: skip
+    below.axhline(1, color="0.5", linewidth=0.8)
+    above.set(ylabel="BLEU, with 95 % interval", title="BLEU by length of the source")
+    below.set(ylabel="tokens of output\n/ of reference")
+    signature = curves[0].intervals[0].signature
+    name = f"pieces of the source, including EOS; number of sentences\n{signature}"
+    below.set_xlabel(name, fontsize="small")
+    labels = [f"{group.first}–{group.last}\n{len(group.rows):,}" for group in groups]
+    below.set_xticks(centres, labels, fontsize="small")
+    for axes in (above, below):
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # room for the markers
+        axes.grid(alpha=0.3, axis="y")
+    above.legend(fontsize="small")
+    return figure
+
+
+def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) -> None:
+    values = [each.value for each in curve.intervals]
+    errors = [
+        [max(0.0, each.value - each.low) for each in curve.intervals],
+        [max(0.0, each.high - each.value) for each in curve.intervals],
+    ]
+    above.errorbar(positions, values, yerr=errors, capsize=3, label=label, **style)
+    ratios = [each.length_ratio for each in curve.intervals]
+    below.plot(positions, ratios, **style)
+
+
+def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
+    """Returns the labels of vertical lines within the picture, by length."""
+    longest = [curve.longest for curve in curves if curve.longest is not None]
+    named = {
+        "longest in training": longest,
+        "sources are cut": [curve.limit for curve in curves],
+    }
+    return {
+        length: ", ".join(name for name, lengths in named.items() if length in lengths)
+        for length in sorted({*itertools.chain(*named.values())})
+        if length <= last
+    }

@@ -6,7 +6,7 @@ pytest.importorskip("matplotlib")
 
 from tf_transformer.evaluation.bleu import Interval  # noqa: E402
 from tf_transformer.studies.lengths.measurements import Bucket, LengthCurve  # noqa: E402
-from tf_transformer.studies.lengths.plot import lengths_figure  # noqa: E402
+from tf_transformer.studies.lengths.report import lengths_figure  # noqa: E402
 
 GROUPS = [Bucket(1, 8, [0] * 30), Bucket(9, 16, [1] * 1200), Bucket(17, 30, [2] * 20)]
 
