@@ -45,6 +45,15 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     assert config.training.freeze == () and config.data.train == ()
 
 
+def test_subwords_are_sampled_as_in_the_run(source):
+    settings = {"training.init_from": str(source)}
+    assert preset("classification-small").data.subword_sampling
+    config = configure("classification-small", settings=settings)
+    assert config.data.subword_sampling == 0
+    again = configure("tiny", settings=settings, overrides=["data.subword_sampling=0.2"])
+    assert again.data.subword_sampling == 0.2
+
+
 RATES = ("dropout", "attention_dropout", "activation_dropout")
 
 

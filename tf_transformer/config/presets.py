@@ -7,6 +7,7 @@ base model and recipe; none is built on another.
 import dataclasses
 
 from tf_transformer.config.config import Config
+from tf_transformer.config.data import DataConfig
 from tf_transformer.config.decoding import DecodingConfig
 from tf_transformer.config.model import ModelConfig
 from tf_transformer.config.settings import find_by_name
@@ -125,14 +126,15 @@ PRESETS = {
         decoding=DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=300),
     ),
     # Some 10,000 labelled sentences, minutes on two CPU cores: docs/results/classification.md.
-    # Few layers and much dropout, because so little text is soon memorised.
+    # Few layers, much dropout and sampled subwords, because so little text is soon memorised.
     "classification-small": Config(
         task="classification",
+        data=DataConfig(subword_sampling=0.1),
         model=ModelConfig(
-            vocab_size=4_000, num_layers=2, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
+            vocab_size=8_000, num_layers=2, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
             norm_first=True),
         training=TrainingConfig(
-            steps=1_000, batch_tokens=2_048, warmup_steps=200, learning_rate_scale=0.3,
+            steps=2_000, batch_tokens=2_048, warmup_steps=200, learning_rate_scale=0.3,
             evaluate_every=100, best_by="accuracy", average_last=5),
     ),
 }

@@ -21,7 +21,7 @@ _RESET = {
 
 
 def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
-    """Returns the configuration with the model and tokenizer of a run.
+    """Returns the configuration with the model, tokenizer and subword sampling of a run.
 
     Args:
         config: the configuration.
@@ -41,7 +41,11 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
     else:
         rates = {name: getattr(config.model, name) for name in _RATES}
         config = dataclasses.replace(config, model=dataclasses.replace(model, **rates))
-    return config.replace({"training.init_from": path, "data.tokenizer": str(run.tokenizer)})
+    return config.replace({
+        "training.init_from": path,
+        "data.tokenizer": str(run.tokenizer),
+        "data.subword_sampling": run.config.data.subword_sampling,  # its meaning depends on it
+    })  # fmt: skip
 
 
 def check_source(config: Config, *, encoder_alone: bool) -> None:
