@@ -1,7 +1,8 @@
-"""One exported model for all tests of serving."""
+"""One exported model for all tests of serving, and one server of it of each kind."""
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,16 @@ from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
-DECODING = DecodingConfig(beam_size=4, alpha=0.6)
-
 
 @pytest.fixture(scope="session")
 def translator(trained_run) -> BatchTranslator:
-    return load_translator(Run.open(trained_run.path), "best", DECODING)
+    """The model of `exported`, in Python."""
+    return load_translator(Run.open(trained_run.path), "best", DecodingConfig())
 
 
 @pytest.fixture(scope="session")
 def n_best_translator(translator) -> BatchTranslator:
-    return BatchTranslator(translator.model, translator.tokenizer, DECODING, DECODING.beam_size)
+    return translator.with_decoding(translator.decoding, translator.decoding.beam_size)
 
 
 @pytest.fixture(scope="session")
@@ -46,32 +46,6 @@ def session(exported) -> Iterator[SavedModelSession]:
         yield loaded
 
 
-@pytest.fixture(scope="module")
-def start(session, make_lanes) -> Iterator[Callable[..., int]]:
-    """`start(limits, access_log, waiting=1)` serves the exported model: the port."""
-    pytest.importorskip("flask")
-    pytest.importorskip("waitress")
-    from tf_transformer.serving.server import Limits, make_app, make_server
-    from tf_transformer.serving.telemetry import Telemetry
-
-    running = []
-
-    def start(limits: Limits, access_log=None, **of_batches) -> int:
-        telemetry = Telemetry(lambda: loaded.waiting(), lambda: loaded.numbers())
-        lanes = make_lanes(telemetry, **of_batches)
-        loaded = one_version(session, lanes)
-        app = make_app(loaded, "small", limits, telemetry, access_log)
-        server = make_server(app, "localhost", 0, limits)
-        threading.Thread(target=server.run, daemon=True).start()
-        running.append((server, lanes))
-        return server.effective_port
-
-    yield start
-    for server, lanes in running:
-        server.close()
-        lanes.close()
-
-
 @pytest.fixture(scope="session")
 def make_lanes(session, exported) -> Callable[..., Lanes]:
     """`make_lanes(waiting=1)`: lanes of the exported model with these limits of batches."""
@@ -79,3 +53,50 @@ def make_lanes(session, exported) -> Callable[..., Lanes]:
     return lambda observer=None, **limits: Lanes(
         session, meter, BatchLimits(**limits), observer
     )
+
+
+@contextmanager
+def served(session, make_lanes, limits=None, access_log=None, **of_batches) -> Iterator[int]:
+    """Serves the exported model: the port."""
+    pytest.importorskip("flask")
+    pytest.importorskip("waitress")
+    from tf_transformer.serving.server import Limits, make_app, make_server
+    from tf_transformer.serving.telemetry import Telemetry
+
+    limits = limits or Limits()
+    telemetry = Telemetry(lambda: loaded.waiting(), lambda: loaded.numbers())
+    lanes = make_lanes(telemetry, **of_batches)
+    loaded = one_version(session, lanes)
+    app = make_app(loaded, "small", limits, telemetry, access_log)
+    server = make_server(app, "localhost", 0, limits)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield server.effective_port
+    server.close()
+    lanes.close()
+
+
+@pytest.fixture(scope="module")
+def start(session, make_lanes) -> Iterator[Callable[..., int]]:
+    """`start(limits, access_log, waiting=1)`: the port of a server of this module's own."""
+    with ExitStack() as stack:
+        yield lambda *args, **kwargs: stack.enter_context(
+            served(session, make_lanes, *args, **kwargs)
+        )
+
+
+@pytest.fixture(scope="session")
+def port(session, make_lanes) -> Iterator[int]:
+    """The port of a server with the usual limits."""
+    with served(session, make_lanes) as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def grpc_server(exported, session):
+    """The exported model over gRPC: the service and its address."""
+    pytest.importorskip("tensorflow_serving.apis")
+    import prediction_service
+
+    server, service, port = prediction_service.start(exported, session)
+    yield service, f"127.0.0.1:{port}"
+    server.stop(0)

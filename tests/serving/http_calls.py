@@ -20,9 +20,12 @@ def call(port, method, path, body=None, **headers):
         connection.close()
 
 
+def body_of(*instances, signature="serving_default") -> str:
+    return json.dumps({"signature_name": signature, "instances": list(instances)})
+
+
 def predict(port, *texts, signature="serving_default"):
-    body = json.dumps({"signature_name": signature, "instances": list(texts)})
-    status, _, text = call(port, "POST", PREDICT, body)
+    status, _, text = call(port, "POST", PREDICT, body_of(*texts, signature=signature))
     return status, json.loads(text)
 
 

@@ -17,18 +17,24 @@ Code = grpc.StatusCode
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Loads BASE/VERSION, replays its warm-up file, answers Predict."""
+    """Replays the warm-up file of BASE/VERSION on its session, answers Predict.
 
-    def __init__(self, folder: Path) -> None:
+    The next `busy` calls are told to come back later.
+    """
+
+    def __init__(self, folder: Path, session: SavedModelSession) -> None:
         self.name = folder.parent.name
-        self.session = SavedModelSession(folder)
-        self.warm = 0
+        self.session = session
+        self.warm = self.busy = 0
         for record in tf.data.TFRecordDataset(str(folder / FILE)):
             log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
             self._run(log.predict_log.request)
             self.warm += 1
 
     def Predict(self, request, context):  # noqa: N802, the name in the proto
+        if self.busy:
+            self.busy -= 1
+            context.abort(Code.UNAVAILABLE, "the queue is full")
         if request.model_spec.name != self.name:
             context.abort(Code.NOT_FOUND, f"Servable not found: {request.model_spec.name}")
         signature = request.model_spec.signature_name or "serving_default"
@@ -55,10 +61,12 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         return response
 
 
-def start(folder: Path) -> tuple[grpc.Server, PredictionService, int]:
+def start(
+    folder: Path, session: SavedModelSession
+) -> tuple[grpc.Server, PredictionService, int]:
     """A running server, its service and its port."""
     server = grpc.server(futures.ThreadPoolExecutor(8))
-    service = PredictionService(folder)
+    service = PredictionService(folder, session)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

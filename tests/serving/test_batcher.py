@@ -2,24 +2,29 @@
 
 import threading
 import time
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, Future, wait
 
 import numpy as np
 import pytest
 
-from tf_transformer.serving.batcher import Batcher, BatchLimits, QueueFullError
+from tf_transformer.serving.batcher import Batcher, BatchLimits, Observer, QueueFullError
 from tf_transformer.serving.session import BadRequestError, ClosedError
 
 TEXTS = ["The dog.", "", "A red house and two cats.", "x" * 50, "One more."]
 
 
-class Gate:
-    """A session that waits for leave before each batch, and counts its rows."""
+def text(*lines: str) -> dict[str, np.ndarray]:
+    return {"text": np.array(lines, object)}
 
-    def __init__(self, session) -> None:
+
+class Gate:
+    """A batcher of a session that waits for leave before each batch, and counts its rows."""
+
+    def __init__(self, session, **limits) -> None:
         self.session = session
         self.begun, self.leave = threading.Semaphore(0), threading.Semaphore(0)
         self.rows: list[tuple[str, int]] = []
+        self.batcher = Batcher(self, BatchLimits(**limits), Observer())
 
     def run(self, signature, inputs, timeout):
         self.begun.release()
@@ -27,43 +32,47 @@ class Gate:
         self.rows.append((signature, len(next(iter(inputs.values())))))
         return self.session.run(signature, inputs, timeout=timeout)
 
+    def ask(self, *lines: str, longest: int = 1) -> Future:
+        return self.batcher.submit("serving_default", text(*lines), longest)
+
+    def occupy(self) -> Future:
+        """A request that is being computed, so that others must wait."""
+        answer = self.ask("first")
+        assert self.begun.acquire(timeout=60)
+        return answer
+
+    def finish(self, *answers: Future) -> None:
+        """Lets the batcher compute, and waits until all requests are answered."""
+        for _ in range(10):
+            self.leave.release()
+        assert not wait(answers, timeout=60).not_done
+
 
 @pytest.fixture
-def gate(session):
-    return Gate(session)
+def gated():
+    """`gated(session, rows=4)`: a gate with these limits of batches."""
+    gates = []
+
+    def gated(session, **limits) -> Gate:
+        gates.append(Gate(session, **limits))
+        return gates[-1]
+
+    yield gated
+    for gate in gates:
+        for _ in range(100):
+            gate.leave.release()
+        gate.batcher.close()
 
 
 @pytest.fixture
-def batcher(gate):
-    batcher = Batcher(gate, BatchLimits(rows=4, positions=100, waiting=8))
-    yield batcher
-    for _ in range(100):
-        gate.leave.release()
-    batcher.close()
+def gate(session, gated) -> Gate:
+    return gated(session, rows=4, positions=100, waiting=8)
 
 
-def text(*lines: str) -> dict[str, np.ndarray]:
-    return {"text": np.array(lines, object)}
-
-
-def occupy(batcher, gate):
-    """A request that is being computed, so that others must wait."""
-    answer = batcher.submit("serving_default", text("first"))
-    assert gate.begun.acquire(timeout=60)
-    return answer
-
-
-def finish(gate, *answers):
-    """Lets the batcher compute, and waits until all requests are answered."""
-    for _ in range(10):
-        gate.leave.release()
-    assert not wait(answers, timeout=60).not_done
-
-
-def test_those_who_wait_are_computed_together(session, batcher, gate):
-    first = occupy(batcher, gate)
-    answers = [batcher.submit("serving_default", text(line)) for line in TEXTS]
-    finish(gate, first, *answers)
+def test_those_who_wait_are_computed_together(session, gate):
+    first = gate.occupy()
+    answers = [gate.ask(line) for line in TEXTS]
+    gate.finish(first, *answers)
     assert gate.rows == [("serving_default", rows) for rows in (1, 4, 1)]
     for line, answer in zip(TEXTS, answers, strict=True):
         alone = session.run("serving_default", text(line))
@@ -71,14 +80,14 @@ def test_those_who_wait_are_computed_together(session, batcher, gate):
         assert answer.result()["score"] == pytest.approx(alone["score"], abs=1e-4)
 
 
-def test_signatures_and_widths_do_not_mix(session, batcher, gate):
-    first = occupy(batcher, gate)
+def test_signatures_and_widths_do_not_mix(session, gate):
+    first = gate.occupy()
     rows = [[5, 3], [5, 6, 7, 8, 3], [9, 10, 3]]
     ids = [{"tokens": np.array([row], "int32")} for row in rows]
-    answers = [batcher.submit("tokens", one) for one in ids[:2]]
-    other = batcher.submit("nbest", text("The dog."))
-    answers.append(batcher.submit("tokens", ids[2]))
-    finish(gate, first, other, *answers)
+    answers = [gate.batcher.submit("tokens", one) for one in ids[:2]]
+    other = gate.batcher.submit("nbest", text("The dog."))
+    answers.append(gate.batcher.submit("tokens", ids[2]))
+    gate.finish(first, other, *answers)
     assert gate.rows[1:] == [("tokens", 3), ("nbest", 1)]
     for one, answer in zip(ids, answers, strict=True):
         size = answer.result()["num_tokens"][0]
@@ -86,11 +95,11 @@ def test_signatures_and_widths_do_not_mix(session, batcher, gate):
         assert answer.result()["tokens"][0, :size].tolist() == alone[:size].tolist()
 
 
-def test_a_bad_request_does_not_fail_its_company(batcher, gate):
-    first = occupy(batcher, gate)
-    good = batcher.submit("serving_default", text("The dog."))
-    bad = batcher.submit("serving_default", {"text": np.array([1], "int32")})
-    finish(gate, first, good, bad)
+def test_a_bad_request_does_not_fail_its_company(gate):
+    first = gate.occupy()
+    good = gate.ask("The dog.")
+    bad = gate.batcher.submit("serving_default", {"text": np.array([1], "int32")})
+    gate.finish(first, good, bad)
     assert len(good.result()["translation"]) == 1
     with pytest.raises(BadRequestError, match="text must be a string"):
         bad.result()
@@ -132,24 +141,22 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_whatever_fails_hits_only_its_own_request(session, name):
+def test_whatever_fails_hits_only_its_own_request(session, gated, name):
     """And the thread goes on: the next request is answered."""
     failure, expected = UNUSUAL[name]
     moody = Moody(session, {"bad": failure})
-    gate = Gate(moody)
-    batcher = Batcher(gate)
-    first = occupy(batcher, gate)
+    gate = gated(moody)
+    first = gate.occupy()
     lines = ["The dog.", "bad", "A cat."]
-    answers = [batcher.submit("serving_default", text(line)) for line in lines]
-    finish(gate, first, *answers)
+    answers = [gate.ask(line) for line in lines]
+    gate.finish(first, *answers)
     assert moody.calls[1:] == [lines, *([line] for line in lines)]
     assert isinstance(answers[1].exception(), expected)
     for place in (0, 2):
         alone = session.run("serving_default", text(lines[place]))["translation"]
         assert answers[place].result()["translation"].tolist() == alone.tolist()
-    assert batcher.alive
-    assert batcher.submit("serving_default", text("again")).result(60)
-    batcher.close()
+    assert gate.batcher.alive
+    assert gate.ask("again").result(60)
 
 
 class Timed:
@@ -165,121 +172,89 @@ class Timed:
         return {"translation": inputs["text"]}
 
 
-def test_a_deadline_leaves_time_for_each_request_alone():
-    gate = Gate(Timed())
-    batcher = Batcher(gate, BatchLimits(deadline=60.0))
-    first = occupy(batcher, gate)
-    answers = [batcher.submit("serving_default", text("a")) for _ in range(4)]
-    finish(gate, first, *answers)
+def test_a_deadline_leaves_time_for_each_request_alone(gated):
+    gate = gated(Timed(), deadline=60.0)
+    first = gate.occupy()
+    answers = [gate.ask("a") for _ in range(4)]
+    gate.finish(first, *answers)
     assert all(answer.result() for answer in answers)
     shares = [60, 60 / 2, 60 / 4, 60 / 3, 60 / 2, 60]  # the first, the batch, each
     assert gate.session.timeouts == pytest.approx(shares, rel=0.2)
-    batcher.close()
 
 
-def test_what_has_no_time_left_is_not_computed(session):
-    gate = Gate(session)
-    batcher = Batcher(gate, BatchLimits(deadline=0.2))
-    first = occupy(batcher, gate)
-    late = batcher.submit("serving_default", text("late"))
+def test_what_has_no_time_left_is_not_computed(session, gated):
+    gate = gated(session, deadline=0.2)
+    first = gate.occupy()
+    late = gate.ask("late")
     time.sleep(0.3)
     gate.leave.release()
     assert isinstance(late.exception(60), TimeoutError)
     assert gate.rows == [("serving_default", 1)]
     assert first.done()
-    batcher.close()
 
 
-def test_a_batch_has_so_many_positions_at_most(batcher, gate):
-    first = occupy(batcher, gate)
+def test_a_batch_has_so_many_positions_at_most(gate):
+    first = gate.occupy()
     longest = [40, 30, 10, 101, 40]  # of a row each, and 100 together
-    answers = [batcher.submit("serving_default", text("a"), size) for size in longest]
-    finish(gate, first, *answers)
+    answers = [gate.ask("a", longest=size) for size in longest]
+    gate.finish(first, *answers)
     # 40 and 30 are 2 rows of 40, and a third would make it 120.
     assert [rows for _, rows in gate.rows] == [1, 2, 2, 1]
 
 
-def test_a_thread_that_ends_by_an_error_of_ours_leaves_nobody_waiting(session, monkeypatch):
+def test_a_thread_that_ends_by_an_error_of_ours_leaves_nobody_waiting(gate, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    batcher = Batcher(session)
-    monkeypatch.setattr(batcher, "_fits", lambda batch, one: 1 / 0)
-    answer = batcher.submit("serving_default", text("a"))
+    monkeypatch.setattr(gate.batcher, "_fits", lambda batch, one: 1 / 0)
+    answer = gate.ask("a")
     with pytest.raises(CancelledError):
         answer.result(60)
-    batcher.close()
-    assert not batcher.alive
+    gate.batcher.close()
+    assert not gate.batcher.alive
     with pytest.raises(ClosedError):
-        batcher.submit("serving_default", text("b"))
+        gate.ask("b")
 
 
-def test_a_full_queue_refuses_and_empties_again(batcher, gate):
-    first = occupy(batcher, gate)
-    answers = [batcher.submit("serving_default", text("a", "b")) for _ in range(4)]
+def test_a_full_queue_refuses_and_empties_again(gate):
+    first = gate.occupy()
+    answers = [gate.ask("a", "b") for _ in range(4)]
     with pytest.raises(QueueFullError):
-        batcher.submit("serving_default", text("one too many"))
-    finish(gate, first, *answers)
-    assert batcher.submit("serving_default", text("again")).result(60)
+        gate.ask("one too many")
+    gate.finish(first, *answers)
+    assert gate.ask("again").result(60)
 
 
-def test_what_was_given_up_is_not_computed(batcher, gate):
-    first = occupy(batcher, gate)
-    given_up = batcher.submit("serving_default", text("a"))
-    kept = batcher.submit("serving_default", text("b", "c"))
-    assert given_up.cancel()
-    finish(gate, first, kept)
-    assert gate.rows == [("serving_default", 1), ("serving_default", 2)]
-
-
-def test_what_was_given_up_takes_no_room(batcher, gate):
-    first = occupy(batcher, gate)
-    given_up = [batcher.submit("serving_default", text(*"abcd")) for _ in range(2)]
+def test_what_was_given_up_is_not_computed_and_takes_no_room(gate):
+    first = gate.occupy()
+    given_up = [gate.ask(*"abcd") for _ in range(2)]
     assert all(answer.cancel() for answer in given_up)
-    kept = [batcher.submit("serving_default", text(*"ab")) for _ in range(3)]
+    kept = [gate.ask(*"ab") for _ in range(3)]
     given_up.append(kept.pop(0))
     assert given_up[-1].cancel()
-    finish(gate, first, *given_up, *kept)
+    gate.finish(first, *given_up, *kept)
     assert gate.rows == [("serving_default", 1), ("serving_default", 4)]
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        (text(*"abcde"), "at most 4 rows. Received: 5"),
-        ({"source": np.array(["a"]), "target": np.array(["a", "b"])}, "same number of rows"),
-    ],
-)
-def test_requests_that_fit_no_batch_are_refused(batcher, inputs, message):
-    with pytest.raises(BadRequestError, match=message):
-        batcher.submit("score", inputs)
-
-
-def test_closing_cancels_what_waits(session):
-    gate = Gate(session)
-    batcher = Batcher(gate)
-    first = occupy(batcher, gate)
-    waiting = batcher.submit("serving_default", text("a"))
+def test_closing_cancels_what_waits(session, gated):
+    gate = gated(session)
+    first = gate.occupy()
+    waiting = gate.ask("a")
     gate.leave.release()
     threading.Timer(0.2, gate.leave.release).start()
-    batcher.close()
+    gate.batcher.close()
     assert first.done()
     assert waiting.cancelled() or waiting.result()
-    if waiting.cancelled():
-        with pytest.raises(CancelledError):
-            waiting.result()
     with pytest.raises(ClosedError):
-        batcher.submit("serving_default", text("late"))
+        gate.ask("late")
 
 
-def test_refusing_still_answers_what_waits(session):
-    gate = Gate(session)
-    batcher = Batcher(gate)
-    first = occupy(batcher, gate)
-    waiting = batcher.submit("serving_default", text("a"))
-    batcher.refuse()
+def test_refusing_still_answers_what_waits(session, gated):
+    gate = gated(session)
+    first = gate.occupy()
+    waiting = gate.ask("a")
+    gate.batcher.refuse()
     with pytest.raises(ClosedError):
-        batcher.submit("serving_default", text("late"))
+        gate.ask("late")
     for _ in range(2):
         gate.leave.release()
     wait([first, waiting], timeout=60)
     assert len(waiting.result()["translation"]) == 1
-    batcher.close()

@@ -96,6 +96,20 @@ def test_the_limits_of_an_export_are_the_translators(translator, exported):
     assert token_limits(exported).target == translator.codec.target_limit
 
 
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"source": texts(*"abcde")}, "at most 4 rows. Received: 5"),
+        ({"source": texts("a"), "target": texts("a", "b")}, "same number of rows"),
+    ],
+)
+def test_requests_that_fit_no_batch_are_refused(make_lanes, inputs, message):
+    lanes = make_lanes(rows=4)
+    with pytest.raises(BadRequestError, match=message):
+        lanes.submit("score", inputs)
+    lanes.close()
+
+
 class Held:
     """A session that keeps long texts until it may go on."""
 

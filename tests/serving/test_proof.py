@@ -6,22 +6,15 @@ import sys
 import pytest
 from command_line import ROOT
 
-pytest.importorskip("flask")
 pytest.importorskip("tensorflow_serving.apis")
-
-import prediction_service
-
-from tf_transformer.serving.server import Limits
 
 sys.path.insert(0, str(ROOT / "serving"))
 import proof
 
 
 @pytest.fixture(scope="module")
-def places(start, exported):
-    server, _, port = prediction_service.start(exported)
-    yield f"http://127.0.0.1:{start(Limits())}", f"127.0.0.1:{port}"
-    server.stop(0)
+def places(port, grpc_server):
+    return f"http://127.0.0.1:{port}", grpc_server[1]
 
 
 def test_what_holds_is_reported(places, exported, trained_run, monkeypatch):

@@ -80,14 +80,9 @@ class Batcher:
     """
 
     def __init__(
-        self,
-        session: SavedModelSession,
-        limits: BatchLimits | None = None,
-        observer: Observer | None = None,
+        self, session: SavedModelSession, limits: BatchLimits, observer: Observer
     ) -> None:
-        self._session = session
-        self.limits = limits or BatchLimits()
-        self._observer = observer or Observer()
+        self._session, self.limits, self._observer = session, limits, observer
         self._queue: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -112,15 +107,15 @@ class Batcher:
 
         Args:
             signature: name of the signature.
-            inputs: arrays as the signature takes them, see `session.checked`.
+            inputs: arrays as the signature takes them, see `session.checked`, with the same
+                number of rows.
             longest: number of tokens in the longest row.
 
         Raises:
-            BadRequestError: if the inputs have different numbers of rows, or too many.
             QueueFullError: if the queue is full.
             ClosedError: if requests are no longer accepted.
         """
-        rows = row_count(inputs, self.limits.rows)
+        rows = len(next(iter(inputs.values())))
         until = time.monotonic() + self.limits.deadline
         request = _Request(signature, inputs, rows, longest, until)
         with self._changed:
@@ -198,8 +193,11 @@ class Batcher:
             if len(batch) > 1 and not isinstance(error, ClosedError):
                 self._answer_singly(batch, error)
                 return
+            if not isinstance(error, Exception):
+                # Such as SystemExit, which must not end a thread that waits for an answer.
+                error = RuntimeError(f"the computation ended with {error!r}")
             for request in batch:
-                request.answer.set_exception(_as_exception(error))
+                request.answer.set_exception(error)
         else:
             for request, arrays in zip(batch, outputs, strict=True):
                 request.answer.set_result(arrays)
@@ -228,24 +226,6 @@ class Batcher:
             {name: values[end - request.rows : end] for name, values in outputs.items()}
             for request, end in zip(batch, ends, strict=True)
         ]
-
-
-def row_count(inputs: Mapping[str, np.ndarray], most: int) -> int:
-    """Counts the rows of a request; BadRequestError if inputs disagree or have too many."""
-    counts = {len(values) for values in inputs.values()}
-    if len(counts) != 1:
-        raise BadRequestError("All inputs must have the same number of rows.")
-    (rows,) = counts
-    if rows > most:
-        raise BadRequestError(f"A request must have at most {most} rows. Received: {rows}.")
-    return rows
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """Wraps errors such as SystemExit, which must not end a thread that waits for an answer."""
-    if isinstance(error, Exception):
-        return error
-    return RuntimeError(f"the computation ended with {error!r}")
 
 
 def _merged(batch: list[_Request]) -> Arrays:

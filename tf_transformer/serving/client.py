@@ -20,13 +20,15 @@ from tf_transformer.strings import strings
 Columns = dict[str, list]
 Answer = TypeVar("Answer")
 
+_PAUSE = 1.0  # seconds to a retry over gRPC, which has no Retry-After; that of `serve`
+
 
 class ServerError(Exception):
     """An error from the server, or on the way to it.
 
     Attributes:
         code: HTTP or gRPC status, or a word for a network failure.
-        retry_after: seconds after which a busy server asks for a retry.
+        retry_after: seconds after which a busy server may be asked again; else None.
     """
 
     def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
@@ -127,11 +129,26 @@ class GrpcClient:
         try:
             answer = self._stub.Predict(request, timeout=self._deadline)
         except grpc.RpcError as error:
-            raise ServerError(error.code().name, error.details()) from None
+            busy = error.code() is grpc.StatusCode.UNAVAILABLE and self._reached()
+            pause = _PAUSE if busy else None
+            raise ServerError(error.code().name, error.details(), pause) from None
         return {
             name: plain_lists(tf.make_ndarray(tensor).tolist())
             for name, tensor in answer.outputs.items()
         }
+
+    def _reached(self) -> bool:
+        """Returns whether there is a connection: else the server is not busy, but not there."""
+        import grpc
+
+        connected = grpc.channel_ready_future(self._channel)
+        try:
+            connected.result(_PAUSE)
+        except grpc.FutureTimeoutError:
+            return False
+        finally:
+            connected.cancel()
+        return True
 
 
 def best_answers(client: Client, texts: Sequence[str]) -> list[str]:

@@ -87,7 +87,7 @@ class Gate:
         """Returns each model's answers, and the seconds they took."""
         sources, output = self.dev.sources, self.dev.output
         order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
-        results: list[dict[int, str]] = [{} for _ in sessions]
+        texts = np.empty([len(sessions), len(sources)], object)
         seconds = [0.0] * len(sessions)
         for start in range(0, len(order), _ROWS):
             rows = order[start : start + _ROWS]
@@ -96,13 +96,8 @@ class Gate:
                 begin = time.perf_counter()
                 answer = session.run("serving_default", {"text": text}, [output])
                 seconds[number] += time.perf_counter() - begin
-                texts = (text.decode() for text in answer[output])
-                results[number] |= zip(rows, texts, strict=True)
-        sentences = range(len(order))
-        return [
-            ([texts[row] for row in sentences], spent)
-            for texts, spent in zip(results, seconds, strict=True)
-        ]
+                texts[number, rows] = [text.decode() for text in answer[output]]
+        return list(zip(texts.tolist(), seconds, strict=True))
 
 
 def _settings(card: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

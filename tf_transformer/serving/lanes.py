@@ -13,7 +13,7 @@ import sentencepiece
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.serving.batcher import Batcher, BatchLimits, Observer, row_count
+from tf_transformer.serving.batcher import Batcher, BatchLimits, Observer
 from tf_transformer.serving.session import BadRequestError, SavedModelSession
 from tf_transformer.serving.versions import read_card
 
@@ -131,7 +131,7 @@ class Lanes:
 
     Args:
         session: runs the batches.
-        meter: measures the length of a request.
+        meter: measures the length of a request, and of its answer.
         limits: limits of each lane.
         observer: is notified of each request that is queued, and of each batch.
     """
@@ -143,11 +143,11 @@ class Lanes:
         limits: BatchLimits,
         observer: Observer | None = None,
     ) -> None:
-        self._meter = meter
+        self.meter = meter
         self._limits = limits
         self._observer = observer or Observer()
-        self._short = Batcher(session, limits, observer)
-        self._long = Batcher(session, limits, observer)
+        self._short = Batcher(session, limits, self._observer)
+        self._long = Batcher(session, limits, self._observer)
 
     @property
     def alive(self) -> bool:
@@ -158,19 +158,16 @@ class Lanes:
         """Queues a request in the lane for its length; see `Batcher.submit`.
 
         Raises:
-            BadRequestError: also if a prefix is longer than any translation may be.
+            BadRequestError: also if the inputs have different numbers of rows, or too many, or
+                a prefix is longer than any translation may be.
         """
         rows = row_count(inputs, self._limits.rows)
-        size = self._meter.size(inputs)
+        size = self.meter.size(inputs)
         is_short = size.longest <= SHORT and rows * size.longest <= self._limits.positions
         lane = self._short if is_short else self._long
         answer = lane.submit(signature, inputs, size.longest)
         self._observer.queued(size.total)
         return answer
-
-    def written(self, outputs: Mapping[str, np.ndarray]) -> int:
-        """Counts the tokens of an answer, see `Meter.written`."""
-        return self._meter.written(outputs)
 
     def waiting(self) -> dict[str, int]:
         """Returns the rows in each queue."""
@@ -185,3 +182,14 @@ class Lanes:
         """Cancels queued requests; waits for running batches, `seconds` at most for each."""
         self._short.close(seconds)
         self._long.close(seconds)
+
+
+def row_count(inputs: Mapping[str, np.ndarray], most: int) -> int:
+    """Counts the rows of a request; BadRequestError if inputs disagree or have too many."""
+    counts = {len(values) for values in inputs.values()}
+    if len(counts) != 1:
+        raise BadRequestError("All inputs must have the same number of rows.")
+    (rows,) = counts
+    if rows > most:
+        raise BadRequestError(f"A request must have at most {most} rows. Received: {rows}.")
+    return rows

@@ -1,7 +1,5 @@
 """Exports for LiteRT: encoder and decoding step, for phones and programs in any language."""
 
-import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +8,11 @@ from tf_transformer.decoding.lite_file import Sizes, lite_file
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import replacing_folder, write_text
-from tf_transformer.serving.exportable import facts
+from tf_transformer.files import replacing_folder
+from tf_transformer.serving.publish import facts, write_card
 from tf_transformer.serving.translations import sizes
-from tf_transformer.serving.versions import LITE_MODEL, reserved
+from tf_transformer.serving.versions import CARD, LITE_MODEL, reserved
 from tf_transformer.serving.warmup import TEXTS
-
-logger = logging.getLogger(__name__)
-
-CARD = "model_card.json"
 
 
 def export_lite(
@@ -60,7 +54,7 @@ def export_lite(
         card = card | {"translated_as_in_float32": _compare(translator, lite)}
         translator.tokenizer.copy(folder / "tokenizer.model")
         card |= facts([model], translator.tokenizer, sizes(translator))
-        write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+        write_card(folder / CARD.name, card)
     return final
 
 

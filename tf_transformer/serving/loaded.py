@@ -69,7 +69,11 @@ def load_version(
     """
     session = open_session(path)
     try:
-        _require_text(session, path)
+        if set(session.signatures) == {"tokens"}:  # which page and REST paths could not use
+            raise UserError(
+                f"`serve` needs a model that takes text. Received: {path}, exported with "
+                "--no-text. Export it without that option, or serve it with TF Serving."
+            )
         meter = Meter(session, token_limits(path))
         try_signatures(session, path)
     except BaseException:
@@ -77,15 +81,6 @@ def load_version(
         raise
     limits = dataclasses.replace(limits, positions=meter.limits.group)
     return LoadedVersion(number, session, Lanes(session, meter, limits, observer))
-
-
-def _require_text(session: SavedModelSession, path: Path) -> None:
-    """Raises UserError for an export without text, which page and REST paths could not use."""
-    if set(session.signatures) == {"tokens"}:
-        raise UserError(
-            f"`serve` needs a model that takes text. Received: {path}, exported with "
-            "--no-text. Export it without that option, or serve it with TF Serving."
-        )
 
 
 class LoadedVersions:
@@ -118,7 +113,7 @@ class LoadedVersions:
     def ready(self) -> bool:
         """True while a version is loaded and computes."""
         with self._lock:
-            newest = self._newest()
+            newest = max(self._loaded, default=None)
             return newest is not None and self._loaded[newest].lanes.alive
 
     @property
@@ -156,7 +151,7 @@ class LoadedVersions:
             NotReadyError: if no version is loaded.
         """
         with self._lock:
-            chosen = self._newest() if number is None else number
+            chosen = max(self._loaded, default=None) if number is None else number
             if chosen is None:
                 raise NotReadyError
             if chosen not in self._loaded:
@@ -239,9 +234,6 @@ class LoadedVersions:
             time.sleep(0.05)
         version.close(1.0)
         logger.info("version %d of %s is freed", number, self._name)
-
-    def _newest(self) -> int | None:
-        return max(self._loaded, default=None)
 
     def refuse(self) -> None:
         """Stops accepting requests and new versions; queued requests are still computed."""

@@ -1,21 +1,54 @@
-"""Publishing a SavedModel: atomically, after a test of the written files."""
+"""Publishing a model as a SavedModel: atomically, after a test of the written files."""
 
 import json
+import math
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.files import replacing_folder, write_text
-from tf_transformer.serving.exportable import Exportable
+from tf_transformer.serving.functions import Function
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.selftest import self_test, tolerance_of
+from tf_transformer.serving.selftest import Comparison, self_test, tolerance_of
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.versions import CARD, check_readable, reserved
-from tf_transformer.serving.warmup import replay, write_requests
+from tf_transformer.serving.warmup import Request, replay, write_requests
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A model with its signatures: everything that an export needs to know about it.
+
+    Attributes:
+        models: the Keras models whose weights the signatures use; several for an ensemble.
+        tokenizer: the tokenizer of the models.
+        functions: a TensorFlow function for each signature name.
+        requests: warm-up requests for all signatures.
+        compare: runs the signatures of a loaded export on awkward texts; yields their answers
+            with those expected.
+        sizes: entries for "sizes" in the card, such as the longest source in tokens.
+        resources: other objects that the graph refers to, such as tables.
+        text: whether the signatures take text; otherwise the tokenizer is copied beside the
+            model.
+    """
+
+    models: Sequence[keras.Model]
+    tokenizer: Tokenizer
+    functions: Mapping[str, Function]
+    requests: Sequence[Request]
+    compare: Callable[[SavedModelSession], Iterable[Comparison]]
+    sizes: Mapping[str, int]
+    resources: Sequence[tf.Module] = field(default=())
+    text: bool = True
 
 
 def publish(
@@ -49,14 +82,31 @@ def publish(
         write_text(folder / "batching_params.pbtxt", batching_parameters())
         if not exportable.text:
             exportable.tokenizer.copy(folder / TOKENIZER)
-        card = (card or {}) | exportable.facts()
+        known = facts(exportable.models, exportable.tokenizer, exportable.sizes)
+        card = (card or {}) | known
         with SavedModelSession(folder) as session:
             replay(session, exportable.requests)
             self_test(exportable.compare(session), tolerance_of(exportable.models[0]))
             if gate:
                 card["compared"] = gate.compare(session, card)
-        write_text(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+        write_card(folder / CARD, card)
     return final
+
+
+def _save(exportable: Exportable, path: Path) -> None:
+    module = tf.Module(name="model")  # Keras objects would save every weight a second time
+    module.weights = [
+        variable.value for model in exportable.models for variable in model.weights
+    ]
+    module.tokenizer = exportable.tokenizer if exportable.text else None
+    module.resources = list(exportable.resources)
+    # Saving would trace functions again, but takes concrete ones as they are.
+    concrete = {name: f.get_concrete_function() for name, f in exportable.functions.items()}
+    try:
+        tf.saved_model.save(module, os.fspath(path), signatures=concrete)
+    except tf.errors.OpError as error:
+        # TensorFlow's file system raises this instead of an OSError.
+        raise OSError(error.message.splitlines()[0]) from error
 
 
 def batching_parameters() -> str:
@@ -74,11 +124,19 @@ def batching_parameters() -> str:
     )
 
 
-def _save(exportable: Exportable, path: Path) -> None:
-    # Saving would trace functions again, but takes concrete ones as they are.
-    concrete = {name: f.get_concrete_function() for name, f in exportable.functions.items()}
-    try:
-        tf.saved_model.save(exportable.module(), os.fspath(path), signatures=concrete)
-    except tf.errors.OpError as error:
-        # TensorFlow's file system raises this instead of an OSError.
-        raise OSError(error.message.splitlines()[0]) from error
+def facts(
+    models: Sequence[keras.Model], tokenizer: Tokenizer, sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Returns the card's entries on vocabulary and sizes; see `Exportable` for arguments."""
+    weights = [weight for model in models for weight in model.weights]
+    parameters = sum(math.prod(weight.shape) for weight in weights)
+    ids = {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
+    return {
+        "vocabulary": {"size": tokenizer.vocab_size, "ids": ids},
+        "sizes": {"parameters": parameters, **sizes},
+    }
+
+
+def write_card(file: Path, card: Mapping[str, Any]) -> None:
+    """Writes the model card of an export."""
+    write_text(file, json.dumps(card, indent=2, ensure_ascii=False) + "\n")

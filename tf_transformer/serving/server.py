@@ -84,7 +84,7 @@ def make_app(
                 outputs = answer.result(limits.deadline)
             finally:
                 answer.cancel()  # not computed if the client timed out in the queue
-            telemetry.wrote(version.lanes.written(outputs))
+            telemetry.wrote(version.lanes.meter.written(outputs))
         return _reply(format_response(outputs, request.by_row))
 
     def status(number=None):
@@ -98,16 +98,10 @@ def make_app(
         with versions.use(number) as version:
             return _reply(json.dumps(metadata(version.session, name, version.number)))
 
-    def page():
-        file = resources.files("tf_transformer.serving").joinpath("page.html")
-        quoted_name = json.dumps(name).replace("<", "\\u003c")
-        html = file.read_text("utf-8").replace("MODEL_NAME", quoted_name)
-        return flask.Response(html, headers=_PAGE_HEADERS)
-
     def metrics():
         return flask.Response(telemetry.page(), content_type="text/plain; version=0.0.4")
 
-    app.add_url_rule("/", "page", page)
+    app.add_url_rule("/", "page", lambda: _page(name))
     app.add_url_rule("/healthz", "healthz", lambda: _health(versions.alive))
     app.add_url_rule("/readyz", "readyz", lambda: _health(versions.ready))
     app.add_url_rule("/monitoring/prometheus/metrics", "metrics", metrics)
@@ -150,6 +144,14 @@ def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) ->
             "error": seen.get("error"),
         })  # fmt: skip
         return response
+
+
+def _page(name: str) -> "flask.Response":
+    """Returns the page for people, with the model's name in it."""
+    file = resources.files("tf_transformer.serving").joinpath("page.html")
+    quoted_name = json.dumps(name).replace("<", "\\u003c")
+    html = file.read_text("utf-8").replace("MODEL_NAME", quoted_name)
+    return flask.Response(html, headers=_PAGE_HEADERS)
 
 
 def _request_id(sent: str) -> str:

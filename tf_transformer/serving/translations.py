@@ -8,11 +8,9 @@ import numpy as np
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.comparisons import comparisons, source_ids
-from tf_transformer.serving.exportable import Exportable
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.module import Signatures
-from tf_transformer.serving.publish import publish
-from tf_transformer.serving.token_signature import TokenSignature
+from tf_transformer.serving.module import Signatures, TokenSignature
+from tf_transformer.serving.publish import Exportable, publish
 from tf_transformer.serving.warmup import TEXTS, Request
 
 

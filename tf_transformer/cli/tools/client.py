@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float_from(*DEADLINES),
         default=60.0,
         metavar="SECONDS",
-        help="time for an answer, and for retries while the server is busy (503, Retry-After; "
-        "default: 60)",
+        help="time for an answer, and for retries while the server is busy (503 with "
+        "Retry-After, or UNAVAILABLE over gRPC; default: 60)",
     )
 
 

@@ -15,13 +15,11 @@ from tf_transformer.decoding.batches import Progress, by_length, padded
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.classifier import Classifier
-from tf_transformer.serving.exportable import Exportable
+from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.groups import in_groups
-from tf_transformer.serving.publish import publish
+from tf_transformer.serving.publish import Exportable, publish
 from tf_transformer.serving.selftest import Comparison, compare, tolerance_of
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.token_signature import Outputs, of_vectors
 from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled_corpus import closed_ids, sentence_ids

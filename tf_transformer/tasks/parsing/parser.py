@@ -16,13 +16,11 @@ from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
-from tf_transformer.serving.exportable import Exportable
+from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.groups import in_groups
-from tf_transformer.serving.publish import publish
+from tf_transformer.serving.publish import Exportable, publish
 from tf_transformer.serving.selftest import Comparison, Expected, compare
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.token_signature import Outputs, of_vectors
 from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs
 from tf_transformer.tasks.models import Card

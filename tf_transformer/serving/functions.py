@@ -1,15 +1,38 @@
-"""Computation of a request in groups of rows of similar length, which bounds its memory.
+"""TensorFlow functions of signatures: their arguments, and computation in groups of rows.
 
-B batch. A row of a thousand tokens neither widens short rows, nor is computed together with
-many others of its length.
+B batch. Groups of rows of similar length bound the memory of a request: a row of a thousand
+tokens neither widens short rows, nor is computed together with many others of its length.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from tf_transformer.config import PAD_ID
+
+Outputs = dict[str, tf.Tensor]
+Function: TypeAlias = tf.types.experimental.PolymorphicFunction
+
+
+def exported(function: Callable, *specs: tf.TensorSpec) -> Function:
+    """Returns a TensorFlow function with arguments of these specs."""
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
+def of_vectors(method: Callable[..., Outputs], **types: tf.DType) -> Function:
+    """Returns a TensorFlow function with vectors of these names and types as arguments."""
+    specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
+    return exported(
+        lambda *vectors: method(*(tf.ensure_shape(vector, [None]) for vector in vectors)),
+        *specs,
+    )
+
+
+def longest(sizes: tf.Tensor) -> tf.Tensor:
+    """Returns the largest of sizes [B]; 0 for an empty batch, whose maximum is negative."""
+    return tf.maximum(tf.reduce_max(sizes), 0)
 
 
 def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int) -> Callable:

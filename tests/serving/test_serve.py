@@ -1,0 +1,121 @@
+"""The command `serve`: versions while it runs, its end, and what it refuses."""
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from command_line import ROOT, TF_TRANSFORMER, environment, status_of
+from http_calls import call, predict
+
+pytest.importorskip("flask")
+pytest.importorskip("waitress")
+
+from tf_transformer import serving
+from tf_transformer.cli.main import main
+
+
+def test_serve_follows_versions_and_ends_when_told(exported, tmp_path):
+    """A version beside the first, without a gap; then SIGTERM during a long computation."""
+    model = tmp_path / "small"
+    shutil.copytree(exported, model / "1")
+    shutil.copytree(exported, tmp_path / "next")
+    command = [*TF_TRANSFORMER, "serve", str(model), "--port", "0", "--grace", "0.5"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=environment()
+    ) as process, ThreadPoolExecutor() as pool:  # fmt: skip
+        line = "".join(process.stdout.readline().decode() for _ in range(2))
+        serving = r"serving small version {} on http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n"
+        found = re.fullmatch(f"loading {model / '1'}\n{serving.format(1)}", line)
+        if not found:
+            process.kill()
+        assert found, line + process.stderr.read().decode()
+        port = int(found[1])
+        (tmp_path / "next").rename(model / "2")
+        second = pool.submit(process.stdout.readline)
+        while not second.done():
+            assert predict(port, "A dog.")[0] == 200
+        assert re.fullmatch(serving.format(2), second.result().decode())
+        states = json.loads(call(port, "GET", "/v1/models/small")[2])["model_version_status"]
+        assert [(each["version"], each["state"]) for each in states] == [
+            ("2", "AVAILABLE"), ("1", "AVAILABLE"),
+        ]  # fmt: skip
+
+        slow = pool.submit(predict, port, *["The dog. " * 400] * 32, signature="nbest")
+        time.sleep(0.5)
+        start = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert slow.result(60)[0] == 503
+        assert process.wait(30) == 0
+        assert time.monotonic() - start < 15
+        *lines, logged, last = process.stdout.read().decode().splitlines()
+        assert lines == [
+            "stopping: requests to answer: 1", "requests not answered in 0.5 s: 1",
+        ]  # fmt: skip
+        assert json.loads(logged)["status"] == 503
+        assert last == "stopped"
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--port -1", "--port must be an int from 0 to 65535. Received: -1"),
+        ("--port 65536", "--port must be an int from 0 to 65535. Received: 65536"),
+        ("--deadline 0", "--deadline must be from 0.001 to 86400.0. Received: 0.0"),
+        ("--deadline nan", "--deadline must be from 0.001 to 86400.0. Received: nan"),
+        ("--deadline inf", "--deadline must be from 0.001 to 86400.0. Received: inf"),
+        ("--max-body 0", "--max-body must be an int from 1 to "),
+        ("--max-waiting 0", "--max-waiting must be an int from 1 to "),
+        ("--grace -1", "--grace must be from 0.0 to 86400.0. Received: -1.0"),
+        ("--port 0 --host no.such.host.invalid", "Cannot listen on no.such.host.invalid:0: "),
+        ("--port 0 --host ''", "--host must not be empty"),
+        ("--port 0 --name 'a b'", "A model's name must consist of letters, .*Received: 'a b'"),
+        ("--precision int8", "--precision is for a run. Received: "),
+        ("--port TAKEN", "Cannot listen on 127.0.0.1:[0-9]+: Address already in use"),
+    ],
+)
+def test_serve_refuses_what_it_cannot_do(exported, port, arguments, message, capsys):
+    """And leaves no thread behind."""
+    before = set(threading.enumerate())
+    arguments = shlex.split(arguments.replace("TAKEN", str(port)))
+    assert status_of(["serve", str(exported), *arguments]) in (1, 2)
+    assert re.fullmatch(f"error: .*{message}.*\n", capsys.readouterr().err)
+    assert "batcher" not in [one.name for one in set(threading.enumerate()) - before]
+
+
+def test_the_folder_of_several_exports_is_refused_with_the_name_of_one(exported, capsys):
+    model = exported.parent
+    assert main(["serve", str(model.parent)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {model.parent} is neither a run directory nor an export. Give an export in "
+        f"it, such as {model}.\n"
+    )
+
+
+def test_serve_says_at_once_that_a_run_is_exported(classification_run, capsys):
+    """The name of a missing host ends it when the run has been exported."""
+    path = classification_run.path
+    assert main(["serve", str(path), "--port", "0", "--host", "no.such.host.invalid"]) == 1
+    printed = capsys.readouterr()
+    first = f"exporting {path} and testing the export: about a minute"
+    assert printed.out.splitlines()[0] == first
+    assert printed.err.startswith("error: Cannot listen on no.such.host.invalid:0: ")
+
+
+def test_serve_names_what_it_needs(exported, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "flask", None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, "tf_transformer.serving.server", raising=False)
+    monkeypatch.delattr(serving, "server", raising=False)
+    assert main(["serve", str(exported)]) == 1
+    assert capsys.readouterr().err == (
+        "error: serve needs flask, which is not installed: "
+        'pip install "tf-transformer[serve]"\n'
+    )
