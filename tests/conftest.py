@@ -140,6 +140,20 @@ def exported(trained_run, tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "export", make)
 
 
+@pytest.fixture(scope="session")
+def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
+    """The mean of the trained run's last two checkpoints, as the command exports it."""
+
+    def make(folder: Path) -> Path:
+        options = ["--average", "last2", "--precision", "bfloat16", "--beam", "2"]
+        command = ["export", str(trained_run.path), "--output", str(folder / "half")]
+        done = run_here([*command, *options])
+        assert done.returncode == 0, done.stderr
+        return folder / "half" / "1"
+
+    return made_once(tmp_path_factory, "bfloat16", make)
+
+
 # Enough to get most brackets of its grammar right, and not all.
 _PARSER_SETTINGS = (
     "model.vocab_size=330",

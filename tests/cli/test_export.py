@@ -13,11 +13,8 @@ from tf_transformer.tasks.models import load_translator
 
 
 @pytest.fixture(scope="module")
-def exported(trained_run, tmp_path_factory):
-    base = tmp_path_factory.mktemp("models")
-    options = ["--average", "last2", "--precision", "bfloat16", "--beam", "2"]
-    assert main(["export", str(trained_run.path), "--output", str(base), *options]) == 0
-    return base / "1"
+def exported(exported_in_bfloat16):
+    return exported_in_bfloat16
 
 
 def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:

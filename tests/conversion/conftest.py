@@ -3,6 +3,9 @@
 import pytest
 from marian_folder import write_checkpoint
 
+from tf_transformer.conversion.from_marian import from_marian
+from tf_transformer.errors import UserError
+
 
 @pytest.fixture
 def checkpoint(tmp_path):
@@ -12,3 +15,15 @@ def checkpoint(tmp_path):
     folder.mkdir()
     write_checkpoint(folder)
     return folder
+
+
+@pytest.fixture
+def assert_refused(checkpoint, tmp_path):
+    """`assert_refused(message)`: the checkpoint is not converted, and nothing is written."""
+
+    def check(message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            from_marian(checkpoint, tmp_path / "run")
+        assert [path.name for path in tmp_path.iterdir()] == ["opus-mt"]
+
+    return check

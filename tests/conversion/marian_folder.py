@@ -114,19 +114,12 @@ def random_tensors(pieces: int, decoder_layers: int) -> dict[str, np.ndarray]:
             layer = f"model.{side}.layers.{number}"
             attentions = ["self_attn"] + ["encoder_attn"] * (side == "decoder")
             for attention in attentions:
-                for part in "qkv":
+                for part in ("q", "k", "v", "out"):
                     tensors[f"{layer}.{attention}.{part}_proj.weight"] = normal(D, D)
                     tensors[f"{layer}.{attention}.{part}_proj.bias"] = normal(D)
-                tensors[f"{layer}.{attention}.out_proj.weight"] = normal(D, D)
-                tensors[f"{layer}.{attention}.out_proj.bias"] = normal(D)
-            tensors[f"{layer}.fc1.weight"], tensors[f"{layer}.fc1.bias"] = (
-                normal(F, D),
-                normal(F),
-            )
-            tensors[f"{layer}.fc2.weight"], tensors[f"{layer}.fc2.bias"] = (
-                normal(D, F),
-                normal(D),
-            )
+            for name, rows, columns in (("fc1", F, D), ("fc2", D, F)):
+                tensors[f"{layer}.{name}.weight"] = normal(rows, columns)
+                tensors[f"{layer}.{name}.bias"] = normal(rows)
             for norm in (*(f"{name}_layer_norm" for name in attentions), "final_layer_norm"):
                 tensors[f"{layer}.{norm}.weight"] = normal(D, scale=1.0)
                 tensors[f"{layer}.{norm}.bias"] = normal(D)

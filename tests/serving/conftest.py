@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from command_line import run_here
 from http_calls import one_version
 from made_once import made_once
 
@@ -15,7 +16,6 @@ from tf_transformer.run import Run
 from tf_transformer.serving.batcher import BatchLimits
 from tf_transformer.serving.lanes import Lanes, Meter, token_limits
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
 
@@ -26,16 +26,14 @@ def translator(trained_run) -> BatchTranslator:
 
 
 @pytest.fixture(scope="session")
-def n_best_translator(translator) -> BatchTranslator:
-    return translator.with_decoding(translator.decoding, translator.decoding.beam_size)
-
-
-@pytest.fixture(scope="session")
-def text_free(translator, tmp_path_factory) -> Path:
-    """As `exported`, without text."""
+def text_free(trained_run, tmp_path_factory) -> Path:
+    """As `exported`, without text, by the command."""
 
     def make(folder: Path) -> Path:
-        return export(translator, folder / "ids", card={"description": "ids"}, text=False)
+        options = ["--checkpoint", "best", "--no-text", "--output", str(folder / "ids")]
+        done = run_here(["export", str(trained_run.path), *options])
+        assert done.returncode == 0, done.stderr
+        return folder / "ids" / "1"
 
     return made_once(tmp_path_factory, "text-free", make)
 

@@ -1,10 +1,12 @@
 /* Loads a SavedModel as TF Serving does, through TensorFlow's C API and without Python, and
- * runs one set of tensors.
+ * runs sets of tensors.
  *
- *   serve MODEL OP_LIBRARY|- (in TENSOR TYPE RANK DIMENSION... VALUE...)... (out TENSOR)...
+ *   serve MODEL OP_LIBRARY|-
+ *       ((in TENSOR TYPE RANK DIMENSION... VALUE...)... (out TENSOR)... run)...
  *
  * TYPE is string (values in hexadecimal after an x), int32 or float. For each output it prints
- * a line: its type, its rank, its dimensions and its values, strings likewise.
+ * a line: its type, its rank, its dimensions and its values, strings likewise; of a run that
+ * fails: error, the code and the message.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +103,12 @@ static void print_tensor(TF_Tensor *tensor) {
   printf("\n");
 }
 
+static void print_error(TF_Status *status) {
+  printf("error %d: ", TF_GetCode(status));
+  for (const char *c = TF_Message(status); *c; c++) putchar(*c == '\n' ? ' ' : *c);
+  printf("\n");
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
   _ZN10tensorflow21DisableXlaCompilationEv();
@@ -119,19 +127,22 @@ int main(int argc, char **argv) {
   int num_inputs = 0, num_outputs = 0;
   char **argument = argv + 3;
   while (argument < argv + argc) {
-    const char *direction = *argument++;
-    TF_Output place = find(graph, *argument++);
-    if (!strcmp(direction, "in")) {
-      inputs[num_inputs] = place;
+    const char *word = *argument++;
+    if (!strcmp(word, "in")) {
+      inputs[num_inputs] = find(graph, *argument++);
       fed[num_inputs++] = read_tensor(&argument);
+    } else if (!strcmp(word, "out")) {
+      outputs[num_outputs++] = find(graph, *argument++);
     } else {
-      outputs[num_outputs++] = place;
+      TF_SessionRun(session, NULL, inputs, fed, num_inputs, outputs, fetched, num_outputs, NULL,
+                    0, NULL, status);
+      for (int i = 0; i < num_outputs; i++) {
+        if (TF_GetCode(status) == TF_OK) print_tensor(fetched[i]);
+        else print_error(status);
+      }
+      num_inputs = num_outputs = 0;
     }
   }
-  TF_SessionRun(session, NULL, inputs, fed, num_inputs, outputs, fetched, num_outputs, NULL, 0,
-                NULL, status);
-  check(status, "the run");
-  for (int i = 0; i < num_outputs; i++) print_tensor(fetched[i]);
   TF_CloseSession(session, status);
   check(status, "closing");
   return 0;

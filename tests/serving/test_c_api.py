@@ -61,37 +61,69 @@ def parse(line: str) -> np.ndarray:
     return np.array(values, DTYPES[kind]).reshape(*shape)
 
 
-def call(program, exported, definition, inputs, library=None):
-    command = [str(program), str(exported), library or operations()]
-    for name, values in inputs.items():
-        command += ["in", definition.inputs[name].name, *words(values)]
-    for info in definition.outputs.values():
-        command += ["out", info.name]
+def run(program, path, calls, library=None):
+    """Runs the program on calls: a definition of a signature and its inputs, each."""
+    command = [str(program), str(path), library or operations()]
+    for definition, inputs in calls:
+        for name, values in inputs.items():
+            command += ["in", definition.inputs[name].name, *words(values)]
+        for info in definition.outputs.values():
+            command += ["out", info.name]
+        command.append("run")
     quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
 
 
-def agree(found: np.ndarray, expected: np.ndarray, name: str) -> None:
-    if found.dtype == np.float32:
-        np.testing.assert_allclose(found, expected, atol=1e-4, err_msg=name)
-    else:
-        assert found.tolist() == expected.tolist(), name
+def answers(program, path, calls, library=None) -> list[dict[str, str]]:
+    """The lines that the program prints for the outputs of each call."""
+    done = run(program, path, calls, library)
+    assert done.returncode == 0, done.stderr
+    lines = iter(done.stdout.removesuffix("\n").split("\n"))
+    found = [{name: next(lines) for name in definition.outputs} for definition, _ in calls]
+    assert not list(lines)
+    return found
+
+
+def assert_agree(found: dict[str, str], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        if values.dtype == np.float32:
+            np.testing.assert_allclose(parse(found[name]), values, atol=1e-4, err_msg=name)
+        else:
+            assert parse(found[name]).tolist() == values.tolist(), name
 
 
 SIGNATURES = ("serving_default", "nbest", "with_options", "tokens", "attention", "score")
 
 
+TEXT = {"text": np.array(TEXTS, object)}
+WRONG = {
+    "rank 0": np.array("a scalar", object),
+    "rank 2": np.array([["of", "rank 2"]], object),
+    "numbers": np.array([1, 2], "int32"),
+}
+
+
+@pytest.fixture(scope="module")
+def calls(translator) -> dict[str, tuple[str, dict[str, np.ndarray]]]:
+    """Signature and inputs of what one process is asked, by a name."""
+    asked = {}
+    for signature in SIGNATURES:
+        inputs = next(r.inputs for r in requests(translator) if r.signature == signature)
+        asked[signature] = (signature, TEXT if set(inputs) == {"text"} else inputs)
+    return asked | {name: ("serving_default", {"text": text}) for name, text in WRONG.items()}
+
+
+@pytest.fixture(scope="module")
+def found(program, exported, session, calls) -> dict[str, dict[str, str]]:
+    """The answers to the calls."""
+    asked = [(session.signatures[name], inputs) for name, inputs in calls.values()]
+    return dict(zip(calls, answers(program, exported, asked), strict=True))
+
+
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_c_gets_what_python_gets(program, exported, translator, session, signature):
-    inputs = next(r.inputs for r in requests(translator) if r.signature == signature)
-    if set(inputs) == {"text"}:
-        inputs = {"text": np.array(TEXTS, object)}
-    definition = session.signatures[signature]
-    done = call(program, exported, definition, inputs)
-    assert done.returncode == 0, done.stderr
-    expected = session.run(signature, inputs)
-    for name, line in zip(definition.outputs, done.stdout.splitlines(), strict=True):
-        agree(parse(line), expected[name], name)
+def test_c_gets_what_python_gets(found, session, calls, signature):
+    assert_agree(found[signature], session.run(*calls[signature]))
 
 
 @pytest.mark.parametrize("exported_task", ["exported_parser", "exported_classifier"])
@@ -101,10 +133,8 @@ def test_c_gets_what_python_gets_of_other_tasks(program, request, exported_task)
     with SavedModelSession(path) as loaded:
         (definition,) = loaded.signatures.values()
         expected = loaded.run("serving_default", inputs)
-    done = call(program, path, definition, inputs)
-    assert done.returncode == 0, done.stderr
-    for name, line in zip(definition.outputs, done.stdout.splitlines(), strict=True):
-        agree(parse(line), expected[name], name)
+    (only,) = answers(program, path, [(definition, inputs)])
+    assert_agree(only, expected)
 
 
 def test_ids_are_translated_without_any_library_of_operations(
@@ -113,13 +143,9 @@ def test_ids_are_translated_without_any_library_of_operations(
     inputs = {"tokens": source_ids(translator, TEXTS)}
     with SavedModelSession(text_free) as loaded:
         definition = loaded.signatures["tokens"]
-    done = call(program, text_free, definition, inputs, library="-")
-    assert done.returncode == 0, done.stderr
-    found = dict(zip(definition.outputs, map(parse, done.stdout.splitlines()), strict=True))
-    expected = session.run("tokens", inputs)
-    assert found["tokens"].tolist() == expected["tokens"].tolist()
-    np.testing.assert_allclose(found["score"], expected["score"], atol=1e-4)
-    with_text = call(program, exported, session.signatures["tokens"], inputs, library="-")
+    (only,) = answers(program, text_free, [(definition, inputs)], library="-")
+    assert_agree(only, session.run("tokens", inputs))
+    with_text = run(program, exported, [(session.signatures["tokens"], inputs)], library="-")
     assert "Sentencepiece" in with_text.stderr  # so the other does without
 
 
@@ -127,18 +153,8 @@ def test_every_signature_is_run(session):
     assert set(SIGNATURES) == set(session.signatures)
 
 
-@pytest.mark.parametrize(
-    "text", [np.array("a scalar", object), np.array([["of", "rank 2"]], object)]
-)
-def test_text_of_a_wrong_rank_is_an_invalid_argument(program, exported, session, text):
-    definition = session.signatures["serving_default"]
-    done = call(program, exported, definition, {"text": text})
-    assert done.returncode == 1
-    assert "code 3: " in done.stderr  # INVALID_ARGUMENT
-    assert "shape" in done.stderr
-
-
-def test_numbers_are_an_invalid_argument(program, exported, session):
-    definition = session.signatures["serving_default"]
-    done = call(program, exported, definition, {"text": np.array([1, 2], "int32")})
-    assert "code 3: " in done.stderr
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_rank_or_type_is_an_invalid_argument(found, wrong):
+    for line in found[wrong].values():
+        assert line.startswith("error 3: ")  # INVALID_ARGUMENT
+        assert "shape" in line or wrong == "numbers"

@@ -10,13 +10,18 @@ from tf_transformer.run.scores import save_best
 from tf_transformer.serving.card import model_card
 
 
-def test_a_card_says_what_is_not_there(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
+@pytest.fixture
+def folder(trained_run, tmp_path):
+    """A copy of the run, to change."""
+    return shutil.copytree(trained_run.path, tmp_path / "run")
+
+
+def test_a_card_says_what_is_not_there(folder, trained_run, tmp_path):
     gone = str(tmp_path / "gone")
-    text = (tmp_path / "run" / "config.json").read_text("utf-8")
-    (tmp_path / "run" / "config.json").write_text(text.replace(str(trained_run.corpus), gone))
-    (tmp_path / "run" / "metrics.jsonl").unlink()
-    run = Run.open(tmp_path / "run")
+    text = (folder / "config.json").read_text("utf-8")
+    (folder / "config.json").write_text(text.replace(str(trained_run.corpus), gone))
+    (folder / "metrics.jsonl").unlink()
+    run = Run.open(folder)
     file = run.checkpoints.find("last")
     card = model_card(run, "last", file)
     assert card["data"] == dict.fromkeys(
@@ -47,9 +52,8 @@ def test_a_card_has_the_scores_of_an_average(trained_run):
     assert record["step"] == 240 and record["valid_chrf"] > 0
 
 
-def test_the_record_of_the_best_is_the_one_that_chose_it(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+def test_the_record_of_the_best_is_the_one_that_chose_it(folder):
+    run = Run.open(folder)
     record = run.history()[0]
     best = run.checkpoints.best
     for score, expected in ((record["valid_bleu"], record["step"]), (1000.0, None)):
@@ -60,11 +64,8 @@ def test_the_record_of_the_best_is_the_one_that_chose_it(trained_run, tmp_path):
 
 
 @pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160), ("", 160)])
-def test_an_equal_score_on_another_dev_set_is_not_that_of_the_best(
-    trained_run, tmp_path, dev_set, expected
-):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+def test_an_equal_score_on_another_dev_set_is_not_that_of_the_best(folder, dev_set, expected):
+    run = Run.open(folder)
     first, second, _ = run.history()
     assert (first["step"], second["step"]) == (80, 160)
     changed = [first | {"dev_set": "old"}, second | {"dev_set": "new"}]

@@ -23,7 +23,7 @@ def runs(trained_run, tmp_path_factory) -> list[str]:
     return [str(trained_run.path), str(other)]
 
 
-def test_an_ensemble_is_exported_as_one_model(runs, trained_run, tmp_path):
+def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp_path):
     assert main(["export", *runs, "--output", str(tmp_path / "both")]) == 0
     both = tmp_path / "both" / "1"
     texts = [*trained_run.lines("dev.en")[:8], ""]
@@ -32,7 +32,7 @@ def test_an_ensemble_is_exported_as_one_model(runs, trained_run, tmp_path):
     assert [str(each) for each in found] == [str(each) for each in expected]
     scores = [each.score for each in expected]
     assert [each.score for each in found] == pytest.approx(scores, abs=1e-4)
-    alone = [each.score for each in load(runs[0]).translate(texts)]
+    alone = [each.score for (each,) in translator.translate(texts)]
     assert max(abs(one - other) for one, other in zip(alone, scores, strict=True)) > 1e-3
     card = json.loads((both / CARD).read_text("utf-8"))
     weights = sha256(Run.open(runs[1]).checkpoints.find("160"))

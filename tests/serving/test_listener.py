@@ -98,13 +98,7 @@ def test_a_stop_answers_what_was_taken_and_refuses_the_rest(listener):
 
 def test_serving_ends_when_nothing_is_computed_any_more(listener):
     begin(listener, alive=lambda: False).join(10)
-    assert ask_refused_or_unanswered(listener.effective_port)
-
-
-def ask_refused_or_unanswered(port: int) -> bool:
-    """Whether nobody answers within a moment."""
-    with connect(port, b"GET / HTTP/1.0\r\n\r\n") as one:
+    with connect(listener.effective_port, b"GET / HTTP/1.0\r\n\r\n") as one:
         one.settimeout(0.2)
         with pytest.raises(TimeoutError):
             one.recv(1)
-    return True

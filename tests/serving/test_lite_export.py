@@ -20,7 +20,14 @@ from tf_transformer.serving.versions import find_export
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
 
 
-def test_the_example_translates_greedily_what_the_command_exports(trained_run, tmp_path):
+@pytest.fixture(scope="module")
+def translator(trained_run):
+    return load(trained_run.path)
+
+
+def test_the_example_translates_greedily_what_the_command_exports(
+    trained_run, translator, tmp_path
+):
     output = tmp_path / "phone"
     export = ["export", str(trained_run.path), "--format", "litert", "--output", str(output)]
     assert main(export) == 0
@@ -40,7 +47,7 @@ def test_the_example_translates_greedily_what_the_command_exports(trained_run, t
         check=True,
         timeout=300,
     )
-    expected = load(trained_run.path).translate(texts, beam_size=1)
+    expected = translator.translate(texts, beam_size=1)
     assert done.stdout.splitlines() == [str(each) for each in expected]
     with pytest.raises(UserError, match="must be a SavedModel. Received: an export for LiteRT"):
         find_export(folder.parent)
@@ -71,7 +78,9 @@ def test_sizes_are_fixed_if_asked_for(of_fixed_sizes):
     }  # fmt: skip
 
 
-def test_the_example_in_c_plus_plus_finds_the_same(of_fixed_sizes, trained_run, tmp_path):
+def test_the_example_in_c_plus_plus_finds_the_same(
+    of_fixed_sizes, translator, trained_run, tmp_path
+):
     package = importlib.util.find_spec("ai_edge_litert")
     if not shutil.which("g++") or not package:
         pytest.skip("needs g++ and ai-edge-litert")
@@ -93,22 +102,19 @@ def test_the_example_in_c_plus_plus_finds_the_same(of_fixed_sizes, trained_run, 
         timeout=60,
     )
     found = [[int(token) for token in line.split()] for line in done.stdout.splitlines()]
-    expected = load(trained_run.path).translate(texts, beam_size=1)
+    expected = translator.translate(texts, beam_size=1)
     assert [tokenizer.decode(row[:-1]) for row in found] == [str(each) for each in expected]
     assert [row[-1:] for row in found] == [[EOS_ID]] * 12 + [[]]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_python_refuses_what_a_format_cannot_hold(translator, trained_run, tmp_path):
+    for options, message in (
         ({"fixed_length": 40}, "`fixed_length` needs the format litert. Received: savedmodel"),
         ({"format": "tflite"}, "`format` must be savedmodel or litert. Received: 'tflite'"),
         ({"format": "litert", "gate": object()}, "LiteRT takes a single model and no gate"),
-    ],
-)
-def test_python_refuses_what_a_format_cannot_hold(trained_run, tmp_path, options, message):
-    with pytest.raises(UserError, match=message):
-        load(trained_run.path).export(tmp_path / "model", **options)
+    ):
+        with pytest.raises(UserError, match=message):
+            translator.export(tmp_path / "model", **options)
     with pytest.raises(UserError, match="`threads` must be"):
         load(trained_run.path, precision="int8", threads=0)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tf_transformer.cli.main import main
 from tf_transformer.decoding.lite_file import lite_file
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.translator import BatchTranslator
@@ -49,9 +48,3 @@ def test_requests_are_checked_cancelled_and_passed_on_as_before(of_lite, session
     of_lite.close()
     with pytest.raises(ClosedError):
         of_lite.run("serving_default", {"text": text})
-
-
-def test_a_savedmodel_is_served_in_its_own_precision(exported, capsys):
-    assert main(["serve", str(exported.parent), "--precision", "int8", "--port", "0"]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: --precision is for a run. Received: ")

@@ -1,4 +1,4 @@
-"""An export without text: ids in, ids out, wherever TensorFlow or LiteRT runs."""
+"""Ids in, ids out: as from text, and without it wherever TensorFlow or LiteRT runs."""
 
 import contextlib
 import json
@@ -21,6 +21,40 @@ from tf_transformer.serving.comparisons import comparisons, source_ids
 from tf_transformer.serving.publish import CARD, TOKENIZER
 from tf_transformer.serving.selftest import agree
 from tf_transformer.serving.session import SavedModelSession
+
+
+def test_ids_give_what_their_text_gives(translator, session, trained_run):
+    lines = ["", *trained_run.lines("train.en")[:5]]
+    answer = session.run("tokens", {"tokens": source_ids(translator, lines)})
+    texts = translator.tokenizer.detokenize(tf.constant(answer["tokens"])).numpy()
+    expected = session.run("serving_default", {"text": np.array(lines, object)})
+    assert texts.tolist() == expected["translation"].tolist()
+    assert answer["score"] == pytest.approx(expected["score"], abs=1e-4)
+    assert answer["tokens"].shape[1] == answer["num_tokens"].max()
+    for ids, size in zip(answer["tokens"], answer["num_tokens"], strict=True):
+        assert ids[size - 1] == EOS_ID
+        assert set(ids[size:]) <= {PAD_ID}
+
+
+def test_what_follows_the_end_of_a_row_is_not_read(translator, session, trained_run):
+    ids = source_ids(translator, trained_run.lines("train.en")[:1])
+    expected = session.run("tokens", {"tokens": ids})
+    for filling in (PAD_ID, EOS_ID, int(ids[0, 0]), -1, 10**9):
+        wide = np.pad(ids, [(0, 0), (0, 7)], constant_values=filling)
+        found = session.run("tokens", {"tokens": wide})
+        assert found["tokens"].tolist() == expected["tokens"].tolist()
+    without_end = session.run("tokens", {"tokens": ids[:, :-1]})
+    assert without_end["tokens"].tolist() == expected["tokens"].tolist()
+
+
+def test_ids_outside_the_vocabulary_are_unknown_words(session):
+    rows = [[7, -1, EOS_ID], [7, 10**9, EOS_ID], [7, UNK_ID, EOS_ID], [7, BOS_ID, EOS_ID]]
+    answer = session.run("tokens", {"tokens": np.array(rows, "int32")})
+    tokens = answer["tokens"].tolist()
+    assert tokens[0] == tokens[1] == tokens[2]
+
+
+# --- An export without text --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +147,8 @@ def test_its_self_test_overlooks_nothing(ids_session, translator):
     assert {what for what, _, *values in found if not agree(*values)} == outputs
 
 
-def test_the_command_exports_it_and_serve_says_that_it_takes_no_text(
-    trained_run, tmp_path, capsys
-):
-    export = ["export", str(trained_run.path), "--no-text", "--output", str(tmp_path / "ids")]
-    assert main(export) == 0
-    assert (tmp_path / "ids" / "1" / TOKENIZER).is_file()
-    assert main(["serve", str(tmp_path / "ids"), "--port", "0"]) == 1
+def test_serve_says_that_it_takes_no_text(text_free, capsys):
+    assert main(["serve", str(text_free.parent), "--port", "0"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: `serve` needs a model that takes text. Received: ")
     assert error.count("\n") == 1

@@ -6,19 +6,9 @@ from urllib.parse import quote
 
 import pytest
 
-pytest.importorskip("flask")
-pytest.importorskip("waitress")
-
-from tf_transformer.serving.server import Limits
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next((name for name in BROWSERS if shutil.which(name)), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"needs one of {BROWSERS}")
-
-
-@pytest.fixture(scope="module")
-def port(start) -> int:
-    return start(Limits())
 
 
 def page(port: int, text: str, folder) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import BatchTranslator
@@ -12,7 +13,8 @@ from tf_transformer.run import Run
 from tf_transformer.serving.comparisons import comparisons
 from tf_transformer.serving.selftest import BFLOAT16, FLOAT32, agree, self_test
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.translations import export
+from tf_transformer.serving.translations import exportable
+from tf_transformer.serving.warmup import replay
 from tf_transformer.tasks.models import load_translator
 
 
@@ -66,13 +68,26 @@ def test_the_error_says_where(session, translator):
         self_test(comparisons(tampered, translator), FLOAT32)
 
 
-def test_it_holds_whatever_the_limits(translator, tmp_path):
+class Traced:
+    """The functions of an export as a session, before they are saved."""
+
+    def __init__(self, functions) -> None:
+        self.functions = functions
+
+    def run(self, signature, inputs):
+        answer = self.functions[signature](*map(tf.constant, inputs.values()))
+        return {name: value.numpy() for name, value in answer.items()}
+
+
+def test_it_holds_whatever_the_limits(translator):
     """With `max_length`, in the tests of the gate."""
     decoding = DecodingConfig(
         min_length=15, beam_size=2, max_source_length=20, no_repeat_ngram=2
     )
-    limited = BatchTranslator(translator.model, translator.tokenizer, decoding)
-    assert export(limited, tmp_path) == tmp_path / "1"
+    limited = exportable(BatchTranslator(translator.model, translator.tokenizer, decoding))
+    traced = Traced(limited.functions)
+    replay(traced, limited.requests)
+    self_test(limited.compare(traced), FLOAT32)
 
 
 @pytest.mark.parametrize(
@@ -116,14 +131,12 @@ def test_agreement_in_bfloat16_is_as_close_as_its_rounding_allows(expected, rece
 
 @pytest.fixture(scope="module")
 def bfloat16(
-    trained_run, tmp_path_factory
+    trained_run, exported_in_bfloat16
 ) -> Iterator[tuple[SavedModelSession, BatchTranslator]]:
     """A translator in bfloat16 and its export, loaded, which has passed its self-test."""
-    decoding = DecodingConfig(beam_size=2)
-    translator = load_translator(
-        Run.open(trained_run.path), "best", decoding, precision="bfloat16"
-    )
-    with SavedModelSession(export(translator, tmp_path_factory.mktemp("bfloat16"))) as loaded:
+    run, decoding = Run.open(trained_run.path), DecodingConfig(beam_size=2)
+    translator = load_translator(run, "average", decoding, precision="bfloat16")
+    with SavedModelSession(exported_in_bfloat16) as loaded:
         yield loaded, translator
 
 

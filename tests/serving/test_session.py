@@ -18,30 +18,24 @@ from tf_transformer.serving.session import (
 TEXT = np.array(["The dog."], object)
 
 
-WHOLE = r"tokens must be a whole number \(int32\)"
-
-
 @pytest.mark.parametrize(
     ("signature", "inputs", "message"),
     [
         ("nope", {"text": TEXT}, "no signature 'nope'.*serving_default"),
         ("serving_default", {}, "inputs must be text. Received: none"),
-        ("serving_default", {"txt": TEXT}, "inputs must be text. Received: txt"),
         ("score", {"source": TEXT}, "inputs must be source, target. Received: source"),
         ("serving_default", {"text": "scalar"}, "text must be of rank 1. Received: 0"),
-        ("serving_default", {"text": [["a"]]}, "text must be of rank 1. Received: 2"),
         ("serving_default", {"text": [1, 2]}, "text must be a string. Received: 1"),
         (
             "serving_default",
             {"text": np.array(["a", None])},
             "text must be a string. Received: null",
         ),
-        ("tokens", {"tokens": [[1.5]]}, f"{WHOLE}. Received: 1.5"),
-        ("tokens", {"tokens": [[2**40]]}, f"{WHOLE}. Received: 1099511627776"),
-        ("tokens", {"tokens": [["a"]]}, f'{WHOLE}. Received: "a"'),
+        ("tokens", {"tokens": [["a"]]}, r'must be a whole number \(int32\). Received: "a"'),
     ],
 )
 def test_a_request_of_a_wrong_form_is_refused(session, signature, inputs, message):
+    """See the tests of `rest` for more."""
     with pytest.raises(BadRequestError, match=message):
         session.run(signature, inputs)
 

@@ -1,0 +1,181 @@
+"""The scripts in serving/: load test, dashboard and long load, and the proof of an export."""
+
+import dataclasses
+import http.server
+import json
+import runpy
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from command_line import ROOT
+from http_calls import predict
+
+pytest.importorskip("flask")
+pytest.importorskip("matplotlib")
+pytest.importorskip("prometheus_client")
+pytest.importorskip("tensorflow_serving.apis")
+
+from tf_transformer.serving.client import RestClient, ServerError
+from tf_transformer.serving.server import Limits
+
+sys.path.insert(0, str(ROOT / "serving"))
+import dashboard
+import load_test
+import proof
+import soak_test
+
+SERVING = ROOT / "serving"
+
+
+# --- load_test.py and run_savedmodel.py --------------------------------------------------
+
+
+def test_a_load_that_nobody_answers_is_no_number(tmp_path):
+    client = RestClient("http://127.0.0.1:1", "small", 5.0)
+    point = load_test.measure(client, ["a"], clients=2, size=1, seconds=0.05)
+    assert point.errors > 0
+    record = json.loads(json.dumps(dataclasses.asdict(point), allow_nan=False))
+    assert [record[name] for name in ("p50", "p95", "p99")] == [None] * 3
+    assert record["sentences_a_second"] == record["requests"] == 0
+    load_test.draw([point], tmp_path / "load.png")
+    assert (tmp_path / "load.png").stat().st_size > 0
+
+
+ODD = "one\u2028still one\x85and\x0bon\r\ntwo\n"  # what str.splitlines takes for six lines
+
+
+def test_a_text_is_split_at_line_ends_alone(tmp_path, monkeypatch):
+    """The first request asks for eight lines of the file; a server that keeps it refuses it."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_error(500)
+
+        def log_message(self, *_):
+            pass
+
+    (tmp_path / "in.en").write_bytes(ODD.encode())
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        arguments = ["load_test.py", url, "small", str(tmp_path / "in.en")]
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(ServerError):
+            runpy.run_path(str(SERVING / "load_test.py"), run_name="__main__")
+    assert asked[0]["inputs"]["text"] == ["one\u2028still one\x85and\x0bon", "two"]
+
+
+def test_a_saved_model_is_asked_for_a_line_a_line(exported):
+    """With TensorFlow alone, as a machine without the package has it."""
+    program = [sys.executable, str(SERVING / "run_savedmodel.py"), str(exported)]
+    done = subprocess.run(program, input=ODD.encode(), capture_output=True, check=True)
+    assert len(done.stdout.split(b"\n")) == 2 + 1
+
+
+# --- dashboard.py and soak_test.py -------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def port(start) -> int:
+    return start(Limits(body_bytes=1 << 16))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
+def test_a_quantile_is_in_the_bucket_of_that_share(share):
+    times = np.random.default_rng(4).exponential(0.3, 5_000)
+    bounds = np.array([0.1, 0.2, 0.5, 1.0, 2.0, np.inf])
+    counts = np.array([(times <= bound).sum() for bound in bounds])
+    exact = np.quantile(times, share)
+    row = np.searchsorted(bounds, exact)
+    low = bounds[row - 1] if row else 0.0
+    assert low <= dashboard.quantile(bounds, counts, share) <= bounds[row]
+    assert dashboard.quantile(bounds, counts * 0, share) != 0  # NaN
+    even = np.array([10, 20, 50, 100, 200, 200]) * 1.0  # uniform up to 2
+    assert dashboard.quantile(bounds, even, share) == pytest.approx(2 * share)
+
+
+def test_a_recording_has_what_was_asked(port, tmp_path):
+    with dashboard.Recorder(f"http://127.0.0.1:{port}", every=60.0) as recorder:
+        for _ in range(3):
+            predict(port, "a", "b")
+        predict(port, 1)
+    metrics = dashboard.Metrics(recorder.times, recorder.samples)
+    seconds = recorder.times[-1] - recorder.times[0]
+    answers = metrics.rate("tf_transformer_requests_total", "status")
+    assert answers["400"][-1] * seconds == pytest.approx(1)
+    assert answers["200"][-1] * seconds == pytest.approx(3 + 1)  # the reading itself
+    assert metrics.mean("tf_transformer_batch_rows")[-1] == pytest.approx(2)
+    latency = metrics.quantiles("tf_transformer_request_seconds", "serving_default", (0.5,))
+    assert latency["p50"][-1] > 0
+    dashboard.draw(recorder.times, recorder.samples, tmp_path / "board.png")
+    assert (tmp_path / "board.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_load_counts_every_request_once(port):
+    client = RestClient(f"http://127.0.0.1:{port}", "small", 60.0)
+    load = soak_test.Load(client, ["a dog", "two cats"], requests=12)
+    hostile = soak_test.Hostile(f"http://127.0.0.1:{port}", "small", ["a dog"])
+    others = hostile.start()
+    load.run()
+    while not (hostile.outcomes["broken"] and hostile.outcomes["too large"]):
+        assert any(thread.is_alive() for thread in others)
+    hostile.end.set()
+    for thread in others:
+        thread.join()
+    assert load.done() == load.outcomes["answered"] == len(load.seconds) == 12
+    assert set(hostile.outcomes["broken"]) == {"400"}
+    assert set(hostile.outcomes["too large"]) <= {"413", "closed by the server"}
+    again = soak_test.request_texts(["a dog", "two cats"], 5)
+    assert again == soak_test.request_texts(["a dog", "two cats"], 5) and 1 <= len(again) <= 8
+
+
+def test_a_load_without_a_living_client_ends(port, capsys):
+    url = f"http://127.0.0.1:{port}"
+    load = soak_test.Load(RestClient(url, "small", 60.0), ["a dog"], requests=10)
+    with dashboard.Recorder(url, every=60.0) as recorder:
+        soak_test.watch(load, recorder, 10, [threading.Thread()])  # as one that has died
+    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [report["requests"] for report in reports] == [0] * 5
+
+
+# --- proof.py ----------------------------------------------------------------------------
+
+
+def test_what_holds_is_reported(port, grpc_server, exported, trained_run, monkeypatch):
+    monkeypatch.setattr(proof, "REST", f"http://127.0.0.1:{port}")
+    monkeypatch.setattr(proof, "GRPC", grpc_server[1])
+    lines = trained_run.lines("dev.en")[:10]
+    text, held = proof.prove(exported.parent, lines, "an image", seconds=0.2)
+    assert held
+    assert text.startswith("# TF Serving with small\n\nan image; ")
+    assert text.count("12 warm-up requests; outputs that differ from TensorFlow here: ") == 2
+    assert "10 lines of text: REST and gRPC agree" in text
+    assert len([line for line in text.splitlines() if line.startswith("| ")]) == 1 + 3
+
+
+def test_what_differs_is_named(port, exported):
+    class Tampered(proof.RestClient):
+        def predict(self, signature, inputs):
+            outputs = super().predict(signature, inputs)
+            if signature == "score":
+                outputs["log_prob"] = [value + 0.1 for value in outputs["log_prob"]]
+            return outputs
+
+    client = Tampered(f"http://127.0.0.1:{port}", "small", 60.0)
+    number, wrong = proof.differences(client, exported)
+    assert number == 12 and set(wrong) == {"score: log_prob"}
+
+
+def test_without_docker_one_line_says_so(tmp_path):
+    command = [sys.executable, str(SERVING / "proof.py"), "exported/mine", "in.en"]
+    done = subprocess.run(
+        command, env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "The proof needs Docker, which this machine lacks: nothing was run.\n"
