@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from tf_transformer.cli.main import main
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.session import SavedModelSession
