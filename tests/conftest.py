@@ -57,8 +57,8 @@ def no_nohup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def _with_settings(options: list[str], settings: tuple[str, ...]) -> list[str]:
-    return options + [word for setting in settings for word in ("--set", setting)]
+def _set(settings: tuple[str, ...]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 def _task_run(
@@ -72,15 +72,10 @@ def _task_run(
     """A run of train.py, in this process, on 300 toy `lines`, with others as the dev set."""
 
     def make(folder: Path) -> TrainedRun:
-        options = ["--task", task]
-        for option, name, size, seed in (
-            ("--train", "train", 300, 1),
-            ("--valid", "dev", dev_size, 2),
-        ):
-            file = folder / f"{name}.{ending}"
+        train, dev = folder / f"train.{ending}", folder / f"dev.{ending}"
+        for file, size, seed in ((train, 300, 1), (dev, dev_size, 2)):
             file.write_text("".join(f"{line}\n" for line in lines(size, seed)), "utf-8")
-            options += [option, str(file)]
-        options = _with_settings(options, settings)
+        options = ["--task", task, "--train", str(train), "--valid", str(dev), *_set(settings)]
         done = run_here(["train", *options, "--output", str(folder / "run")])
         assert done.returncode == 0, done.stderr
         return TrainedRun(folder / "run", folder, options, done.stdout, done.stderr)
@@ -90,18 +85,11 @@ def _task_run(
 
 # Enough to translate most of its training sentences without an error.
 _SETTINGS = (
-    "model.vocab_size=600",
-    "model.num_layers=1",
-    "model.d_model=64",
-    "model.d_ff=128",
-    "model.dropout=0.05",
-    "training.steps=240",
-    "training.batch_tokens=1024",
-    "training.warmup_steps=60",
-    "training.learning_rate_scale=0.5",
-    "training.evaluate_every=80",
-    "training.average_last=2",
-)
+    "model.vocab_size=600", "model.num_layers=1", "model.d_model=64", "model.d_ff=128",
+    "model.dropout=0.05", "training.steps=240", "training.batch_tokens=1024",
+    "training.warmup_steps=60", "training.learning_rate_scale=0.5",
+    "training.evaluate_every=80", "training.average_last=2",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -119,8 +107,7 @@ def trained_run(tmp_path_factory) -> TrainedRun:
                 text = "".join(f"{line}\n" for line in lines)
                 (folder / f"{split}.{language}").write_text(text, "utf-8")
         options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
-        options += ["--source", "en", "--target", "de"]
-        options = _with_settings(options, _SETTINGS)
+        options += ["--source", "en", "--target", "de", *_set(_SETTINGS)]
         done = run_command(train_command(options, folder / "run"))
         stdout, stderr = done.stdout.decode(), done.stderr.decode()
         assert done.returncode == 0, stderr
@@ -156,20 +143,11 @@ def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
 
 # Enough to get most brackets of its grammar right, and not all.
 _PARSER_SETTINGS = (
-    "model.vocab_size=330",
-    "model.num_layers=1",
-    "model.d_model=64",
-    "model.d_ff=128",
-    "model.dropout=0",
-    "model.norm_first=true",
-    "training.steps=400",
-    "training.batch_tokens=512",
-    "training.warmup_steps=100",
-    "training.evaluate_every=400",
-    "training.average_last=1",
-    "decoding.beam_size=2",
-    "decoding.max_extra_length=40",
-)
+    "model.vocab_size=330", "model.num_layers=1", "model.d_model=64", "model.d_ff=128",
+    "model.dropout=0", "model.norm_first=true", "training.steps=400",
+    "training.batch_tokens=512", "training.warmup_steps=100", "training.evaluate_every=400",
+    "training.average_last=1", "decoding.beam_size=2", "decoding.max_extra_length=40",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -219,18 +197,11 @@ def largest_file() -> Callable[[int], AbstractContextManager[None]]:
 
 # Enough to find the word that says the label in most of its sentences.
 _CLASSIFIER_SETTINGS = (
-    "model.vocab_size=300",
-    "model.num_layers=1",
-    "model.d_model=32",
-    "model.d_ff=32",
-    "model.dropout=0",
-    "training.steps=60",
-    "training.batch_tokens=512",
-    "training.warmup_steps=10",
-    "training.learning_rate_scale=0.2",
-    "training.evaluate_every=30",
-    "training.average_last=1",
-)
+    "model.vocab_size=300", "model.num_layers=1", "model.d_model=32", "model.d_ff=32",
+    "model.dropout=0", "training.steps=60", "training.batch_tokens=512",
+    "training.warmup_steps=10", "training.learning_rate_scale=0.2",
+    "training.evaluate_every=30", "training.average_last=1",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,11 @@
-"""Every example runs, learns what it says, and is short; the snippets about layers run."""
+"""Every example runs, learns what it says, and is short."""
 
-import re
 import runpy
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -16,11 +14,3 @@ def test_an_example_learns_what_it_asserts(path, capsys):
     assert len(lines) < 40 and lines[-1].startswith("assert ")
     runpy.run_path(str(path))
     assert capsys.readouterr().out
-
-
-def test_the_snippets_about_layers_run():
-    text = (ROOT / "docs" / "guides" / "layers.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    for snippet in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(snippet, names)
-    assert names["model"].trainable_weights

@@ -6,10 +6,10 @@ import tensorflow as tf
 from snippets import ROOT, snippets
 
 EXACT_TRAINING = "docs/explanation/exact-training.md"
-TREES = "docs/explanation/trees.md"
+LAYERS, TREES = "docs/guides/layers.md", "docs/explanation/trees.md"
 ELSEWHERE = {
     "README.md", "docs/guides/decoding.md", "docs/guides/evaluation.md",
-    "docs/guides/exporting.md", "docs/guides/layers.md",
+    "docs/guides/exporting.md",
 }  # fmt: skip
 
 
@@ -19,6 +19,13 @@ def test_training_on_several_devices():
     exec(snippet, names)
     assert names["model"].optimizer is not None
     assert isinstance(names["strategy"], tf.distribute.MirroredStrategy)
+
+
+def test_layers_make_models():
+    names = {}
+    for snippet in snippets(LAYERS):
+        exec(snippet, names)
+    assert names["model"].trainable_weights
 
 
 def test_trees_as_sequences():
@@ -38,4 +45,4 @@ def test_every_snippet_is_run():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md")]
     names = {str(page.relative_to(ROOT)) for page in pages}
     with_python = {name for name in names if snippets(name)}
-    assert with_python == {EXACT_TRAINING, TREES} | ELSEWHERE
+    assert with_python == {EXACT_TRAINING, LAYERS, TREES} | ELSEWHERE

@@ -22,25 +22,12 @@ SMALL = [
 def wheel(tmp_path_factory) -> Path:
     """Built from a copy, so that nothing is left in the repository."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
+    source, no_cache = folder / "source", shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tf_transformer", source / "tf_transformer", ignore=no_cache)
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    shutil.copytree(
-        ROOT / "tf_transformer",
-        source / "tf_transformer",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "-w",
-        str(folder),
-        str(source),
-    ]
+    options = ["--no-deps", "-w", str(folder), str(source)]
+    command = [sys.executable, "-m", "pip", "wheel", *options]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.whl")

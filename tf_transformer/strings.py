@@ -24,8 +24,7 @@ def strings(name: str, value: Any) -> list[str]:
     Raises:
         TypeError: if it is a single string, or not a list of strings for another reason.
     """
-    refuse_string(name, value)
-    if not isinstance(value, Iterable) or isinstance(value, (Mapping, Set)):
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, Set)):
         raise TypeError(f"`{name}` must be a list of strings. Received: {quoted(value)}.")
     values = list(value)
     for each in values:

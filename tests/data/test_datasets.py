@@ -9,24 +9,17 @@ from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.datasets import make_dataset
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
-from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> EncodedCorpus:
-    directory = tmp_path_factory.mktemp("corpus")
-    letters = "abcdefghij"
-    path = directory / "letters.model"
-    train_tokenizer([" ".join(letters)], path, vocab_size=280, kind="bpe")
+def corpus(letters, tmp_path_factory) -> EncodedCorpus:
     rng = np.random.default_rng(0)
     pairs = [
-        tuple(" ".join(rng.choice(list(letters), rng.integers(5, 15))) for _ in range(2))
+        tuple(" ".join(rng.choice(list("abcdefghij"), rng.integers(5, 15))) for _ in range(2))
         for _ in range(100)
     ]
-    return encode_corpus(
-        [pairs], Tokenizer(path), directory / "c", max_length=16, max_ratio=4.0
-    )
+    folder = tmp_path_factory.mktemp("corpus") / "c"
+    return encode_corpus([pairs], letters, folder, max_length=16, max_ratio=4.0)
 
 
 @pytest.fixture(scope="module")
@@ -108,20 +101,9 @@ def test_replicas_together_see_the_batches_of_one(corpus, plan, num_replicas):
     """Rows of padding apart, and whoever makes the shares: here two workers."""
     steps = plan.steps_per_epoch
     whole = make_dataset(corpus, plan, start_step=1, num_steps=steps)
+    options = {"start_step": 1, "num_steps": steps, "num_replicas": num_replicas}
     workers = [range(num_replicas - 1), [num_replicas - 1]]
-    made = [
-        iter(
-            make_dataset(
-                corpus,
-                plan,
-                start_step=1,
-                num_steps=steps,
-                replicas=replicas,
-                num_replicas=num_replicas,
-            )
-        )
-        for replicas in workers
-    ]
+    made = [iter(make_dataset(corpus, plan, replicas=each, **options)) for each in workers]
     for batch in whole:
         shares = [next(made[0]) for _ in workers[0]] + [next(made[1])]
         assert len({tuple(labels.shape) for _, labels in shares}) == 1

@@ -1,8 +1,10 @@
 """The tokenised corpus on disk: content, filters, atomic writing."""
 
 import dataclasses
+import functools
 import json
 import shutil
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,38 +14,40 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.encoded import EncodedCorpus, FilterReport
 from tf_transformer.data.encoding import CHUNK_PAIRS, encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 
-LETTERS = ["a b c d e f g h i j", "j i h g f e d c b a"]
 PAIRS = [("a b c", "d e"), ("f", "g h"), ("a b c d e f", "a b c d e"), ("b", "b")]
-LIMITS = {"max_length": 16, "max_ratio": 4.0}
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> Tokenizer:
-    """A tokenizer of single letters: the length of "a b c" is 3, 4 with EOS."""
-    path = tmp_path_factory.mktemp("tokenizer") / "letters.model"
-    train_tokenizer(LETTERS, path, vocab_size=280, kind="bpe")
-    return Tokenizer(path)
+@pytest.fixture
+def encode(letters, tmp_path) -> Callable[..., EncodedCorpus]:
+    """Encodes texts in the folder "c"."""
+    limits = {"max_length": 16, "max_ratio": 4.0}
+    return functools.partial(
+        encode_corpus, tokenizer=letters, directory=tmp_path / "c", **limits
+    )
+
+
+@pytest.fixture
+def corpus(encode) -> EncodedCorpus:
+    return encode([PAIRS])
 
 
 def expected_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return [*tokenizer.tokenize(tf.constant([text])).to_list()[0], EOS_ID]
 
 
-def test_sentences_are_their_ids_with_eos(tokenizer, tmp_path):
-    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
+def test_sentences_are_their_ids_with_eos(corpus, letters):
     assert len(corpus) == len(PAIRS)
     for index, (source, target) in enumerate(PAIRS):
-        assert corpus.source(index).tolist() == expected_ids(tokenizer, source)
-        assert corpus.target(index).tolist() == expected_ids(tokenizer, target)
+        assert corpus.source(index).tolist() == expected_ids(letters, source)
+        assert corpus.target(index).tolist() == expected_ids(letters, target)
         assert corpus.source_lengths[index] == len(corpus.source(index))
         assert corpus.target_lengths[index] == len(corpus.target(index))
 
 
-def test_reopened_corpus_is_the_written_one(tokenizer, tmp_path):
-    written = encode_corpus([PAIRS], tokenizer, tmp_path / "c", fingerprint="abc", **LIMITS)
+def test_reopened_corpus_is_the_written_one(encode, tmp_path):
+    written = encode([PAIRS], fingerprint="abc")
     reopened = EncodedCorpus.open(tmp_path / "c")
     assert (reopened.fingerprint, reopened.report) == ("abc", written.report)
     np.testing.assert_array_equal(reopened.source_lengths, written.source_lengths)
@@ -51,31 +55,28 @@ def test_reopened_corpus_is_the_written_one(tokenizer, tmp_path):
         np.testing.assert_array_equal(reopened.target(index), written.target(index))
 
 
-def test_pairs_keep_their_order_across_chunks(tokenizer, tmp_path):
+def test_pairs_keep_their_order_across_chunks(encode, letters):
     count = CHUNK_PAIRS * 2 + 1
     pairs = [(" ".join("abcdefghij"[int(d)] for d in f"{i:05}"), "a b") for i in range(count)]
     done: list[int] = []
-    corpus = encode_corpus(
-        [iter(pairs)], tokenizer, tmp_path / "c", progress=done.append, **LIMITS
-    )
+    corpus = encode([iter(pairs)], progress=done.append)
     assert done == [CHUNK_PAIRS, 2 * CHUNK_PAIRS, count]
     for index in (0, 1, CHUNK_PAIRS - 1, CHUNK_PAIRS, count - 1):
-        assert corpus.source(index).tolist() == expected_ids(tokenizer, pairs[index][0])
+        assert corpus.source(index).tolist() == expected_ids(letters, pairs[index][0])
 
 
 @pytest.mark.parametrize("big", [False, True])
-def test_ids_are_stored_in_two_bytes_where_they_fit(tokenizer, tmp_path, big):
-    tokenizer = Tokenizer(tokenizer.path)
+def test_ids_are_stored_in_two_bytes_where_they_fit(encode, letters, tmp_path, big):
+    tokenizer = Tokenizer(letters.path)
     if big:
         tokenizer.vocab_size = 2**16 + 1
-    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
+    corpus = encode([PAIRS], tokenizer=tokenizer)
     size = (tmp_path / "c" / "source_ids.bin").stat().st_size
     assert size == corpus.source_lengths.sum() * (4 if big else 2)
-    assert corpus.source(0).tolist() == expected_ids(tokenizer, PAIRS[0][0])
+    assert corpus.source(0).tolist() == expected_ids(letters, PAIRS[0][0])
 
 
-def test_padded_gathers_rows_in_any_order(tokenizer, tmp_path):
-    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
+def test_padded_gathers_rows_in_any_order(corpus):
     rows = np.array([2, 0, 3, 2])
     for side, sentence in (("source", corpus.source), ("target", corpus.target)):
         padded = corpus.padded(side, rows, 9)
@@ -84,8 +85,7 @@ def test_padded_gathers_rows_in_any_order(tokenizer, tmp_path):
         assert padded.tolist() == expected
 
 
-def test_padded_refuses_to_cut_a_sentence(tokenizer, tmp_path):
-    corpus = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
+def test_padded_refuses_to_cut_a_sentence(corpus):
     with pytest.raises(ValueError, match="must be at least 7. Received: 6"):
         corpus.padded("source", np.array([0, 2]), 6)
 
@@ -106,24 +106,21 @@ def test_padded_refuses_to_cut_a_sentence(tokenizer, tmp_path):
         ("a " * 8, "b", "ratio"),
     ],
 )
-def test_filters_count_each_pair_once(tokenizer, tmp_path, source, target, reason):
+def test_filters_count_each_pair_once(encode, source, target, reason):
     pairs = [("a", "b"), (source, target)]
-    report = encode_corpus([pairs], tokenizer, tmp_path / "c", **LIMITS).report
+    report = encode([pairs]).report
     counts = dataclasses.asdict(report)
     expected = dict.fromkeys(["empty", "too_long", "ratio"], 0) | {"read": 2, "kept": 1}
     expected[reason] += 1
     assert {name: counts[name] for name in expected} == expected
 
 
-def test_kept_sentences_are_the_right_ones(tokenizer, tmp_path):
+def test_kept_sentences_are_the_right_ones(encode, letters):
     pairs = [("a " * 20, "b"), ("c", "d"), ("", "e"), ("f", "g " * 9), ("h", "i")]
-    corpus = encode_corpus([pairs], tokenizer, tmp_path / "c", **LIMITS)
-    assert [corpus.source(i).tolist() for i in range(len(corpus))] == [
-        expected_ids(tokenizer, text) for text in ("c", "h")
-    ]
-    assert [corpus.target(i).tolist() for i in range(len(corpus))] == [
-        expected_ids(tokenizer, text) for text in ("d", "i")
-    ]
+    corpus = encode([pairs])
+    for sentence, texts in ((corpus.source, "ch"), (corpus.target, "di")):
+        found = [sentence(index).tolist() for index in range(len(corpus))]
+        assert found == [expected_ids(letters, text) for text in texts]
 
 
 def test_summary_names_only_the_reasons_that_occurred():
@@ -143,37 +140,37 @@ def test_summary_names_only_the_reasons_that_occurred():
         ([("", "a"), ("b", "")], "2 pairs read, 0 kept; dropped: 2 empty"),
     ],
 )
-def test_corpus_without_a_usable_pair_is_refused(tokenizer, tmp_path, pairs, expected):
+def test_corpus_without_a_usable_pair_is_refused(encode, tmp_path, pairs, expected):
     with pytest.raises(UserError, match=f"no usable pair: {expected}"):
-        encode_corpus([pairs], tokenizer, tmp_path / "c", **LIMITS)
+        encode([pairs])
     assert not list(tmp_path.iterdir())
 
 
-def test_interrupted_encoding_leaves_the_old_corpus(tokenizer, tmp_path):
-    encode_corpus([PAIRS], tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
+def test_interrupted_encoding_leaves_the_old_corpus(encode, tmp_path):
+    encode([PAIRS], fingerprint="old")
 
     def broken():
         yield from PAIRS * CHUNK_PAIRS
         raise UserError("text.en:9: text must be UTF-8")
 
     with pytest.raises(UserError, match="text.en:9"):
-        encode_corpus([broken()], tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
+        encode([broken()], fingerprint="new")
     assert EncodedCorpus.open(tmp_path / "c").fingerprint == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_encoding_replaces_an_old_corpus_and_leftovers(tokenizer, tmp_path):
-    encode_corpus([PAIRS], tokenizer, tmp_path / "c", fingerprint="old", **LIMITS)
+def test_encoding_replaces_an_old_corpus_and_leftovers(encode, tmp_path):
+    encode([PAIRS], fingerprint="old")
     shutil.copytree(tmp_path / "c", tmp_path / ".c.4242.tmp")  # as after a kill
-    corpus = encode_corpus([PAIRS[:2]], tokenizer, tmp_path / "c", fingerprint="new", **LIMITS)
+    corpus = encode([PAIRS[:2]], fingerprint="new")
     assert (len(corpus), corpus.fingerprint) == (2, "new")
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_a_directory_of_something_else_is_never_replaced(tokenizer, tmp_path):
+def test_a_directory_of_something_else_is_never_replaced(encode, tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UserError, match="must be new or an encoded corpus"):
-        encode_corpus([PAIRS], tokenizer, tmp_path, **LIMITS)
+        encode([PAIRS], directory=tmp_path)
     assert (tmp_path / "thesis.tex").exists()
 
 
@@ -219,24 +216,18 @@ def keep_one_pair_less(path):
         ("target_lengths.npy", swap_ends),
         ("corpus.json", keep_one_pair_less),
         ("corpus.json", lambda path: path.write_text("[]")),
+        ("", shutil.rmtree),
     ],
 )
-def test_damaged_corpus_is_refused(tokenizer, tmp_path, name, damage):
-    encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
+def test_damaged_corpus_is_refused(corpus, tmp_path, name, damage):
     damage(tmp_path / "c" / name)
     with pytest.raises(UserError, match="is not a complete encoded corpus"):
         EncodedCorpus.open(tmp_path / "c")
 
 
-def test_a_corpus_of_an_earlier_version_without_checksums_is_taken(tokenizer, tmp_path):
-    written = encode_corpus([PAIRS], tokenizer, tmp_path / "c", **LIMITS)
+def test_a_corpus_of_an_earlier_version_without_checksums_is_taken(corpus, tmp_path):
     file = tmp_path / "c" / "corpus.json"
     info = json.loads(file.read_text())
     del info["checksum"], info["checksums"]
     file.write_text(json.dumps(info))
-    assert EncodedCorpus.open(tmp_path / "c").source(0).tolist() == written.source(0).tolist()
-
-
-def test_missing_corpus_is_refused(tmp_path):
-    with pytest.raises(UserError, match="is not a complete encoded corpus"):
-        EncodedCorpus.open(tmp_path / "none")
+    assert EncodedCorpus.open(tmp_path / "c").source(0).tolist() == corpus.source(0).tolist()

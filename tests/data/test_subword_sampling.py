@@ -1,6 +1,6 @@
 """Sentences cut anew at each step: same text, other pieces, and a pure function of the step."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from tf_transformer.data.tokenizer_training import train_tokenizer
 PAIRS = [(f"{source} 漢", target) for source, target in builtin.pairs(300)]
 RATES = {"bpe": 0.1, "unigram": 0.2}
 LENGTH = 64
+ROWS = np.arange(len(PAIRS))
 
 
 @pytest.fixture(scope="module", params=list(RATES))
@@ -48,7 +49,10 @@ def sampler(corpus, tokenizer, kind) -> SubwordSampler:
     return SubwordSampler(corpus, tokenizer, RATES[kind], seed=5)
 
 
-ROWS = np.arange(len(PAIRS))
+@pytest.fixture
+def plan(sampler) -> BatchPlan:
+    lengths = [sampler.lengths(side, LENGTH) for side in SIDES]
+    return BatchPlan(*lengths, batch_tokens=512, max_length=LENGTH, seed=1)
 
 
 def test_the_text_stays_and_the_pieces_change(corpus, sampler, tokenizer):
@@ -70,7 +74,7 @@ def test_the_text_stays_and_the_pieces_change(corpus, sampler, tokenizer):
 
 def test_pieces_are_a_pure_function_of_seed_step_and_replica(corpus, sampler, tokenizer, kind):
     def drawn(key, one=sampler):
-        return sampler_ids(one, key)
+        return np.stack([one.padded(side, ROWS, LENGTH, key) for side in SIDES])
 
     again = SubwordSampler(corpus, tokenizer, RATES[kind], seed=5)
     other = SubwordSampler(corpus, tokenizer, RATES[kind], seed=6)
@@ -78,16 +82,10 @@ def test_pieces_are_a_pure_function_of_seed_step_and_replica(corpus, sampler, to
     for key in ((4, 0), (3, 1)):
         assert not np.array_equal(drawn(key), first)
     assert not np.array_equal(drawn((3, 0), other), first)
-    found: list[np.ndarray] = []
-    thread = threading.Thread(target=lambda: found.append(drawn((3, 0), again)))
-    thread.start()
-    thread.join()
-    for ids in (drawn((3, 0)), drawn((3, 0), again), *found):
+    with ThreadPoolExecutor(1) as threads:
+        in_a_thread = threads.submit(drawn, (3, 0), again).result()
+    for ids in (drawn((3, 0)), drawn((3, 0), again), in_a_thread):
         np.testing.assert_array_equal(ids, first)
-
-
-def sampler_ids(sampler: SubwordSampler, key: tuple[int, int]) -> np.ndarray:
-    return np.stack([sampler.padded(side, ROWS, LENGTH, key) for side in SIDES])
 
 
 def test_a_sentence_without_room_keeps_its_usual_pieces(corpus, sampler):
@@ -101,10 +99,8 @@ def test_a_sentence_without_room_keeps_its_usual_pieces(corpus, sampler):
         assert ended and (np.count_nonzero(ids) <= longest or np.array_equal(ids, plain))
 
 
-def test_batches_have_room_for_most_sentences(corpus, sampler):
-    lengths = [sampler.lengths(side, LENGTH) for side in SIDES]
+def test_batches_have_room_for_most_sentences(corpus, sampler, plan):
     assert 1 < sampler.stretch < 3
-    plan = BatchPlan(*lengths, batch_tokens=512, max_length=LENGTH, seed=1)
     changed = []
     batches = make_dataset(corpus, plan, sampler, num_steps=plan.steps_per_epoch)
     for step, (inputs, _) in enumerate(batches.as_numpy_iterator()):
@@ -116,9 +112,7 @@ def test_batches_have_room_for_most_sentences(corpus, sampler):
     assert np.mean(changed) > 0.9 * np.mean(free)
 
 
-def test_batches_from_a_later_step_are_those_of_that_step(corpus, sampler):
-    lengths = [sampler.lengths(side, LENGTH) for side in SIDES]
-    plan = BatchPlan(*lengths, batch_tokens=512, max_length=LENGTH, seed=1)
+def test_batches_from_a_later_step_are_those_of_that_step(corpus, sampler, plan):
     whole = list(make_dataset(corpus, plan, sampler, num_steps=6).as_numpy_iterator())
     later = make_dataset(corpus, plan, sampler, start_step=4, num_steps=2)
     for (inputs, labels), expected in zip(later.as_numpy_iterator(), whole[4:], strict=True):

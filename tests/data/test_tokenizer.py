@@ -1,5 +1,6 @@
-"""SentencePiece inside the graph, against the SentencePiece library."""
+"""SentencePiece inside the graph and outside it, and the training of its models."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -45,16 +46,6 @@ def test_vocabulary_has_the_asked_size_and_special_ids(tokenizer):
     assert special.numpy().tolist() == [b"<pad>", b"<unk>", b"<s>", b"</s>"]
 
 
-def test_ids_are_those_of_the_sentencepiece_library(tokenizer):
-    library = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
-    ids = tokenizer.tokenize(tf.constant(TEXTS))
-    assert ids.dtype == tf.int32
-    assert ids.to_list() == library.encode(TEXTS)
-    assert tokenizer.detokenize(ids).numpy().tolist() == [
-        library.decode(row).encode() for row in library.encode(TEXTS)
-    ]
-
-
 def test_ids_and_texts_beside_the_graph_are_those_inside(tokenizer):
     texts = [*TEXTS, "\u200b\u00ad ", "a\u2028b", "half \ud83d of a pair"]
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts] + [b"not \xff UTF-8"]
@@ -73,23 +64,9 @@ def test_the_tag_is_before_each_visible_source(tokenizer):
     assert tagged.ids(["jumps"], "target") == tokenizer.ids(["jumps"])
 
 
-@pytest.mark.parametrize(
-    "text", ["the quick fox jumps", "😀 👩‍👧", "你好世界", "naïve Füße", "Ωμέγα"]
-)
-def test_any_script_survives_a_round_trip(tokenizer, text):
-    ids = tokenizer.tokenize(tf.constant([text]))
-    assert not set(ids.values.numpy()) & {PAD_ID, UNK_ID, BOS_ID, EOS_ID}
-    assert tokenizer.detokenize(ids).numpy()[0].decode() == text
-
-
 def test_invalid_utf8_becomes_replacement_characters(tokenizer):
     ids = tokenizer.tokenize(tf.constant([b"fox\xff dog"]))
     assert tokenizer.detokenize(ids).numpy()[0].decode() == "fox\ufffd dog"
-
-
-def test_special_tokens_in_the_text_are_only_text(tokenizer):
-    ids = tokenizer.tokenize(tf.constant(["fox </s> <s> <pad> <unk> dog"]))
-    assert not set(ids.values.numpy()) & {PAD_ID, UNK_ID, BOS_ID, EOS_ID}
 
 
 @pytest.mark.parametrize("text", ["a scalar", [["rank", "two"]]])
@@ -111,9 +88,6 @@ def test_detokenize_stops_at_eos_and_drops_padding_and_bos(tokenizer):
     expected = [b"fox", b"fox", b"dog", b"", b""]
     assert tokenizer.detokenize(ragged).numpy().tolist() == expected
     assert tokenizer.detokenize(ragged.to_tensor(PAD_ID)).numpy().tolist() == expected
-
-
-def test_detokenize_accepts_no_columns(tokenizer):
     assert tokenizer.detokenize(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
 
 
@@ -143,21 +117,6 @@ def test_seeding_tensorflow_does_not_destroy_a_tokenizer(tokenizer):
     assert tf.function(tokenizer.tokenize)(tf.constant(TEXTS)).to_list() == ids.to_list()
 
 
-def test_tokenizer_is_saved_inside_a_module_that_holds_it(tokenizer, tmp_path):
-    class Echo(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokenizer = tokenizer
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def echo(self, text):
-            return self.tokenizer.detokenize(self.tokenizer.tokenize(text))
-
-    tf.saved_model.save(Echo(), str(tmp_path))
-    loaded = tf.saved_model.load(str(tmp_path))
-    assert loaded.echo(tf.constant(["the fox"])).numpy().tolist() == [b"the fox"]
-
-
 def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr("tf_transformer.data.tokenizer_training.TRAINING_LINES", 100)
     rng = np.random.default_rng(0)
@@ -179,19 +138,16 @@ def test_a_sample_covers_the_whole_corpus(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("lines", "vocab_size", "expected"),
+    ("lines", "expected"),
     [
-        (["a b c"] * 9, 5000, r"`vocab_size` must be at most \d+, .* vocab_size=5000"),
-        (["a b c"] * 9, 100, r"`vocab_size` must be at least \d+, .* vocab_size=100"),
-        ([], 300, "every line is empty"),
-        (["", ""], 300, "every line is empty"),
-        (["", " "], 300, "every line is empty"),
-        (["x" * 5_000], 300, "every line is empty or longer than 4,192 bytes"),
+        ([], "every line is empty"),
+        (["", " "], "every line is empty"),
+        (["x" * 5_000], "every line is empty or longer than 4,192 bytes"),
     ],
 )
-def test_impossible_training_is_refused_with_the_bound(tmp_path, lines, vocab_size, expected):
+def test_without_a_usable_line_there_is_no_training(tmp_path, lines, expected):
     with pytest.raises(UserError, match=expected):
-        train_tokenizer(lines, tmp_path / "m.model", vocab_size=vocab_size, kind="bpe")
+        train_tokenizer(lines, tmp_path / "m.model", vocab_size=300, kind="bpe")
     assert not list(tmp_path.iterdir())
 
 
@@ -227,12 +183,15 @@ def test_symbols_are_single_pieces_and_come_back(tmp_path, kind):
     assert [line.decode() for line in tokenizer.detokenize(ids).numpy()] == [text, "a text"]
 
 
-@pytest.mark.parametrize("vocab_size", [100, 5000])
-def test_the_bound_in_the_message_works(tmp_path, vocab_size):
+@pytest.mark.parametrize(("vocab_size", "limit"), [(100, "at least"), (5000, "at most")])
+def test_impossible_training_is_refused_with_a_bound_that_works(tmp_path, vocab_size, limit):
     path = tmp_path / "m.model"
-    with pytest.raises(UserError) as error:
+    with pytest.raises(
+        UserError, match=f"`vocab_size` must be {limit} .*={vocab_size}"
+    ) as error:
         train_tokenizer(ENGLISH, path, vocab_size=vocab_size, kind="bpe")
-    bound = next(int(w.strip(",")) for w in str(error.value).split() if w.strip(",").isdigit())
+    assert not list(tmp_path.iterdir())
+    bound = int(re.search(rf"{limit} (\d+),", str(error.value))[1])
     train_tokenizer(ENGLISH, path, vocab_size=bound, kind="bpe")
     assert Tokenizer(path).vocab_size == bound
 

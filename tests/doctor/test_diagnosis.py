@@ -134,7 +134,7 @@ def test_the_largest_shape_counts(ram):
     ram(1e12)
     config = PRESETS["base"]
     shapes = [(3125, 8), (781, 32), (97, 256)]
-    totals = [estimate_memory(config.model, *shape).total for shape in shapes]
+    totals = [estimate_memory(config, *shape).total for shape in shapes]
     assert totals.index(max(totals)) == 2
     assert "for a batch of 97 x 256" in memory_finding(config, shapes).text
 
@@ -143,7 +143,7 @@ def test_gpus_have_memory_of_their_own_and_parts_of_a_cpu_have_not(ram):
     config = PRESETS["base"].replace(
         {"training.batch_tokens": 2_048, "training.max_tokens_per_device": 0}
     )
-    total = estimate_memory(config.model, 4, 256).total
+    total = estimate_memory(config, 4, 256).total
     ram(1.2 * total, "GPU")
     assert not memory_finding(config, [(8, 256)], replicas=2).warning
     ram(1.2 * total + PROCESS_BYTES, "RAM")

@@ -7,12 +7,13 @@ import shutil
 import pytest
 
 from tf_transformer.run import Run
-from tf_transformer.run.facts import best_record, data_files, sha256
+from tf_transformer.run.facts import best_record, data_files
 
 
-def test_hashes_are_of_the_content(tmp_path):
-    (tmp_path / "a").write_bytes(b"abc" * 1_000_000)
-    assert sha256(tmp_path / "a") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
+@pytest.fixture
+def copied(trained_run, tmp_path) -> Run:
+    """A copy of the trained run, to change."""
+    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
 def test_every_file_of_text_is_told_with_its_lines(trained_run):
@@ -29,29 +30,25 @@ def test_every_file_of_text_is_told_with_its_lines(trained_run):
     assert files[3].sha256 == hashlib.sha256(content).hexdigest()
 
 
-def test_lines_are_counted_in_what_is_packed_and_missing_files_are_named(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    config = (tmp_path / "run" / "config.json").read_text("utf-8")
-    moved = config.replace(str(trained_run.corpus), str(tmp_path))
-    (tmp_path / "run" / "config.json").write_text(moved, "utf-8")
+def test_lines_are_counted_in_what_is_packed_and_missing_files_are_named(copied, tmp_path):
+    moved = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
+    copied.config = copied.config.replace(moved)
     (tmp_path / "dev.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
-    files = {file.path: file for file in data_files(Run.open(tmp_path / "run"))}
+    files = {file.path: file for file in data_files(copied)}
     assert files[f"{tmp_path}/dev.en.gz"].lines() == 2
     gone = files[f"{tmp_path}/train.de"]
     assert (gone.sha256, gone.lines()) == (None, None)
 
 
-def test_a_file_that_changed_since_the_training_is_told(trained_run, tmp_path):
+def test_a_file_that_changed_since_the_training_is_told(trained_run, copied, tmp_path):
     for name in ("train.en", "train.de", "dev.en", "dev.de"):
         shutil.copy(trained_run.corpus / name, tmp_path)
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
     moved = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
-    run.config = run.config.replace(moved)
-    assert [file.changed for file in data_files(run)] == [False] * 4
+    copied.config = copied.config.replace(moved)
+    assert [file.changed for file in data_files(copied)] == [False] * 4
     with (tmp_path / "dev.en").open("a") as file:
         file.write("one more line\n")
-    assert [file.changed for file in data_files(run)] == [False, False, True, False]
+    assert [file.changed for file in data_files(copied)] == [False, False, True, False]
 
 
 def test_data_without_languages_are_files(trained_run):
@@ -66,22 +63,17 @@ def test_data_without_languages_are_files(trained_run):
 
 
 @pytest.mark.parametrize(("best_by", "best"), [("bleu", max), ("perplexity", min)])
-def test_the_best_record_is_the_best_by_what_the_run_chooses_by(
-    trained_run, tmp_path, best_by, best
-):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
-    records = run.history()
+def test_the_best_record_is_the_best_by_what_the_run_chooses_by(copied, best_by, best):
+    records = copied.history()
     for record, perplexity in zip(records, (2.0, 1.0, 3.0), strict=True):
         record["valid_perplexity"] = perplexity
-    run.write_history(records)
-    run.config = run.config.replace({"training.best_by": best_by})
+    copied.write_history(records)
+    copied.config = copied.config.replace({"training.best_by": best_by})
     name = f"valid_{best_by}"
-    assert best_record(run)[name] == best(record[name] for record in records)
-    assert "tok:13a" in best_record(run)["bleu_signature"]
+    assert best_record(copied)[name] == best(record[name] for record in records)
+    assert "tok:13a" in best_record(copied)["bleu_signature"]
 
 
-def test_a_run_without_evaluations_has_no_best(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    (tmp_path / "run" / "metrics.jsonl").unlink()
-    assert best_record(Run.open(tmp_path / "run")) is None
+def test_a_run_without_evaluations_has_no_best(copied):
+    copied.metrics.unlink()
+    assert best_record(copied) is None

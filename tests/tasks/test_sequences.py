@@ -10,7 +10,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, Config, DecodingConfig
-from tf_transformer.data.corpus_info import old_fingerprint
+from tf_transformer.data.encoded import old_fingerprint
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.tokenizer_training import train_tokenizer

@@ -7,7 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.config import Config
 from tf_transformer.models.token_model import TokenModel
+from tf_transformer.training.recipe import compile_model
 
 FEATURES, VOCAB_SIZE = 3, 6
 NUM_ROWS = 4
@@ -105,6 +107,13 @@ class FakeTask:
             return FakeResult(score)
 
         return evaluate
+
+
+def compiled_model(config: Config) -> TokenModel:
+    """The model of the task, as the trainer compiles it."""
+    model = FakeTask(iter(())).build_model()
+    compile_model(model, config)
+    return model
 
 
 def dataset(batches: Callable[[], Iterator[Arrays]]) -> tf.data.Dataset:

@@ -3,13 +3,14 @@
 import dataclasses
 
 import pytest
+import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.doctor.diagnosis import longest_shape
 from tf_transformer.errors import UserError
-from tf_transformer.training.parts import SHARE, Parts, Workload, choose_size
-from tf_transformer.training.workers import Workers
+from tf_transformer.training.devices import Workers
+from tf_transformer.training.parts import SHARE, Parts, Workload, choose_size, device_memory
 
 GIB = 2**30
 
@@ -104,3 +105,33 @@ def test_memory_that_other_programs_hold_is_a_warning(monkeypatch, caplog):
     parts = Parts(workload(Config().replace({"training.batch_tokens": 10**9})))
     assert parts.choose(None, Workers()) == 0
     assert [m for m in caplog.messages if m.startswith("warning  memory: other programs")]
+
+
+def test_this_machine_has_memory():
+    device, available = device_memory()
+    assert device in ("RAM", "GPU")
+    assert 2**28 < available < 2**45
+
+
+FAKE_SMI = """#!/bin/sh
+case $1 in
+--id=5,4,6) echo 81920; echo 24576; echo 40960 ;;
+*) echo "[N/A]" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "expected"),
+    [("5, 4,6,7", 3, ("GPU", 24_576 * 2**20)), (None, 2, "GPU 0,1: the RAM counts instead")],
+)
+def test_only_the_gpus_in_use_count(monkeypatch, tmp_path, caplog, visible, count, expected):
+    (tmp_path / "nvidia-smi").write_text(FAKE_SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * count)
+    device, _ = found = device_memory()
+    assert found == expected or (device == "RAM" and expected in caplog.text)

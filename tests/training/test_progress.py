@@ -3,11 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from fake_task import FakeTask
+from fake_task import FakeTask, compiled_model
 
 from tf_transformer.config import Config
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.recipe import compile_model
 
 
 def test_steps_move_the_position_and_a_new_period_keeps_it():
@@ -31,8 +30,7 @@ def test_progress_comes_back_from_its_arrays():
 
 
 def test_running_means_survive_their_reset():
-    model = FakeTask(iter(())).build_model()
-    compile_model(model, Config())
+    model = compiled_model(Config())
     data = FakeTask(iter(())).training_data(0)
     model.fit(data, steps_per_epoch=3, shuffle=False, verbose=0)
     progress = Progress()
@@ -47,8 +45,7 @@ def test_running_means_survive_their_reset():
 
 
 def test_a_period_that_begins_resumes_no_means():
-    model = FakeTask(iter(())).build_model()
-    compile_model(model, Config())
+    model = compiled_model(Config())
     progress = Progress()
     progress.keep_means(model)
     progress.start_period()
@@ -107,8 +104,7 @@ def test_what_is_no_progress_is_refused(name, value):
 
 
 def test_means_of_another_model_are_refused():
-    model = FakeTask(iter(())).build_model()
-    compile_model(model, Config())
+    model = compiled_model(Config())
     for means in ([np.float32(1)], [np.array("1")] * len(model.running_means) * 2):
         with pytest.raises(ValueError, match="means are of another model"):
             Progress(means=means).resume_means(model)

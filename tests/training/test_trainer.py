@@ -1,6 +1,7 @@
 """Training as a whole, on a task as small as can be: what it writes, and that it resumes."""
 
 import itertools
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,18 +10,19 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from fake_task import FakeTask
+from fake_task import FakeTask, compiled_model
 from replicas import strategy_of
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, load_weights, save_state
+from tf_transformer.run.npz import read_arrays
+from tf_transformer.training.devices import Workers
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.recipe import compile_model, make_optimizer
+from tf_transformer.training.recipe import make_optimizer
 from tf_transformer.training.trainer import Trainer
-from tf_transformer.training.workers import Workers
 
 RECIPE = {
     "steps": 6,
@@ -55,35 +57,35 @@ def train_run(path: Path, task: FakeTask, **changes: object) -> Run:
     return run
 
 
-def arrays(path: Path) -> dict[str, np.ndarray]:
-    """The file's content, but for the list of it."""
-    with np.load(path) as archive:
-        return {name: archive[name] for name in archive if name != "members"}
-
-
-def assert_equal_files(one: Path, other: Path) -> None:
-    first, second = arrays(one), arrays(other)
-    assert first.keys() == second.keys()
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
-
-
-def assert_same_training(run: Run, other: Run, step: int) -> None:
+def assert_same_training(run: Run, other: Run, step: int = 6) -> None:
     """Weights, optimizer, dropout seeds and what was measured, but for the time it took."""
-    assert_equal_files(run.checkpoints.step_path(step), other.checkpoints.step_path(step))
-    states = [arrays(r.checkpoints.state_path(step)) for r in (run, other)]
-    for name in states[0].keys() | states[1].keys():
-        if name != "progress/period_seconds":
-            np.testing.assert_array_equal(states[0][name], states[1][name], err_msg=name)
+    for file in (f"step-{step:08d}.npz", f"state-{step:08d}.npz"):
+        contents = [read_arrays(each.checkpoints.path / file) for each in (run, other)]
+        for content in contents:
+            content.pop("progress/period_seconds", None)
+        np.testing.assert_equal(*contents)
     for one, two in zip(run.history(), other.history(), strict=True):
         for name in MEASURED:
             assert one[name] == two[name], name
+
+
+def losses(run: Run, path: Path) -> dict[str, float]:
+    """What a fresh model with these weights measures on the dev set."""
+    model = compiled_model(run.config)
+    load_weights(path, model)
+    return model.evaluate(rising().validation_data(), return_dict=True, verbose=0)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Run:
     """A run of 6 steps that nothing interrupted."""
     return train_run(tmp_path_factory.mktemp("runs") / "whole", rising())
+
+
+@pytest.fixture
+def copied(whole, tmp_path) -> Run:
+    """The whole run, to go on with."""
+    return Run.open(shutil.copytree(whole.path, tmp_path / "copied"))
 
 
 def test_an_evaluation_leaves_a_record_and_a_checkpoint(whole):
@@ -111,13 +113,10 @@ def test_the_learning_rate_in_a_record_is_that_of_the_next_update(whole):
 
 
 def test_the_last_records_belong_to_the_last_weights(whole):
-    model = rising().build_model()
-    compile_model(model, whole.config)
-    load_weights(whole.checkpoints.step_path(6), model)
-    logs = model.evaluate(rising().validation_data(), return_dict=True, verbose=0)
+    measured = losses(whole, whole.checkpoints.step_path(6))
     record = whole.history()[-1]
     for name in ("loss", "perplexity", "accuracy"):
-        assert record[f"valid_{name}"] == pytest.approx(logs[name])
+        assert record[f"valid_{name}"] == pytest.approx(measured[name])
 
 
 @pytest.mark.parametrize("at", [1, 2])
@@ -126,10 +125,10 @@ def test_training_goes_on_bit_for_bit_after_an_interruption(tmp_path, whole, at)
     with pytest.raises(KeyboardInterrupt):
         train_run(tmp_path, FakeTask(scores))
     assert open_run(tmp_path).checkpoints.steps() == list(range(2, 2 * at + 1, 2))
-    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+    assert_same_training(train_run(tmp_path, rising()), whole)
 
 
-@pytest.mark.parametrize("steps", [[1], [3], [1, 1, 1, 1, 1]])
+@pytest.mark.parametrize("steps", [[3], [1, 1, 1, 1, 1]])
 def test_training_goes_on_bit_for_bit_from_the_middle_of_a_period(tmp_path, whole, steps):
     """The means of the training loss go on as well: they are in the records."""
     for number in steps:
@@ -138,21 +137,18 @@ def test_training_goes_on_bit_for_bit_from_the_middle_of_a_period(tmp_path, whol
         with pytest.raises(Interrupted, match="at step"):
             Trainer(open_run(tmp_path), rising(), stopper=stopper).train()
     assert open_run(tmp_path).checkpoints.state_steps()[-1] == sum(steps)
-    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+    assert_same_training(train_run(tmp_path, rising()), whole)
 
 
 def test_training_goes_on_bit_for_bit_when_steps_are_added(tmp_path, whole):
     train_run(tmp_path, rising(), steps=4)
-    assert_same_training(train_run(tmp_path, rising(), steps=6), whole, step=6)
+    assert_same_training(train_run(tmp_path, rising(), steps=6), whole)
 
 
-def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
-    tmp_path, whole, caplog
-):
-    run = train_run(tmp_path, rising())
-    path = run.checkpoints.state_path(6)
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(copied, whole, caplog):
+    path = copied.checkpoints.state_path(6)
     path.write_bytes(path.read_bytes()[:-100])
-    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+    assert_same_training(train_run(copied.path, rising()), whole)
     assert "checkpoint of step 6 is damaged" in caplog.text
 
 
@@ -180,24 +176,22 @@ def test_training_stops_at_an_exact_step(tmp_path):
     run = train_run(tmp_path, rising(), steps=5)
     assert [record["step"] for record in run.history()] == [2, 4, 5]
     assert run.checkpoints.steps() == [4, 5]
-    path = run.checkpoints.state_path(5)
-    assert arrays(path)["optimizer/adam/iteration"] == 5
+    state = read_arrays(run.checkpoints.state_path(5))
+    assert state["optimizer/adam/iteration"] == 5
 
 
-def test_a_finished_run_trains_no_further(tmp_path, whole):
-    run = train_run(tmp_path, rising())
-    before = run.history()
-    train_run(tmp_path, rising())
-    assert run.history() == before
-    assert_same_training(run, whole, step=6)
+def test_a_finished_run_trains_no_further(copied, whole):
+    train_run(copied.path, rising())
+    assert copied.history() == whole.history()
+    assert_same_training(copied, whole)
 
 
-def test_patience_ends_training_and_stays_ended(tmp_path):
-    falling = FakeTask(iter([10.0, 30.0, 20.0, 30.0, 0.0, 30.0]))  # the last two: `choose`
-    run = train_run(tmp_path, falling, steps=100, patience=2)
-    assert [record["step"] for record in run.history()] == [2, 4, 6, 8]
-    train_run(tmp_path, FakeTask(iter([0.0, 30.0])), steps=100, patience=2)
-    assert [record["step"] for record in run.history()] == [2, 4, 6, 8]
+def test_patience_counts_the_evaluations_of_all_sessions_and_training_stays_ended(tmp_path):
+    """A session ends with the scores of the average, 1, and of the best once more, 30."""
+    train_run(tmp_path, FakeTask(iter([30.0, 20.0, 1.0, 30.0])), steps=4)
+    for scores in ([30.0, 1.0, 30.0], [1.0, 30.0]):  # equal is not better
+        run = train_run(tmp_path, FakeTask(iter(scores)), steps=100, patience=2)
+        assert [record["step"] for record in run.history()] == [2, 4, 6]
 
 
 def test_a_loss_that_is_no_number_ends_training_and_costs_no_checkpoint(tmp_path, whole):
@@ -208,7 +202,7 @@ def test_a_loss_that_is_no_number_ends_training_and_costs_no_checkpoint(tmp_path
     run = open_run(tmp_path)
     assert [record["step"] for record in run.history()] == [2, 4]
     assert run.checkpoints.steps() == run.checkpoints.state_steps() == [2, 4]
-    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+    assert_same_training(train_run(tmp_path, rising()), whole)
 
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
@@ -231,7 +225,7 @@ def test_a_full_disk_ends_training_and_costs_no_checkpoint(tmp_path, whole, larg
         train_run(tmp_path, FakeTask(scores()))
     after = {path: path.read_bytes() for path in run.checkpoints.path.iterdir()}
     assert before.items() <= after.items()
-    assert_same_training(train_run(tmp_path, rising()), whole, step=6)
+    assert_same_training(train_run(tmp_path, rising()), whole)
 
 
 def test_the_best_evaluation_is_kept(tmp_path):
@@ -241,11 +235,9 @@ def test_the_best_evaluation_is_kept(tmp_path):
     run = open_run(tmp_path)
     result = Trainer(run, task).train()
     assert result.bleu == 30.0
-    best = arrays(run.checkpoints.best)
+    best = read_arrays(run.checkpoints.best)
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (30.0, task.dev_set)
-    fourth = arrays(run.checkpoints.step_path(4))
-    assert best.keys() == fourth.keys()
-    assert all(np.array_equal(best[name], fourth[name]) for name in best)
+    np.testing.assert_equal(best, read_arrays(run.checkpoints.step_path(4)))
     assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
 
 
@@ -255,7 +247,7 @@ def test_the_average_is_chosen_where_it_is_better(tmp_path):
     run = open_run(tmp_path)
     result = Trainer(run, task).train()
     assert result.bleu == 40.0
-    best, last = arrays(run.checkpoints.best), [arrays(p) for p in run.checkpoints.last(2)]
+    best, *last = map(read_arrays, (run.checkpoints.best, *run.checkpoints.last(2)))
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (40.0, task.dev_set)
     record = {name: best.pop(name) for name in list(best) if name.startswith("record/")}
     assert record["record/valid_bleu"] == 40.0 and record["record/step"] == 6
@@ -267,7 +259,7 @@ def test_the_average_is_chosen_where_it_is_better(tmp_path):
 
 
 def assert_model_has_weights_of(model: keras.Model, path: Path) -> None:
-    stored = arrays(path)
+    stored = read_arrays(path)
     for variable in model.trainable_variables:
         np.testing.assert_array_equal(variable, stored[f"model/{variable.path}"])
 
@@ -281,8 +273,7 @@ def half_precision() -> Iterator[None]:
 
 def test_updates_that_float16_skips_are_made_up_for(tmp_path, half_precision):
     run = open_run(tmp_path, evaluate_every=50, steps=3)
-    model = rising().build_model()
-    compile_model(model, run.config)
+    model = compiled_model(run.config)
     model.optimizer.build(model.trainable_variables)
     model.optimizer.dynamic_scale.assign(2.0**120)  # halved after each overflow, so about 100
     progress = Progress(steps_per_epoch=FakeTask.steps_per_epoch)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fake_task import FEATURES, FakeTask
+from test_trainer import assert_same_training, open_run
 
-from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.trainer import Trainer
 
@@ -58,8 +59,7 @@ class CrampedTask(FakeTask):
 def train(path: Path, task: FakeTask, stop_after: int | None = None, **changes) -> Run:
     """A session of its own, as if in a new process."""
     keras.utils.set_random_seed(1)
-    recipe = {"steps": 6, "evaluate_every": 2, "warmup_steps": 4, "average_last": 2} | changes
-    run = Run.create_or_resume(path, Config(training=TrainingConfig(**recipe)))
+    run = open_run(path, **changes)
     stopper = Stopper(Budget(steps=stop_after)) if stop_after else None
     try:
         Trainer(run, task, stopper=stopper).train()
@@ -68,17 +68,8 @@ def train(path: Path, task: FakeTask, stop_after: int | None = None, **changes) 
     return run
 
 
-def assert_same_state(one: Run, other: Run) -> None:
-    """Weights, optimizer, dropout seeds and progress, but for the time it took."""
-    states = [np.load(run.checkpoints.state_path(6)) for run in (one, other)]
-    assert set(states[0]) == set(states[1])
-    for name in set(states[0]) - {"progress/period_seconds"}:
-        np.testing.assert_array_equal(states[0][name], states[1][name], err_msg=name)
-
-
 def parts_of(run: Run) -> int:
-    with np.load(run.checkpoints.state_path(6)) as state:
-        return state["progress/max_tokens_per_device"].item()
+    return int(read_progress(run.checkpoints.state_path(6))["max_tokens_per_device"])
 
 
 def test_without_a_state_it_begins_again_in_smaller_parts(tmp_path, caplog):
@@ -89,25 +80,21 @@ def test_without_a_state_it_begins_again_in_smaller_parts(tmp_path, caplog):
     expected = train(
         tmp_path / "two", CrampedTask(PLENTY), evaluate_every=6, max_tokens_per_device=8
     )
-    assert_same_state(run, expected)
+    assert_same_training(run, expected)
 
 
-def test_it_goes_on_from_the_last_state_in_smaller_parts(tmp_path, caplog):
+def test_it_goes_on_from_the_last_state_in_smaller_parts_and_keeps_to_them(tmp_path, caplog):
     run = train(tmp_path / "one", CrampedTask(16))  # saved after the second step
     assert "resuming from step 2" not in caplog.text
     train(tmp_path / "two", CrampedTask(PLENTY), stop_after=2)
     expected = train(tmp_path / "two", CrampedTask(PLENTY), max_tokens_per_device=8)
-    assert_same_state(run, expected)
+    assert_same_training(run, expected)
     assert [record["step"] for record in run.history()] == [2, 4, 6]
-
-
-def test_the_smaller_parts_stay_when_the_run_is_resumed(tmp_path, caplog):
-    train(tmp_path / "one", CrampedTask(16), stop_after=4)
+    train(tmp_path / "three", CrampedTask(16), stop_after=4)
     caplog.clear()
-    run = train(tmp_path / "one", CrampedTask(16))
-    assert parts_of(run) == 8
-    assert caplog.messages == []  # no change, no failure
-    assert_same_state(run, train(tmp_path / "two", CrampedTask(16)))
+    resumed = train(tmp_path / "three", CrampedTask(16))
+    assert (parts_of(resumed), caplog.messages) == (8, [])  # no change, no failure
+    assert_same_training(resumed, run)
 
 
 def test_parts_are_kept_unless_memory_or_the_user_says_otherwise(tmp_path, monkeypatch, caplog):

@@ -24,7 +24,6 @@ from tf_transformer.training import devices
 from tf_transformer.training.interruption import Budget, Stopper
 from tf_transformer.training.task import Result
 from tf_transformer.training.trainer import Trainer
-from tf_transformer.training.workers import Workers, lost_workers_explained
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ def training_session(output: Path, budget: Budget | None = None) -> Iterator[Sto
         Interrupted: if the session is stopped, after everything is saved.
     """
     lock = locked(output) if devices.is_chief() else nullcontext()
-    with Stopper(budget) as stopper, lock, lost_workers_explained():
+    with Stopper(budget) as stopper, lock, devices.lost_workers_explained():
         yield stopper
 
 
@@ -123,7 +122,7 @@ def train_run(
         tf.config.experimental.enable_op_determinism()
     strategy = devices.make_strategy(num_devices)
     stopper.listen()
-    workers = Workers(strategy)
+    workers = devices.Workers(strategy)
     with workers.chief_first():
         run, task = _prepare(config, output, accept_new_data, lower_vocabulary, bars)
         if workers.is_chief:

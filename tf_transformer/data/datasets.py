@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan
-from tf_transformer.data.corpus import SIDES, SideName
+from tf_transformer.data.corpus import SIDES
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 
@@ -34,14 +34,21 @@ def make_dataset(
         Labels are the target sentence with EOS; "target", the decoder's input, is BOS followed
         by the labels without EOS.
     """
-    ids = tf.TensorSpec([None, None], tf.int32)
-    signature = ({"source": ids, "target": ids}, ids)
 
     def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        drawn = functools.partial(sampler.padded, key=key) if sampler else corpus.padded
-        return _arrays(drawn, batch)
+        padded = functools.partial(sampler.padded, key=key) if sampler else corpus.padded
+        fill = ((0, batch.num_rows - len(batch.rows)), (0, 0))
+        source, labels = (
+            np.pad(padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
+            for side in SIDES
+        )
+        target = np.roll(labels, 1, axis=1)
+        target[:, 0] = BOS_ID
+        target[labels == PAD_ID] = PAD_ID
+        return {"source": source, "target": target}, labels
 
-    return dataset_of(plan, arrays, signature, **options)
+    ids = tf.TensorSpec([None, None], tf.int32)
+    return dataset_of(plan, arrays, ({"source": ids, "target": ids}, ids), **options)
 
 
 def dataset_of(
@@ -90,17 +97,3 @@ def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
-
-
-def _arrays(
-    padded: Callable[[SideName, np.ndarray, int], np.ndarray], batch: Batch
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    fill = ((0, batch.num_rows - len(batch.rows)), (0, 0))
-    source, labels = (
-        np.pad(padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
-        for side in SIDES
-    )
-    target = np.roll(labels, 1, axis=1)
-    target[:, 0] = BOS_ID
-    target[labels == PAD_ID] = PAD_ID
-    return {"source": source, "target": target}, labels

@@ -1,17 +1,24 @@
-"""A tokenised parallel corpus on disk, memory-mapped so that it may be larger than memory."""
+"""A tokenised parallel corpus on disk, memory-mapped so that it may be larger than memory.
 
-from collections.abc import Sequence
+Its metadata are checksums of its files, and a fingerprint of what it was made from.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.corpus import SIDES, SideName
-from tf_transformer.data.corpus_info import read_info
+from tf_transformer.data.texts import Text, identity
 from tf_transformer.errors import UserError
+from tf_transformer.files import parse_json, sha256
 
+INFO_FILE = "corpus.json"
 COUNTED_IDS = 2**20  # at once, since NumPy converts them to int64
 
 
@@ -145,3 +152,57 @@ class EncodedCorpus:
                 ids = side.ids[start : start + COUNTED_IDS]
                 counts += np.bincount(ids, minlength=vocab_size)
         return counts
+
+
+# --- Metadata ------------------------------------------------------------------------------
+
+
+def write_info(directory: Path, info: dict[str, Any]) -> None:
+    """Writes INFO_FILE, the last file: its presence marks a complete corpus."""
+    files = sorted(directory.iterdir())
+    info = info | {"checksums": {file.name: sha256(file) for file in files}}
+    info["checksum"] = _checksum(info)
+    (directory / INFO_FILE).write_text(json.dumps(info, indent=2), encoding="utf-8")
+
+
+def read_info(directory: Path) -> dict[str, Any]:
+    """Reads INFO_FILE and verifies the checksums of all files of the corpus.
+
+    A corpus written by an earlier version has no checksums and is not verified.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError, AttributeError: if a file is missing or
+            damaged.
+    """
+    info = parse_json((directory / INFO_FILE).read_text("utf-8"))
+    if not ({"checksums", "checksum"} & info.keys()):
+        return info
+    if info["checksum"] != _checksum(info):
+        raise ValueError(f"{INFO_FILE} is damaged")
+    for name, recorded in info["checksums"].items():
+        if sha256(directory / name) != recorded:
+            raise ValueError(f"{name} is damaged")
+    return info
+
+
+def _checksum(info: dict[str, Any]) -> str:
+    """Hashes the content of INFO_FILE except this checksum itself."""
+    content = {name: value for name, value in info.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(texts: Sequence[Text], models: Iterable[bytes], settings: str) -> str:
+    """Returns a hash of the text, the tokenizer's models and the filters."""
+    digest = hashlib.sha256(b"".join(models))
+    digest.update(f"{identity(texts)} {settings}".encode())
+    return digest.hexdigest()
+
+
+def old_fingerprint(files: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
+    """Returns the fingerprint that earlier versions made from path, size and time of files."""
+    digest = hashlib.sha256(b"".join(models))
+    for file in files:
+        state = file.stat()
+        digest.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest.update(settings.encode())
+    return digest.hexdigest()

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.corpus import SIDES
-from tf_transformer.data.corpus_info import INFO_FILE, write_info
-from tf_transformer.data.encoded import EncodedCorpus, FilterReport
+from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, FilterReport, write_info
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder

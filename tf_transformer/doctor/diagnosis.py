@@ -11,8 +11,8 @@ from tf_transformer.doctor import line_checks, pair_checks, vocabulary_checks
 from tf_transformer.doctor.findings import Finding
 from tf_transformer.doctor.survey import Survey, take_survey
 from tf_transformer.tasks.sequences import SequenceTask
-from tf_transformer.training.memory import PROCESS_BYTES, device_memory, gigabytes
-from tf_transformer.training.parts import Workload, choose_size
+from tf_transformer.training.memory import PROCESS_BYTES, gigabytes
+from tf_transformer.training.parts import Workload, choose_size, device_memory
 
 QUICK_PAIRS = 50_000  # training pairs to examine when a training starts
 

@@ -20,6 +20,7 @@ from tf_transformer.run.npz import (
     Arrays,
     is_valid,
     read_arrays,
+    read_named,
     require_numbers,
     require_shapes,
     write_arrays,
@@ -59,14 +60,14 @@ def restore_state(path: Path, model: "keras.Model") -> Arrays:
     if not model.optimizer.built:  # building it again would replace the loss scale's state
         model.optimizer.build(model.trainable_variables)
     arrays = read_arrays(path)
-    progress = {name: arrays.pop(name) for name in list(arrays) if name.startswith("progress/")}
-    _assign(path, arrays, _model_variables(model) | _training_variables(model))
-    return _without("progress/", progress)
+    state = {name: array for name, array in arrays.items() if not name.startswith("progress/")}
+    _assign(path, state, _model_variables(model) | _training_variables(model))
+    return read_progress(path)
 
 
 def read_progress(path: Path) -> Arrays:
     """Reads the `progress` of a state."""
-    return _without("progress/", read_arrays(path, prefix="progress/"))
+    return read_named(path, "progress/")
 
 
 def load_weights(path: Path, model: "keras.Model") -> None:
@@ -97,7 +98,7 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
     Raises:
         UserError: if a stored weight has another shape, or is not finite.
     """
-    stored = _without("model/", read_arrays(path, prefix="model/"))
+    stored = read_named(path, "model/")
     stored |= {
         name.removeprefix("source_"): value
         for name, value in stored.items()
@@ -239,10 +240,6 @@ def _training_variables(model: "keras.Model") -> dict[str, "keras.Variable"]:
     seeds = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
     # Seed paths contain a counter of the process; only their order is stable.
     return variables | {f"seed/{i:04d}": seed for i, seed in enumerate(seeds)}
-
-
-def _without(prefix: str, arrays: Arrays) -> Arrays:
-    return {name.removeprefix(prefix): value for name, value in arrays.items()}
 
 
 def _values(variables: dict[str, "keras.Variable"]) -> Arrays:

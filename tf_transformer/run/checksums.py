@@ -91,7 +91,7 @@ class Checksums:
             return self._parsed[1]
         except FileNotFoundError:
             return {"files": {}, "texts": {}}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{self.path} is damaged: {error}. Restore it, or delete it: the next training "
                 "session then records the files as they are."

@@ -75,6 +75,12 @@ def read_arrays(path: Path, prefix: str = "") -> Arrays:
         ) from error
 
 
+def read_named(path: Path, prefix: str) -> Arrays:
+    """Reads the arrays whose names begin with `prefix`, by the rest of their names."""
+    arrays = read_arrays(path, prefix)
+    return {name.removeprefix(prefix): array for name, array in arrays.items()}
+
+
 def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
     """Raises UserError unless names and shapes are as `expected`."""
     received = {name: array.shape for name, array in arrays.items()}

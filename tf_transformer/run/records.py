@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, shortened
 from tf_transformer.files import parse_json, write_text
 
 Record = dict[str, Any]
 
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
-_SHOWN = 60  # characters of a bad line in its error
 
 
 # --- Evaluations ---------------------------------------------------------------------------
@@ -67,21 +66,16 @@ def write_tensorboard(folder: str, record: Record) -> None:
 # --- Files -----------------------------------------------------------------------------------
 
 
-def read_history(path: Path, best_by: str, also: Sequence[str] = ()) -> list[Record]:
+def read_history(path: Path, *required: str) -> list[Record]:
     """Reads the evaluations of a metrics.jsonl, oldest first; none if the file is missing.
 
-    Args:
-        path: the file.
-        best_by: the score that chooses the best weights.
-        also: further names that each record must have.
-
     Raises:
-        UserError: if a line is not a JSON object with a step, finite numbers and these names.
+        UserError: if a line is not a JSON object with a step, finite numbers and the names
+            that are `required`.
     """
-    required = ("step", "valid_perplexity", f"valid_{best_by}", *also)
 
     def check(record: Record) -> str:
-        if expected := _lacking(record, *required):
+        if expected := _lacking(record, "step", "valid_perplexity", *required):
             return expected
         for name, value in record.items():
             if name == "dev_set" and isinstance(value, str):
@@ -146,12 +140,11 @@ def _read_lines(path: Path, check: Callable[[Record], str]) -> list[Record]:
     for number, line in enumerate(lines, start=1):
         try:
             record = parse_json(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             record = None
         expected = check(record) if isinstance(record, dict) else "a JSON object"
         if expected:
-            shown = line.decode(errors="replace")
-            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+            shown = shortened(line.decode(errors="replace"), 60)
             raise UserError(
                 f"{path}:{number}: expected {expected}. Received: {shown!r}. Restore the line, "
                 "or delete it."

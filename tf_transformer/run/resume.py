@@ -34,7 +34,10 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     """
     before = Run.open(path) if (path / "config.json").exists() else None
     known = {role: before.checksums.texts(role) if before else None for role in ROLES}
-    texts = {role: _hashed(config, role, known[role] or ()) for role in ROLES}
+    texts = {
+        role: [Text.of(file, known[role] or ()) for file in text_files(config.data, role)]
+        for role in ROLES
+    }
     changed = [
         role
         for role in ROLES
@@ -48,10 +51,6 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     run.checksums.keep_texts(texts)
     run.checksums.keep(*(file for file in run.own_files() if not run.checksums.knows(file)))
     return run
-
-
-def _hashed(config: Config, role: Role, known: Sequence[Text]) -> list[Text]:
-    return [Text.of(file, known) for file in text_files(config.data, role)]
 
 
 def _remarks(known: Known, changed: Sequence[Role], accept_new_data: bool) -> dict[str, str]:

@@ -226,7 +226,7 @@ class Run:
         Raises:
             UserError: if a line is not such a record.
         """
-        return read_history(self.metrics, self.config.training.best_by, also)
+        return read_history(self.metrics, f"valid_{self.config.training.best_by}", *also)
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replaces the evaluations in metrics.jsonl."""

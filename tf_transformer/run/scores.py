@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.run.npz import Arrays, is_valid, read_arrays, write_arrays
+from tf_transformer.run.npz import Arrays, is_valid, read_arrays, read_named, write_arrays
 from tf_transformer.run.records import Record
 
 _DEV_SET = "dev_set"
@@ -26,8 +26,7 @@ def read_record(path: Path) -> Record | None:
     """Reads the evaluation in a file of weights; None if it has none or is damaged."""
     if not is_valid(path):
         return None
-    arrays = read_arrays(path, prefix=_RECORD).items()
-    return {name.removeprefix(_RECORD): value.item() for name, value in arrays} or None
+    return {name: value.item() for name, value in read_named(path, _RECORD).items()} or None
 
 
 def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
@@ -42,10 +41,9 @@ def best_scores(best: Path) -> dict[str, float]:
     """Reads the scores that chose the best weights; none if missing or damaged."""
     if not is_valid(best):
         return {}
-    marks = read_arrays(best, prefix=_BEST).items()
     return {
-        name.removeprefix(_BEST): float(value)
-        for name, value in marks
+        name: float(value)
+        for name, value in read_named(best, _BEST).items()
         if not value.shape and value.dtype.kind == "f"
     }
 

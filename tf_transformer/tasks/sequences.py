@@ -13,9 +13,13 @@ from tf_transformer.config import DataConfig
 from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import SIDES, SideName
-from tf_transformer.data.corpus_info import INFO_FILE, fingerprint, old_fingerprint
 from tf_transformer.data.datasets import make_dataset
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoded import (
+    INFO_FILE,
+    EncodedCorpus,
+    fingerprint,
+    old_fingerprint,
+)
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.mixing import Mixture
 from tf_transformer.data.subword_sampling import SubwordSampler

@@ -1,25 +1,12 @@
-"""Memory that a training step needs, estimated before it runs, and that the device has."""
+"""Memory that a training step needs, estimated before it runs."""
 
-import functools
-import logging
-import os
-import re
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
-from tf_transformer.config import ModelConfig
+from tf_transformer.config import Config, ModelConfig
 from tf_transformer.config.training import LOGIT_ROWS
-
-logger = logging.getLogger(__name__)
 
 BYTES = 4  # per float32
 PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the first tensor
-# Memory limit of a container, in versions 2 and 1 of Linux control groups.
-_CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 
 @dataclass(frozen=True)
@@ -101,16 +88,13 @@ class MemoryEstimate:
 
 
 def estimate_memory(
-    model: ModelConfig,
+    config: Config,
     rows: int,
     length: int,
     *,
-    precision: str = "float32",
-    moving_average: bool = False,
     replicas: int = 1,
     positions: int | None = None,
     encoder_outputs: int = 0,
-    recompute: bool = False,
 ) -> MemoryEstimate:
     """Estimates the peak memory of a training step with Adam, without `PROCESS_BYTES`.
 
@@ -120,16 +104,13 @@ def estimate_memory(
     compares the estimate and `PROCESS_BYTES` with peaks of the presets. No GPU was measured.
 
     Args:
-        model: the architecture.
+        config: the model, and its precision, moving average and recomputation in training.
         rows: rows of a step's batch, which is [rows, length] on both sides.
         length: length of its rows.
-        precision: a Keras dtype policy; all mixed ones count the same.
-        moving_average: whether the optimizer keeps a moving average of the weights.
         replicas: devices that share the rows.
         positions: `max_tokens_per_device`: a device computes a larger share in equal parts and
             adds up the gradients; None for whole batches.
         encoder_outputs: see `training.task.Task`.
-        recompute: whether layers are recomputed in the backward pass.
 
     Raises:
         ValueError: if a number is below 1.
@@ -139,9 +120,10 @@ def estimate_memory(
             "`rows`, `length`, `replicas` and `positions` must be at least 1. Received: "
             f"{rows}, {length}, {replicas}, {positions}."
         )
-    per = _FLOAT32 if precision == "float32" else _MIXED
+    model, training = config.model, config.training
+    per = _FLOAT32 if training.precision == "float32" else _MIXED
     rows = -(-rows // replicas)
-    copies = per.parameter + moving_average
+    copies = per.parameter + (training.ema_decay > 0)
     if positions is not None:
         rows = -(-rows // -(-rows // max(1, positions // length)))  # equal parts
         copies += _PARTS
@@ -149,7 +131,7 @@ def estimate_memory(
     layer = _layer_numbers(model, length, per)
     kinds = _ENCODER_SHARE * layer, (1 - _ENCODER_SHARE) * layer
     layers = sum(depth * numbers for depth, numbers in zip(depths, kinds, strict=True))
-    if recompute:  # only the layers' inputs are kept; one layer is held whole
+    if training.recompute:  # only the layers' inputs are kept; one layer is held whole
         layers = sum(depths) * model.d_model + kinds[0] + bool(depths[1]) * kinds[1]
     return MemoryEstimate(
         parameters=int(BYTES * copies * parameter_count(model, encoder_outputs)),
@@ -213,61 +195,3 @@ def _head_sizes(model: ModelConfig) -> tuple[int, int]:
 def gigabytes(count: int) -> str:
     """Formats bytes as "0.65 GB" or "12 GB"."""
     return f"{count / 1e9:.2g} GB" if count < 1e10 else f"{count / 1e9:.0f} GB"
-
-
-# --- Memory of this machine ---------------------------------------------------------------
-
-
-def device_memory() -> tuple[str, int]:
-    """Returns the device that trains and its memory in bytes: the smallest GPU, else the RAM.
-
-    RAM counts up to the container's limit. The memory of the GPUs in use comes from nvidia-smi:
-    TensorFlow knows the total only after allocating it.
-    """
-    import tensorflow as tf
-
-    gpus = tf.config.get_visible_devices("GPU")
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
-    names = listed.split(",") if listed else [str(number) for number in range(len(gpus))]
-    memory = _gpu_memory(",".join(names[: len(gpus)])) if gpus else None
-    return ("RAM", _ram()) if memory is None else ("GPU", memory)
-
-
-@functools.cache
-def _gpu_memory(names: str) -> int | None:
-    """Returns the bytes of the smallest of some GPUs; None if nvidia-smi does not report them.
-
-    Args:
-        names: their numbers or UUIDs, with commas between them.
-    """
-    command = ["nvidia-smi", f"--id={names}", "--query-gpu=memory.total"]
-    command.append("--format=csv,noheader,nounits")
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
-        return min(int(line) * 2**20 for line in done.stdout.splitlines())
-    except (OSError, ValueError, subprocess.SubprocessError):
-        text = "nvidia-smi does not report the memory of GPU %s: the RAM counts instead"
-        logger.warning(text, names)
-        return None
-
-
-def _ram() -> int:
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([ram, *(limit for file in _CGROUP_LIMITS if (limit := _read_int(file)))])
-
-
-def _read_int(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):  # no container, or one without a limit
-        return None
-
-
-def free_memory() -> int | None:
-    """Returns the RAM available to programs now, in bytes; None except on Linux."""
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    match = re.search(r"^MemAvailable: +(\d+) kB$", text, re.MULTILINE)
-    return 1024 * int(match[1]) if match else None

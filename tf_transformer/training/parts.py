@@ -1,26 +1,35 @@
 """Parts of a batch: how many positions a device computes at once, given its memory."""
 
+import functools
 import logging
+import os
+import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
+from tf_transformer.training.devices import Workers
 from tf_transformer.training.memory import (
     PROCESS_BYTES,
     MemoryEstimate,
-    device_memory,
     estimate_memory,
-    free_memory,
     gigabytes,
 )
-from tf_transformer.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
 # Share of a device's memory that an estimate may take up: the rest is for the system, other
 # programs and the error of the estimate.
 SHARE = 0.8
+
+# Memory limit of a container, in versions 2 and 1 of Linux control groups.
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,15 +57,12 @@ class Workload:
         """Estimates the memory of one device for the largest batch, in parts of `size`."""
         estimates = [
             estimate_memory(
-                self.config.model,
+                self.config,
                 rows,
                 length,
-                precision=self.config.training.precision,
-                moving_average=self.config.training.ema_decay > 0,
                 replicas=self.replicas,
                 positions=size or None,
                 encoder_outputs=self.encoder_outputs,
-                recompute=self.config.training.recompute,
             )
             for rows, length in self.shapes
         ]
@@ -97,7 +103,7 @@ def choose_size(work: Workload, memory: tuple[str, int], recorded: int | None = 
 
     Args:
         work: the workload.
-        memory: name of the device and its bytes, from `memory.device_memory`.
+        memory: name of the device and its bytes, from `device_memory`.
         recorded: the run's size so far, which is kept as long as it fits.
 
     Returns:
@@ -194,3 +200,57 @@ class Parts:
                 "about %s: end some of them, or give a smaller --max-tokens-per-device",
                 gigabytes(free), gigabytes(total), gigabytes(needed),
             )  # fmt: skip
+
+
+def device_memory() -> tuple[str, int]:
+    """Returns the device that trains and its memory in bytes: the smallest GPU, else the RAM.
+
+    RAM counts up to the container's limit. The memory of the GPUs in use comes from nvidia-smi:
+    TensorFlow knows the total only after allocating it.
+    """
+    import tensorflow as tf
+
+    gpus = tf.config.get_visible_devices("GPU")
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
+    names = listed.split(",") if listed else [str(number) for number in range(len(gpus))]
+    memory = _gpu_memory(",".join(names[: len(gpus)])) if gpus else None
+    return ("RAM", _ram()) if memory is None else ("GPU", memory)
+
+
+@functools.cache
+def _gpu_memory(names: str) -> int | None:
+    """Returns the bytes of the smallest of some GPUs; None if nvidia-smi does not report them.
+
+    `names` are their numbers or UUIDs, with commas between them.
+    """
+    command = ["nvidia-smi", f"--id={names}", "--query-gpu=memory.total"]
+    command.append("--format=csv,noheader,nounits")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+        return min(int(line) * 2**20 for line in done.stdout.splitlines())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        text = "nvidia-smi does not report the memory of GPU %s: the RAM counts instead"
+        logger.warning(text, names)
+        return None
+
+
+def _ram() -> int:
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([ram, *(limit for file in _CGROUP_LIMITS if (limit := _read_int(file)))])
+
+
+def _read_int(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # no container, or one without a limit
+        return None
+
+
+def free_memory() -> int | None:
+    """Returns the RAM available to programs now, in bytes; None except on Linux."""
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    match = re.search(r"^MemAvailable: +(\d+) kB$", text, re.MULTILINE)
+    return 1024 * int(match[1]) if match else None

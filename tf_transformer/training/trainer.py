@@ -20,7 +20,6 @@ from tf_transformer.training.progress import Progress
 from tf_transformer.training.recipe import compile_model, describe_parameters
 from tf_transformer.training.selection import BestWeights
 from tf_transformer.training.task import Result, Task
-from tf_transformer.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class Trainer:
         self,
         run: Run,
         task: Task,
-        workers: Workers | None = None,
+        workers: devices.Workers | None = None,
         stopper: Stopper | None = None,
         verbose: int = 0,
     ) -> None:
@@ -54,11 +53,11 @@ class Trainer:
         self.task = task
         self.training = run.config.training
         self.folder = run.checkpoints
-        self.workers = workers or Workers()
+        self.workers = workers or devices.Workers()
         self.strategy = self.workers.strategy
         self.stopper = stopper or Stopper()
         self.verbose = verbose
-        replicas = self.strategy.num_replicas_in_sync
+        self.replicas = replicas = self.strategy.num_replicas_in_sync
         if self.training.jit_compile and replicas > 1:
             raise UserError(f"training.jit_compile needs --devices 1. Received: {replicas}.")
         self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
@@ -75,10 +74,8 @@ class Trainer:
             compile_model(self.model, self.run.config)
             self.model.optimizer.build(self.model.trainable_variables)
         self.evaluate = self.task.evaluator(self.model)
-        self.progress = Progress(
-            steps_per_epoch=self.task.steps_per_epoch,
-            replicas=self.strategy.num_replicas_in_sync,
-        )
+        epoch = self.task.steps_per_epoch
+        self.progress = Progress(steps_per_epoch=epoch, replicas=self.replicas)
 
     def train(self) -> Result | None:
         """Trains to the end.
@@ -102,8 +99,7 @@ class Trainer:
                 continue
             self._save()
             self.stopper.waiting = self.workers.number > 1
-            stop, _ = self.workers.vote(self.stopper)
-            if stop:
+            if self.workers.vote(self.stopper)[0]:
                 self.workers.final_barrier()
                 self.stopper.check(f" at step {self._step():,}")
 
@@ -193,13 +189,12 @@ class Trainer:
 
     def _finish_period(self) -> None:
         """Evaluates, unless an earlier session did so and was killed right afterwards."""
-        step = self._step()
-        means = {mean.name: float(mean.result()) for mean in self.model.running_means}
-        if not any(record["step"] == step for record in self._history()):
+        if not any(record["step"] == self._step() for record in self._history()):
+            trained = self._trained()  # before the evaluation, which resets the means
             with averaged_weights(self.model):
                 measured, result = self._measure()
                 if result is not None:
-                    self._record(self._trained(means) | measured, result)
+                    self._record(trained | measured, result)
         self.progress.start_period()
 
     def _measure(self) -> tuple[Record, Result | None]:
@@ -220,10 +215,10 @@ class Trainer:
         metrics |= result.metrics if result else {}
         return {f"valid_{name}": value for name, value in metrics.items()}, result
 
-    def _trained(self, means: dict[str, float]) -> Record:
+    def _trained(self) -> Record:
         """Returns the training half of a record, from the running means of the period."""
-        seconds = self.progress.period_seconds
-        tokens = means.pop("tokens")
+        means = {mean.name: float(mean.result()) for mean in self.model.running_means}
+        tokens, seconds = means.pop("tokens"), self.progress.period_seconds
         return {
             "step": self._step(),
             "dev_set": self.task.dev_set,
