@@ -21,8 +21,7 @@ from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.changes import differences
 from tf_transformer.run.facts import evaluation_of
-from tf_transformer.run.scores import read_record
-from tf_transformer.training.selection import is_out_of_patience
+from tf_transformer.training.selection import what_is_unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +61,14 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
         folder = output / f"seed-{seed}"
         logger.info("\n%s (%d of %d)", folder, number, len(options.seeds))
         left = seconds - (time.monotonic() - began)
-        if not is_finished(folder, config):
+        if not _is_finished(folder, config):
             if seconds and left <= 0:
                 break
             with Relay() as relay:
                 status = relay.run(_command(options, output, seed, left if seconds else 0))
             if status:
                 return status
-            if seconds and not is_finished(folder, config):  # its time was up
+            if seconds and not _is_finished(folder, config):  # its time was up
                 break
         runs.append(Run.open(folder))
     else:
@@ -81,15 +80,9 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
     return 0
 
 
-def is_finished(folder: Path, config: Config) -> bool:
-    """Tells whether a run has been trained to its end, when the average is evaluated."""
-    if not (folder / "config.json").exists():
-        return False
-    run = Run.open(folder)
-    record = read_record(run.checkpoints.average)
-    if record is None:
-        return False
-    return record["step"] >= config.training.steps or is_out_of_patience(run)
+def _is_finished(folder: Path, config: Config) -> bool:
+    exists = (folder / "config.json").exists()
+    return exists and not what_is_unfinished(Run.open(folder), config.training.steps)
 
 
 def spread_table(runs: Sequence[Run]) -> str:

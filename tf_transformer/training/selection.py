@@ -106,14 +106,14 @@ def what_is_unfinished(run: Run, steps: int) -> str:
     evaluated = read_record(average)
     records = [evaluated] if evaluated else run.history()
     reached = max((record["step"] for record in records), default=0)
-    if reached < steps and not is_out_of_patience(run):
+    if reached < steps and not _is_out_of_patience(run):
         return "its training has not ended"
     if evaluated:
         return ""
     return NOT_EVALUATED if average.exists() else "its average.npz is missing"
 
 
-def is_out_of_patience(run: Run) -> bool:
+def _is_out_of_patience(run: Run) -> bool:
     """Tells whether a run has no better score in its last `training.patience` evaluations."""
     training = run.config.training
     dev_set = identity(run.checksums.texts("valid") or ())
