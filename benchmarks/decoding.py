@@ -15,17 +15,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from harness.chart import Bar, draw_bars
+from harness.chart import FLOOR, OURS, Bar, draw_bars, kind_of
 from harness.contender import Contender, Spec, make_file
-from harness.options import add_corpus, add_peers, make_parser, positive, prepared_corpus, run
+from harness.options import (
+    add_corpus,
+    add_peers,
+    make_parser,
+    model_sizes,
+    positive,
+    prepared_corpus,
+    run,
+)
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import THREADS, Measured, Spread, fastest, measure, say, times_as_fast
 
-from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 
 PEERS = ("ctranslate2", "ctranslate2-int8", "marian", "keras-hub")
-OURS, FLOOR, HUB = "tf_transformer", "matrix products alone", "KerasHub"
+HUB = "KerasHub"
 HEADER = ("", "tokens/s", "times as fast", "by CPU time", "p50", "p95", "peak memory", "same")
 SINGLES = 8  # sentences in a round of batches of one
 
@@ -39,18 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     panels = {}
     for natural in (False, True) if options.run else (False,):
         contenders = _with_threads(specs(options, work, natural), options.best_of_threads)
-        for title, found in measure(
-            contenders,
-            _cases(options, natural),
-            rounds=options.rounds,
-            threads=options.threads,
-            gpu=options.gpu,
-        ):
+        for title, found in measure(contenders, _cases(options, natural), options):
             report.add(title, found)
             report.write()
             found = fastest(found) if options.best_of_threads else found
             _say(title, found, same, options)
-            panels[title] = [Bar(n, m.rate("tokens"), _kind(n)) for n, m in found.items()]
+            panels[title] = [Bar(n, m.rate("tokens"), kind_of(n)) for n, m in found.items()]
     print(f"\n{report.say_machine()}")
     pictures = draw_bars(panels, "output tokens a second", options.output / report.name)
     print("wrote", report.write(), *pictures)
@@ -95,12 +96,6 @@ def _options(work: str, precision: str) -> dict[str, str]:
     return {"work": work, "precision": precision}
 
 
-def _kind(name: str) -> str:
-    if name == FLOOR:
-        return "floor"
-    return "ours" if name.startswith(OURS) else "peer"
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_peers(parser, PEERS)
@@ -139,16 +134,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _work(options: argparse.Namespace) -> str:
-    model = preset(options.model).model
-    names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
-    sizes = {name: getattr(model, name) for name in names}
     run = options.run and Path(options.run).absolute()
     parts = ("config.json", "tokenizer.model", "checkpoints/best.npz")
     return make_file(
         "decoding_work",
         [run / part for part in parts] if run else [],
         corpus=prepared_corpus(options),
-        model=sizes | {"vocab_size": options.vocab_size},
+        model=model_sizes(options.model, options.vocab_size),
         run=run and str(run),
         number=max(*options.batch_sizes, 64),
         shortlist=options.shortlist,

@@ -11,11 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from harness.chart import Bar, draw_bars
 from harness.contender import Spec
-from harness.options import add_corpus, make_parser, positive, prepared_corpus, run
+from harness.options import (
+    add_corpus,
+    make_parser,
+    model_sizes,
+    positive,
+    prepared_corpus,
+    run,
+)
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, measure, times_as_fast
-
-from tf_transformer.config.presets import preset
 
 KINDS = {
     "text to ids, once": "encode",
@@ -30,13 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     report = Report("input_pipeline", vars(options), options.output)
     title = f"{options.model}, batches of {options.batch_tokens} positions"
-    ((_, found),) = measure(
-        _specs(options),
-        {title: {}},
-        rounds=options.rounds,
-        threads=options.threads,
-        gpu=options.gpu,
-    )
+    ((_, found),) = measure(_specs(options), {title: {}}, options)
     report.add(title, found)
     print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
     _say(found)
@@ -63,12 +62,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _specs(options: argparse.Namespace) -> list[Spec]:
-    model = preset(options.model).model
-    names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
-    sizes = {name: getattr(model, name) for name in names}
     work = {
         "corpus": prepared_corpus(options),
-        "model": sizes | {"vocab_size": options.vocab_size},
+        "model": model_sizes(options.model, options.vocab_size),
         "precision": options.precision,
         "batch_tokens": options.batch_tokens,
         "steps": options.steps,

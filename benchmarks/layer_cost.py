@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
     options.lengths.sort()  # memory left behind by long sequences would count for short ones
     cases = {f"n = {n}": {"length": n} for n in options.lengths}
-    found = dict(measure(specs, cases, rounds=options.rounds, threads=options.threads))
+    found = dict(measure(specs, cases, options))
     report = Report("layer_cost", vars(options), options.output)
     for title, measured in found.items():
         report.add(title, measured)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.chart import OURS
 from harness.contender import Contender, Spec, make_file
 from harness.options import add_corpus, make_parser, positive, prepared_corpus, run
 from harness.report import Report, table
@@ -22,7 +23,7 @@ from tf_transformer.config.presets import preset
 from tf_transformer.files import write_text
 from tf_transformer.plots.figure import STYLES, new_figure, save
 
-OURS, PEER, FROM_OURS = "tf_transformer", "peer", "peer from our weights"
+PEER, FROM_OURS = "peer", "peer from our weights"
 SCRIPTS = {
     OURS: ("learning_ours", "own"),
     PEER: ("learning_peer", "torch"),

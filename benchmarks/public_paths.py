@@ -38,9 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = Report("public_paths", vars(options), options.output)
     panels = {}
     cases = _cases(options)
-    for title, found in measure(
-        _specs(options, corpus), cases, rounds=options.rounds, threads=options.threads
-    ):
+    for title, found in measure(_specs(options, corpus), cases, options):
         report.add(title, found)
         report.write()
         rates = {name: each.rate("sentences") for name, each in found.items()}

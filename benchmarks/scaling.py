@@ -10,7 +10,7 @@ width, and everything else at most linearly: faster growth is marked.
 import argparse
 from collections.abc import Mapping, Sequence
 
-from harness.chart import Series, draw_lines
+from harness.chart import OURS, Series, draw_lines
 from harness.contender import Spec
 from harness.options import make_parser, positive, run
 from harness.report import Report, say_versions, table
@@ -37,7 +37,6 @@ LABELS = {
     "source": "source length", "output": "output length", "beam": "beam", "batch": "batch",
     "vocabulary": "vocabulary", "width": "d_model", "layers": "layers",
 }  # fmt: skip
-OURS = "tf_transformer"
 TOLERANCE = 0.1  # for a fitted power
 
 
@@ -84,13 +83,7 @@ def _measure(axis: str, options: argparse.Namespace) -> dict[int, dict[str, Meas
     """Returns the measurements by value of the axis and name of the contender."""
     values = _values(axis, options.largest)
     cases = {_title(axis, value): START | {axis: value} for value in values}
-    found = measure(
-        [Spec(OURS, "scaling")],
-        cases,
-        rounds=options.rounds,
-        threads=options.threads,
-        gpu=options.gpu,
-    )
+    found = measure([Spec(OURS, "scaling")], cases, options)
     return {value: by_name for value, (_, by_name) in zip(values, found, strict=True)}
 
 

@@ -13,19 +13,25 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from harness.arrays import load_batches
-from harness.chart import Bar, draw_bars
+from harness.chart import FLOOR, OURS, Bar, draw_bars, kind_of
 from harness.contender import Spec, make_file
-from harness.options import add_corpus, add_peers, make_parser, positive, prepared_corpus, run
+from harness.options import (
+    add_corpus,
+    add_peers,
+    make_parser,
+    model_sizes,
+    positive,
+    prepared_corpus,
+    run,
+)
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, measure, times_as_fast
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.config.presets import preset
 from tf_transformer.studies.cost import Lengths, training_flops
 
 PEERS = ("marian", "marian-compiled", "keras-hub", "keras-layers")
 PRECISIONS = ("float32", "bfloat16")
-OURS, FLOOR = "tf_transformer", "matrix products alone"
 HEADER = ("", "tokens/s", "times as fast", "by CPU time", "peak memory", "first round")
 
 
@@ -36,21 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = Report("training_step", vars(options), options.output)
     panels = {}
     for name in options.models:
-        model = _model(name, options.vocab_size)
+        model = model_sizes(name, options.vocab_size) | {"dropout": 0.1}
         for precision in options.precisions:
             title = f"{name}, {precision}"
-            ((_, found),) = measure(
-                specs(options, batches, model, precision),
-                {title: {}},
-                rounds=options.rounds,
-                threads=options.threads,
-                gpu=options.gpu,
-            )
+            contenders = specs(options, batches, model, precision)
+            ((_, found),) = measure(contenders, {title: {}}, options)
             report.add(title, found)
             report.write()
             _say(title, found, _flops(model, batches), options)
             panels[title] = [
-                Bar(each, found[each].rate("tokens"), _kind(each)) for each in found
+                Bar(each, found[each].rate("tokens"), kind_of(each)) for each in found
             ]
     print(report.say_machine())
     pictures = draw_bars(panels, "target tokens a second", options.output / report.name)
@@ -61,20 +62,16 @@ def specs(options: argparse.Namespace, batches: str, model: dict, precision: str
     """Returns the contenders in one precision."""
     policy = precision if precision == "float32" else f"mixed_{precision}"
     work = {"batches": batches, "model": model, "precision": policy}
-    chosen = [Spec(OURS, "training_ours", options=work)]
+    ways = {"": {}}
     if options.xla:
-        chosen.append(
-            Spec(f"{OURS}, XLA", "training_ours", options=work | {"jit_compile": True})
-        )
+        ways[", XLA"] = {"jit_compile": True}
     if options.parts_of:
-        parts = work | {"max_tokens_per_device": options.parts_of}
-        chosen.append(
-            Spec(f"{OURS}, parts of {options.parts_of}", "training_ours", options=parts)
-        )
+        ways[f", parts of {options.parts_of}"] = {"max_tokens_per_device": options.parts_of}
     if options.recompute:
-        chosen.append(
-            Spec(f"{OURS}, recompute", "training_ours", options=work | {"recompute": True})
-        )
+        ways[", recompute"] = {"recompute": True}
+    chosen = [
+        Spec(f"{OURS}{way}", "training_ours", options=work | more) for way, more in ways.items()
+    ]
     peers = {
         "marian": ("MarianMT", "marian", "torch", {"compiled": False}),
         "marian-compiled": ("MarianMT, compiled", "marian", "torch", {"compiled": True}),
@@ -86,12 +83,6 @@ def specs(options: argparse.Namespace, batches: str, model: dict, precision: str
             label, script, environment, own = peers[peer]
             chosen.append(Spec(label, f"training_{script}", environment, work | own))
     return [*chosen, Spec(FLOOR, "training_floor", options=work)]
-
-
-def _kind(name: str) -> str:
-    if name == FLOOR:
-        return "floor"
-    return "ours" if name.startswith(OURS) else "peer"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -122,14 +113,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--peak-tflops", type=float, help="peak rate of the device, to print its utilisation"
     )
     return parser.parse_args(arguments)
-
-
-def _model(name: str, vocab_size: int) -> dict:
-    """Returns arguments of ModelConfig that all contenders understand."""
-    model = preset(name).model
-    names = ("num_layers", "d_model", "d_ff", "num_heads")
-    sizes = {each: getattr(model, each) for each in names}
-    return sizes | {"vocab_size": vocab_size, "dropout": 0.1}
 
 
 def _flops(model: dict, batches: str) -> int:

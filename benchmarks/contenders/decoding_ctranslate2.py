@@ -3,8 +3,8 @@
 import os
 
 import ctranslate2
-from harness.child import serve, versions
-from harness.sentences import EOS, Work, decode
+from harness.child import serve
+from harness.sentences import EOS, Work
 
 
 def setup(work: str, precision: str) -> dict:
@@ -35,8 +35,7 @@ def setup(work: str, precision: str) -> dict:
         return [best if forced else [*best, EOS] for best, *_ in found]
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
-        rows = list(given.batches(batch, batches))
-        return decode(lambda each: search(each, beam, forced), rows)
+        return given.decode(lambda rows: search(rows, beam, forced), batch, batches)
 
     def check(batch: int, beam: int, forced: int) -> dict:
         """Returns the hypotheses among which ours should be.
@@ -49,7 +48,7 @@ def setup(work: str, precision: str) -> dict:
         length = forced and forced - 1
         return {"hypotheses": hypotheses(rows, beam, length, **options)}
 
-    return {"work": measured, "check": check, "versions": lambda: versions(["ctranslate2"])}
+    return {"work": measured, "check": check}
 
 
 def _limits(rows, forced: int) -> dict[str, int]:
@@ -60,4 +59,4 @@ def _limits(rows, forced: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "ctranslate2")

@@ -8,8 +8,8 @@ import functools
 import keras
 import keras_hub
 import tensorflow as tf
-from harness.child import serve, versions
-from harness.sentences import BOS, Work, decode, with_eos
+from harness.child import serve
+from harness.sentences import BOS, Work, with_eos
 from keras import ops
 
 
@@ -40,10 +40,9 @@ def setup(work: str, precision: str) -> dict:
         return lambda rows: search(tf.constant(with_eos(rows)))[:, 1:].numpy().tolist()
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
-        return decode(searcher(beam, forced), list(given.batches(batch, batches)))
+        return given.decode(searcher(beam, forced), batch, batches)
 
-    found = ["tensorflow", "keras", "keras-hub"]
-    return {"work": measured, "versions": lambda: versions(found)}
+    return {"work": measured}
 
 
 class _Model:
@@ -107,4 +106,4 @@ def _keys_and_values(decoder, encoded):
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras", "keras-hub")

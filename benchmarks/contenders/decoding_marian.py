@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import torch
 import transformers
-from harness.child import serve, versions
-from harness.sentences import EOS, Work, decode, up_to_eos, with_eos
+from harness.child import serve
+from harness.sentences import EOS, Work, up_to_eos, with_eos
 from training_marian import BOS, PAD, gpu_memory, marian_config
 
 
@@ -28,8 +28,7 @@ def setup(work: str, precision: str) -> dict:
         return [best if forced else [*best, EOS] for (best,) in found]
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
-        rows = list(given.batches(batch, batches))
-        return decode(lambda each: search(each, beam, forced), rows)
+        return given.decode(lambda rows: search(rows, beam, forced), batch, batches)
 
     def check(batch: int, beam: int, forced: int) -> dict:
         """Returns the hypotheses among which ours should be, as for CTranslate2."""
@@ -37,9 +36,7 @@ def setup(work: str, precision: str) -> dict:
         number = beam if forced else 1
         return {"hypotheses": hypotheses(rows, beam, forced and forced - 1, number, 0.0)}
 
-    found = {"work": measured, "check": check}
-    found["versions"] = lambda: versions(["torch", "transformers"])
-    return found | gpu_memory(device)
+    return {"work": measured, "check": check} | gpu_memory(device)
 
 
 @torch.inference_mode()
@@ -79,4 +76,4 @@ def _load(marian: transformers.MarianMTModel, given: Work) -> None:
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "torch", "transformers")

@@ -2,11 +2,12 @@
 
 import functools
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import tensorflow as tf
-from harness.child import serve, versions
-from harness.sentences import EOS, Work, decode, up_to_eos, with_eos
+from harness.child import serve
+from harness.sentences import EOS, Work, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.lite_file import lite_file
@@ -31,18 +32,16 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
     lite = None
     if precision == "int8":
         lite = LiteModel(lite_file(model, "int8"), int(os.environ["OMP_NUM_THREADS"]))
-    tokens = (
-        Shortlist.read(given.folder / "shortlist.npz", model.vocab_size) if shortlist else None
-    )
+    path = given.folder / "shortlist.npz"
+    tokens = Shortlist.read(path, model.vocab_size) if shortlist else None
 
     @functools.cache
     def searcher(beam: int, forced: int, alpha: float):
         """Returns `search(rows)`, which returns each row's best hypothesis, ids with EOS."""
         limits = {"min_length": forced, "max_length": forced} if forced else {}
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
-        translator = BatchTranslator(
-            model, _Vocabulary(model.vocab_size), decoding, shortlist=tokens
-        )
+        vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
+        translator = BatchTranslator(model, vocabulary, decoding, shortlist=tokens)
         graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
         if lite:
             find = LiteSearcher(lite, translator.codec, decoding, 1).compiled()
@@ -56,7 +55,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
         return search
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
-        return decode(searcher(beam, forced, 0.6), list(given.batches(batch, batches)))
+        return given.decode(searcher(beam, forced, 0.6), batch, batches)
 
     def check(batch: int, beam: int, forced: int) -> dict:
         """Returns the output ids of one batch without EOS; no length penalty if not forced."""
@@ -64,16 +63,8 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
         found = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
         return {"hypotheses": [[row[:-1]] for row in found]}
 
-    found = ["tensorflow", "keras"]
-    return {"work": measured, "check": check, "versions": lambda: versions(found)}
-
-
-class _Vocabulary:
-    """The part of a tokenizer that a search over ids needs."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self.vocab_size = vocab_size
+    return {"work": measured, "check": check}
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras")

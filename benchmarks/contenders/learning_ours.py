@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 from endless import dataset_of
 from harness.arrays import load_batches
-from harness.child import serve, versions
+from harness.child import serve
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
 from tf_transformer.run.checkpoints import restore_state, save_state, save_weights
@@ -49,11 +49,8 @@ def setup(batches: str, model: dict, training: dict, seed: int) -> dict:
         restore_state(Path(path), transformer)
         return {}
 
-    return {
-        "train": train, "start": start, "save": save, "restore": restore,
-        "versions": lambda: versions(["tensorflow", "keras"]),
-    }  # fmt: skip
+    return {"train": train, "start": start, "save": save, "restore": restore}
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras")

@@ -1,11 +1,12 @@
 """Training of `peer_transformer` on given batches with the package's recipe: losses by step."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
 import torch
 from harness.arrays import load_batches
-from harness.child import serve, versions
+from harness.child import serve
 from peer_transformer import PAD, PeerTransformer, assign
 
 
@@ -21,28 +22,12 @@ def setup(batches: str, model: dict, training: dict, seed: int) -> dict:
     peer = PeerTransformer(model).train()
     optimizer = torch.optim.Adam(peer.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
 
-    def rate(step: int) -> float:
-        warmup = training["warmup_steps"]
-        decay = min((step + 1) ** -0.5, (step + 1) * warmup**-1.5)
-        return training["learning_rate_scale"] * model["d_model"] ** -0.5 * decay
-
     def train(first: int, number: int) -> dict:
         losses, total, tokens = [], 0.0, 0
         for step in range(first, first + number):
-            source, target, labels = (
-                torch.tensor(part, dtype=torch.int64) for part in arrays[step]
-            )
-            logits = peer(source, target).flatten(0, 1)
-            options = {"ignore_index": PAD}
-            loss = torch.nn.functional.cross_entropy(
-                logits, labels.flatten(), label_smoothing=training["label_smoothing"], **options
-            )
-            with torch.no_grad():
-                plain = torch.nn.functional.cross_entropy(
-                    logits, labels.flatten(), reduction="sum", **options
-                )
-            for group in optimizer.param_groups:
-                group["lr"] = rate(step)
+            source, target, labels = (torch.tensor(part).long() for part in arrays[step])
+            loss, plain = _losses(peer(source, target), labels, training["label_smoothing"])
+            optimizer.param_groups[0]["lr"] = _learning_rate(step, model["d_model"], training)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
@@ -69,11 +54,22 @@ def setup(batches: str, model: dict, training: dict, seed: int) -> dict:
         torch.set_rng_state(state["random"])
         return {}
 
-    return {
-        "train": train, "start_from": start_from, "save": save, "restore": restore,
-        "versions": lambda: versions(["torch"]),
-    }  # fmt: skip
+    return {"train": train, "start_from": start_from, "save": save, "restore": restore}
+
+
+def _learning_rate(step: int, d_model: int, training: dict) -> float:
+    decay = min((step + 1) ** -0.5, (step + 1) * training["warmup_steps"] ** -1.5)
+    return training["learning_rate_scale"] * d_model**-0.5 * decay
+
+
+def _losses(logits: torch.Tensor, labels: torch.Tensor, smoothing: float):
+    """Returns the smoothed loss, a mean, and without a gradient the plain one, a sum."""
+    entropy = functools.partial(torch.nn.functional.cross_entropy, ignore_index=PAD)
+    logits, labels = logits.flatten(0, 1), labels.flatten()
+    with torch.no_grad():
+        plain = entropy(logits, labels, reduction="sum")
+    return entropy(logits, labels, label_smoothing=smoothing), plain
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "torch")

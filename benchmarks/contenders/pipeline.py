@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from corpus import LIMITS
-from harness.child import serve, versions
+from harness.child import serve
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
 from tf_transformer.data.batching import BatchPlan
@@ -50,7 +50,7 @@ def setup(
         work = lambda: {"tokens": _tokens(from_disk(num_steps=100 * steps))}  # noqa: E731
     else:
         work = _encoding(Path(corpus))
-    return {"work": work, "versions": lambda: versions(["tensorflow", "keras"])}
+    return {"work": work}
 
 
 def _encoding(corpus: Path) -> Callable[[], dict]:
@@ -91,4 +91,4 @@ def _in_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras")

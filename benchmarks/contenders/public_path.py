@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from harness.child import serve, versions
+from harness.child import serve
 from harness.sentences import evenly_spaced
 
 from tf_transformer.data.corpus import read_lines
@@ -45,7 +45,7 @@ def setup(run: str, corpus: str, path: str, exported: str) -> dict:
             translate(request)
         return {"sentences": number}
 
-    return {"work": work, "versions": lambda: versions(["tensorflow", "keras"])}
+    return {"work": work}
 
 
 def requests(texts: Sequence[str], batch: int, number: int) -> Requests:
@@ -90,4 +90,4 @@ def _ids(translator: BatchTranslator) -> Callable[[Requests], list[np.ndarray]]:
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras")

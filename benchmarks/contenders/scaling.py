@@ -1,23 +1,17 @@
 """Beam search of tf_transformer at any size, with random weights and forced lengths."""
 
 import functools
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import tensorflow as tf
-from harness.child import resident_bytes, serve, versions
+from harness.child import resident_bytes, serve
 
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
-
-
-class Vocabulary:
-    """The part of a tokenizer that a search over ids needs."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self.vocab_size = vocab_size
 
 
 def setup() -> dict:
@@ -36,19 +30,14 @@ def setup() -> dict:
     def searcher(model: Transformer, beam: int, output: int):
         limits = {"min_length": output, "max_length": output, "max_source_length": 2048}
         decoding = DecodingConfig(beam_size=beam, max_extra_length=output, **limits)
-        translator = BatchTranslator(model, Vocabulary(model.vocab_size), decoding)
+        vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
+        translator = BatchTranslator(model, vocabulary, decoding)
         return tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
 
     def work(
-        source: int,
-        output: int,
-        beam: int,
-        batch: int,
-        vocabulary: int,
-        width: int,
-        layers: int,
+        source: int, output: int, beam: int, batch: int, vocabulary: int, **sizes: int
     ) -> dict:
-        model = model_of(vocabulary, width, layers)
+        model = model_of(vocabulary, **sizes)
         search = searcher(model, beam, output)
         ids = np.random.default_rng(0).integers(EOS_ID + 1, vocabulary, (batch, source))
         ids[:, -1] = EOS_ID
@@ -57,8 +46,8 @@ def setup() -> dict:
         size = model.count_params()
         return {"tokens": batch * output, "parameters": size, "resident_bytes": resident}
 
-    return {"work": work, "versions": lambda: versions(["tensorflow", "keras"])}
+    return {"work": work}
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras")

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 from harness.arrays import load_batches, real_tokens
-from harness.child import serve, versions
+from harness.child import serve
 
 
 def setup(batches: str, model: dict, precision: str) -> dict:
@@ -20,7 +20,7 @@ def setup(batches: str, model: dict, precision: str) -> dict:
             _multiply(number, *(_ones(shape, dtype) for shape in shapes))
         return real_tokens(arrays)
 
-    return {"work": work, "versions": lambda: versions(["tensorflow"])}
+    return {"work": work}
 
 
 def _products(batch, model: dict) -> list[tuple]:
@@ -72,4 +72,4 @@ def _multiply(number: int, left: tf.Tensor, right: tf.Tensor) -> None:
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow")

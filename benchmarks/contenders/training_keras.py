@@ -8,7 +8,7 @@ import keras
 import keras_hub
 from endless import dataset_of
 from harness.arrays import load_batches, real_tokens
-from harness.child import serve, versions
+from harness.child import serve
 from keras import ops
 
 
@@ -35,10 +35,7 @@ def setup(batches: str, model: dict, precision: str, kind: str) -> dict:
         )
         return real_tokens(arrays) | {"loss": history.history["loss"][0]}
 
-    return {
-        "work": work,
-        "versions": lambda: versions(["tensorflow", "keras", "keras-hub"]),
-    }
+    return {"work": work}
 
 
 def build(model: dict, encode, decode) -> keras.Model:
@@ -124,4 +121,4 @@ def smoothed_cross_entropy(labels, logits, smoothing=0.1):
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras", "keras-hub")

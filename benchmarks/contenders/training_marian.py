@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import transformers
 from harness.arrays import load_batches, real_tokens
-from harness.child import serve, versions
+from harness.child import serve
 
 PAD, BOS, EOS = 0, 2, 3
 
@@ -68,8 +68,7 @@ def setup(batches: str, model: dict, precision: str, compiled: bool) -> dict:
             losses.append(loss.detach())
         return real_tokens(arrays) | {"loss": float(torch.stack(losses).mean())}
 
-    found = {"work": work, "versions": lambda: versions(["torch", "transformers"])}
-    return found | gpu_memory(device)
+    return {"work": work} | gpu_memory(device)
 
 
 def _loss_of(marian: transformers.MarianMTModel) -> Callable[..., torch.Tensor]:
@@ -103,4 +102,4 @@ def gpu_memory(device: str) -> dict:
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "torch", "transformers")

@@ -3,7 +3,7 @@
 import tensorflow as tf
 from endless import dataset_of
 from harness.arrays import load_batches, real_tokens
-from harness.child import serve, versions
+from harness.child import serve
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
 from tf_transformer.tasks.models import build_model
@@ -46,8 +46,7 @@ def setup(
         loss = history.history["loss"][0]
         return real_tokens(arrays) | {"loss": loss, "traces": traces.number}
 
-    found = {"work": work, "versions": lambda: versions(["tensorflow", "keras"])}
-    return found | gpu_memory()
+    return {"work": work} | gpu_memory()
 
 
 class Traces:
@@ -80,4 +79,4 @@ def gpu_memory() -> dict:
 
 
 if __name__ == "__main__":
-    serve(setup)
+    serve(setup, "tensorflow", "keras")

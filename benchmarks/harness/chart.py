@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.rounds import Spread
-from tf_transformer.errors import UserError
-from tf_transformer.files import replacing
+from tf_transformer.plots.figure import new_figure, save
 
+OURS, FLOOR = "tf_transformer", "matrix products alone"  # names of contenders
 _SHADES = {"ours": "0.4", "peer": "0.8", "floor": "white"}
 _STYLES = ("o-", "s--", "^:", "D-.", "v-", "x--", "*:", "P-.")
 # Okabe and Ito's palette for colour-blind readers; markers and dashes work without colour.
@@ -27,6 +27,13 @@ class Bar:
     label: str
     spread: Spread
     kind: str
+
+
+def kind_of(name: str) -> str:
+    """Returns the kind of a contender's bar."""
+    if name == FLOOR:
+        return "floor"
+    return "ours" if name.startswith(OURS) else "peer"
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> lis
         UserError: if matplotlib is missing or a file cannot be written.
     """
     heights = [len(bars) + 1.2 for bars in panels.values()]
-    figure = _figure(7.5, 0.34 * sum(heights) + 0.4)
+    figure = new_figure(7.5, 0.34 * sum(heights) + 0.4)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     for (title, bars), one in zip(panels.items(), axes, strict=True):
         medians = [bar.spread.median for bar in bars]
@@ -85,8 +92,8 @@ def draw_lines(
     """Draws panels side by side, on logarithmic axes; otherwise like `draw_bars`."""
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
-    figure = _figure(4.4 * columns, 3.8 * rows)
-    from matplotlib.ticker import LogLocator  # installed: `_figure` has checked
+    figure = new_figure(4.4 * columns, 3.8 * rows)
+    from matplotlib.ticker import LogLocator  # installed: `new_figure` has checked
 
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for one in axes[len(panels) :]:
@@ -117,17 +124,8 @@ def _draw_line(axes, line: Series, number: int) -> None:
         axes.plot(x, y, style, color=colour, markersize=4, linewidth=1.4, label=line.label)
 
 
-def _figure(width: float, height: float):
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("The pictures need matplotlib: pip install matplotlib.") from None
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def _save(figure, stem: Path) -> list[Path]:
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=200, format=path.suffix[1:])
+        save(figure, path)
     return paths

@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def serve(setup: Callable[..., dict[str, Callable[..., dict]]]) -> None:
+def serve(setup: Callable[..., dict[str, Callable[..., dict]]], *packages: str) -> None:
     """Answers requests until stdin ends.
 
     The first request is for `setup`, whose keyword arguments are the contender's options; the
-    functions that it returns can then be called by name. A function named "memory" replaces
-    the system's measurement of peak memory.
+    functions that it returns can then be called by name, as can "versions", of Python and
+    `packages`. A function named "memory" replaces the system's measurement of peak memory.
 
     An answer has the function's `result`, its wall-clock `seconds`, the `cpu_seconds` of all
     threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`; or a
@@ -28,7 +28,10 @@ def serve(setup: Callable[..., dict[str, Callable[..., dict]]]) -> None:
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # so that output of libraries does not mix with the answers
-    functions: dict[str, Callable[..., dict]] = {"forget_peak": _forget_peak}
+    functions: dict[str, Callable[..., dict]] = {
+        "forget_peak": _forget_peak,
+        "versions": lambda: _versions(packages),
+    }
 
     def set_up(**options) -> dict:
         functions.update(setup(**options))
@@ -59,8 +62,7 @@ def _is_user_error(error: Exception) -> bool:
     return errors is not None and isinstance(error, errors.UserError)
 
 
-def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Returns the versions of Python and of the given packages."""
+def _versions(packages: Iterable[str]) -> dict[str, str]:
     found = {package: importlib.metadata.version(package) for package in packages}
     return {"python": sys.version.partition(" ")[0], **found}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.contender import make_file
 from harness.environments import FOLDER
+from tf_transformer.config.presets import preset
 from tf_transformer.data.corpus import resolve_prefix
 from tf_transformer.errors import UserError
 
@@ -73,6 +74,13 @@ def prepared_corpus(options: argparse.Namespace) -> str:
         files = [resolve_prefix(corpus, each) for each in (options.source, options.target)]
     given = {"source": options.source, "target": options.target, "pairs": options.pairs}
     return make_file("corpus", files, corpus=corpus, **given)
+
+
+def model_sizes(name: str, vocab_size: int) -> dict[str, float]:
+    """Returns the arguments of ModelConfig that all contenders understand, from a preset."""
+    model = preset(name).model
+    names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    return {each: getattr(model, each) for each in names} | {"vocab_size": vocab_size}
 
 
 def positive(text: str) -> int:

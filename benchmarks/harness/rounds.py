@@ -1,5 +1,6 @@
 """Rounds A B A B: measurements in turn, and their ratios round by round."""
 
+import argparse
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,10 +87,7 @@ def fastest(found: Mapping[str, Measured]) -> dict[str, Measured]:
 def measure(
     specs: Sequence[Spec],
     cases: Mapping[str, dict[str, Any]],
-    *,
-    rounds: int,
-    threads: int,
-    gpu: bool = False,
+    options: argparse.Namespace,
 ) -> Iterator[tuple[str, dict[str, Measured]]]:
     """Starts all contenders and lets them work in turn, after one warm-up each.
 
@@ -98,9 +96,8 @@ def measure(
     Args:
         specs: the contenders.
         cases: arguments of `work` by title; cases are measured one after the other.
-        rounds: in each round every contender works once.
-        threads: threads of each contender; only one contender computes at a time.
-        gpu: let the contenders see the GPUs.
+        options: `rounds`, in each of which every contender works once; `threads` of each, of
+            which only one computes at a time; and `gpu`, if the benchmark has this option.
 
     Yields:
         The title of a case and its measurements by the contender's name.
@@ -109,9 +106,10 @@ def measure(
         UserError: if a contender fails.
     """
     with ExitStack() as stack:
-        running = [_start(stack, spec, threads, gpu) for spec in specs]
+        gpu = getattr(options, "gpu", False)
+        running = [_start(stack, spec, options.threads, gpu) for spec in specs]
         for title, arguments in cases.items():
-            found = _measure_case(running, title, arguments, rounds)
+            found = _measure_case(running, title, arguments, options.rounds)
             say("")
             yield title, found
 

@@ -38,6 +38,16 @@ class Work:
             start = round(last * (i + 0.5) / number)
             yield self.sentences[start : start + batch]
 
+    def decode(self, search: Callable[[Rows], Rows], batch: int, number: int) -> dict:
+        """Decodes `number` batches; returns the output tokens and each batch's latency."""
+        tokens, latencies = 0, []
+        for rows in list(self.batches(batch, number)):
+            begun = time.perf_counter()
+            found = search(rows)
+            latencies.append(time.perf_counter() - begun)
+            tokens += sum(map(len, found))
+        return {"tokens": tokens, "latencies": latencies}
+
 
 def evenly_spaced(found: Sequence, number: int) -> list:
     """Returns `number` of the items, evenly spaced, in their order."""
@@ -48,17 +58,6 @@ def with_eos(rows: Sequence[Sequence[int]]) -> Rows:
     """Returns ids [B, S] with EOS, padded."""
     longest = max(map(len, rows)) + 1
     return [[*row, EOS] + [PAD] * (longest - len(row) - 1) for row in rows]
-
-
-def decode(search: Callable[[Rows], Rows], batches: Sequence[Rows]) -> dict:
-    """Decodes a round; returns the number of output tokens and the latency of each batch."""
-    tokens, latencies = 0, []
-    for batch in batches:
-        begun = time.perf_counter()
-        found = search(batch)
-        latencies.append(time.perf_counter() - begun)
-        tokens += sum(map(len, found))
-    return {"tokens": tokens, "latencies": latencies}
 
 
 def up_to_eos(row: Sequence[int]) -> list[int]:

@@ -32,14 +32,6 @@ MODEL = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> str:
-    """The built-in corpus, a part of it."""
-    path = str(tmp_path_factory.mktemp("corpus") / "corpus")
-    corpus.setup(None, "en", "de", pairs=2000)["write"](path)
-    return path
-
-
 @pytest.mark.parametrize(("wanted", "change"), [(1000, "fewer"), (260, "more")])
 def test_a_small_corpus_gets_the_pieces_that_its_text_allows(wanted, change, tmp_path):
     model = tmp_path / "tokenizer.model"
@@ -77,7 +69,7 @@ def test_training_traces_once_for_all_lengths(batch_file, parts_of):
     assert len({batch.labels.shape for batch in load_batches(batch_file)}) > 1
     assert rounds[-1]["traces"] == rounds[0]["traces"]
     assert rounds[-1]["tokens"] == real_tokens(load_batches(batch_file))["tokens"]
-    assert 0 < rounds[-1]["loss"] < 8 and "tensorflow" in functions["versions"]()
+    assert 0 < rounds[-1]["loss"] < 8
 
 
 def test_floor_counts_the_products_of_a_training_step():

@@ -1,7 +1,6 @@
 """The independent Transformer in PyTorch learns exactly as ours from equal weights."""
 
 import batches
-import corpus
 import learning_ours
 import pytest
 
@@ -19,10 +18,8 @@ STEPS = 25
 
 
 @pytest.fixture(scope="module")
-def batch_file(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("peer")
-    prepared, path = str(folder / "corpus"), str(folder / "batches.npz")
-    corpus.setup(None, "en", "de", pairs=2000)["write"](prepared)
+def batch_file(prepared, tmp_path_factory) -> str:
+    path = str(tmp_path_factory.mktemp("peer") / "batches.npz")
     batches.setup(prepared, batch_tokens=512, number=STEPS, in_order=True)["write"](path)
     return path
 

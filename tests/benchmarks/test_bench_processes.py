@@ -19,7 +19,7 @@ from tf_transformer.errors import UserError
 
 HEAD = """
 import os, sys, time
-from harness.child import serve, versions
+from harness.child import serve
 def setup(**options):
 """
 TAIL = """
@@ -56,7 +56,7 @@ def test_contenders_work_in_turn(contender, tmp_path):
     log = tmp_path / "log"
     specs = [contender(RECORDED, name, log=str(log), name=name) for name in "AB"]
     cases = {"one": {"text": "1"}, "two": {"text": "2"}}
-    found = dict(measure(specs, cases, rounds=2, threads=1))
+    found = dict(measure(specs, cases, Namespace(rounds=2, threads=1)))
     warm_up_and_rounds = 3
     expected = ["A1 B1 "] * warm_up_and_rounds + ["A2 B2 "] * warm_up_and_rounds
     assert log.read_text() == "".join(expected)
@@ -187,10 +187,6 @@ def test_what_pip_refuses_leaves_no_environment(peers):
     with pytest.raises(UserError, match="wrong.txt could not be installed"):
         environments.python_of("wrong")
     assert list((peers / "environments").iterdir()) == []
-
-
-def test_our_own_environment_is_the_one_that_measures():
-    assert environments.python_of("own") == sys.executable
 
 
 def test_requirements_of_the_peers_are_pinned():
