@@ -38,8 +38,8 @@ def test_a_preset_is_chosen_by_the_main_score_of_its_task(name):
 
 OF_TASK = {
     "translation": {"data.train": ["a"], "data.source": "en", "data.target": "de"},
-    "parsing": {"data.train": ["a.ptb"], "training.best_by": "perplexity"},
-    "classification": {"data.train": ["a.tsv"], "training.best_by": "perplexity"},
+    "parsing": {"data.train": ["a.ptb"]},
+    "classification": {"data.train": ["a.tsv"]},
 }
 
 

@@ -46,12 +46,6 @@ def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
             np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
 
 
-def test_a_run_without_checkpoints_cannot_translate(tmp_path):
-    begun = Run.create_or_resume(tmp_path / "begun", Config())
-    with pytest.raises(UserError, match="no checkpoint 'best'. There is none yet"):
-        load_translator(begun, "best", DecodingConfig())
-
-
 def test_a_run_without_tokenizer_cannot_translate(run):
     run.tokenizer.unlink()
     with pytest.raises(UserError, match="has no tokenizer.model"):

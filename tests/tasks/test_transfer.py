@@ -39,9 +39,7 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     assert config.training.steps == 77 and config.training.warmup_steps == 2_000
     assert (config.data.source, config.data.target, config.data.max_length) == ("en", "fr", 60)
     assert config.data.tokenizer == str(source / "tokenizer.model")
-    assert (
-        config.decoding == expected.decoding
-    )  # its best weights, not what the run was tuned to
+    assert config.decoding == expected.decoding  # its best weights, whatever it was tuned to
     assert config.training.freeze == () and config.data.train == ()
 
 

@@ -18,7 +18,7 @@ class Entry:
     """Description of a task that does not need TensorFlow.
 
     Attributes:
-        name: the name, which is that of its package too.
+        name: its name, and that of its package in `tasks`.
         scores: names for `training.best_by`, with their display labels; the first is the main
             score.
         command: command of `tf-transformer` that uses a trained run.

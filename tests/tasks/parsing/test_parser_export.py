@@ -113,7 +113,6 @@ def test_a_worse_parser_is_not_published(parsing_run, exported_parser, tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--no-text"], "--no-text is not for runs of --task parsing"),
         (
             ["--source", "a", "--reference", "b"],
             "--source is for runs that translate: the file",

@@ -73,7 +73,7 @@ class DevResult:
 def check_config(config: Config) -> None:
     """Refuses missing or damaged files, and settings that contradict each other."""
     check_positions(config)
-    if not config.training.init_from:  # whose model is another task's
+    if not config.training.init_from:  # its settings are those of a run that may have a decoder
         Classifier.warn_of_unused(config.model)
     require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
     labels = labels_of(config.data.train)
