@@ -1,12 +1,14 @@
 """`train` is the command as a function: it returns what `load` does."""
 
+import io
 import logging
-import subprocess
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import environment, train_options
+from command_line import train_options
 
 import tf_transformer
 from tf_transformer.api.configuration import full_names
@@ -74,43 +76,23 @@ def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path, mo
     assert not any(tmp_path.iterdir())
 
 
-INTERRUPTED = """
-import os, signal, sys, threading
-import tf_transformer
-if sys.argv[1] == "session":
-    sys.ps1 = ">>> "  # as in a notebook
+class CtrlC(io.StringIO):
+    """A stream on which an evaluation is answered by Ctrl-C."""
 
-class Watch:
-    def __init__(self, stream):
-        self.stream = stream
-    def write(self, text):
+    def write(self, text: str) -> int:
         if text.startswith("step "):
             os.kill(os.getpid(), signal.SIGINT)
-        return self.stream.write(text)
-    def flush(self):
-        self.stream.flush()
-
-sys.stdout = Watch(sys.stdout)
-fields = {fields!r}
-translator = tf_transformer.train("tiny", output=sys.argv[2], **fields)
-print("returned", type(translator).__name__)
-"""
+        return super().write(text)
 
 
-@pytest.mark.parametrize("where", ["session", "script"])
-def test_ctrl_c_returns_the_best_so_far_where_somebody_watches(text, tmp_path, where):
-    fields = {**text, "valid": str(text["valid"][0]), **SIZE, "steps": 1_000_000}
-    code = INTERRUPTED.replace("{fields!r}", repr(fields))
-    done = subprocess.run(
-        [sys.executable, "-c", code, where, str(tmp_path / "run")],
-        capture_output=True, text=True, env=environment(),
-    )  # fmt: skip
-    assert "by Ctrl-C; call again to resume" in done.stdout, done.stderr
-    if where == "session":
-        assert done.stdout.endswith(
-            "the best weights so far are returned\nreturned Translator\n"
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-    else:
-        assert "Interrupted: stopped " in done.stderr and done.returncode != 0
+def test_ctrl_c_returns_the_best_so_far_where_somebody_watches(text, tmp_path, monkeypatch):
+    arguments = {**text, **SIZE, "steps": 1_000_000, "output": tmp_path / "run"}
+    stdout = CtrlC()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    with pytest.raises(KeyboardInterrupt, match="by Ctrl-C"):  # in a script
+        tf_transformer.train("tiny", **arguments)
     assert Run.open(tmp_path / "run").checkpoints.state_steps()
+    assert stdout.getvalue().endswith("by Ctrl-C; call again to resume\n")
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook
+    assert isinstance(tf_transformer.train("tiny", **arguments), Translator)
+    assert stdout.getvalue().endswith("the best weights so far are returned\n")

@@ -1,21 +1,24 @@
 """`ablate`: rows that are ordinary runs, one tokenizer and corpus for all, and the table."""
 
 import json
+import os
 import re
 import shutil
 import signal
-import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
-from command_line import TF_TRANSFORMER, assert_refused, environment
+from command_line import assert_refused
 
 from tf_transformer.cli.main import main
 from tf_transformer.files import locked
 from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.studies.ablation.rows import ROWS
 from tf_transformer.studies.run_card import train_command
+from tools.storm.stops import arrays
 
 # One layer: C rows, which are of two layers and more, are not among the rows here.
 SETTINGS = (
@@ -23,6 +26,8 @@ SETTINGS = (
     "model.num_layers=1",
     "training.evaluate_every=6",
     "training.warmup_steps=4",
+    "decoding.beam_size=1",
+    "decoding.max_extra_length=2",
 )
 ROWS_HERE = ["base", "A-h4"]
 
@@ -48,12 +53,7 @@ def copy(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "rows", symlinks=True))
 
 
-def weights(path):
-    with np.load(path) as archive:
-        return {name: archive[name].tobytes() for name in archive.files if "model/" in name}
-
-
-def test_every_row_is_a_run_with_a_result_and_a_card(finished):
+def test_every_row_is_a_run_with_a_result_and_a_card_on_a_shared_corpus(finished):
     assert sorted(path.name for path in finished.iterdir()) == [
         "A-h4-seed1", "base-seed1", "base.json", "checksums.json", "data", "table3.md",
         "table3.png", "table3.svg", "tokenizer.model",
@@ -65,14 +65,8 @@ def test_every_row_is_a_run_with_a_result_and_a_card(finished):
         assert (run.path / "card.md").is_file()
         result = json.loads((run.path / "result.json").read_text())
         assert result["bleu"] == run.history()[-1]["valid_bleu"]
-
-
-def test_the_rows_share_tokenizer_and_corpus(finished):
-    tokenizer = (finished / "tokenizer.model").read_bytes()
-    for row in ROWS_HERE:
-        folder = finished / f"{row}-seed1"
-        assert (folder / "tokenizer.model").read_bytes() == tokenizer
-        assert (folder / "data").resolve() == (finished / "data").resolve()
+        assert run.tokenizer.read_bytes() == (finished / "tokenizer.model").read_bytes()
+        assert run.data.resolve() == (finished / "data").resolve()
 
 
 def test_a_row_is_what_train_makes_of_the_same_settings(finished, tmp_path):
@@ -80,7 +74,7 @@ def test_a_row_is_what_train_makes_of_the_same_settings(finished, tmp_path):
     command = train_command(run.config).split()[2:]
     assert main(["train", *command, "--output", str(tmp_path / "alone")]) == 0
     alone = Run.open(tmp_path / "alone")
-    assert weights(alone.checkpoints.step_path(6)) == weights(run.checkpoints.step_path(6))
+    assert arrays(alone.checkpoints.step_path(6)) == arrays(run.checkpoints.step_path(6))
 
 
 def test_train_goes_on_with_a_row(copy, capsys):
@@ -92,15 +86,20 @@ def test_train_goes_on_with_a_row(copy, capsys):
 
 
 def test_rows_with_a_result_are_left_and_a_killed_one_goes_on(arguments, copy, capfd):
-    """In a folder that was moved."""
-    (copy / "A-h4-seed1" / "result.json").unlink()
-    before = (copy / "base-seed1" / "result.json").stat().st_mtime_ns
-    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]) == 0
+    """In a folder that was moved, once there is time."""
+    killed, finished = (copy / f"{row}-seed1" / "result.json" for row in ("A-h4", "base"))
+    killed.unlink()
+    before = finished.stat().st_mtime_ns
+    again = [*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]
+    assert main([*again, "--stop-after", "0.0000001s"]) == 0
+    assert "run the same command again to resume" in capfd.readouterr().out
+    assert not killed.exists()
+    assert main(again) == 0
     printed = capfd.readouterr().out
     assert f"{copy}/A-h4-seed1" in printed and "finished at step 6;" in printed
     assert f"{copy}/base-seed1" not in printed
-    assert (copy / "base-seed1" / "result.json").stat().st_mtime_ns == before
-    assert (copy / "A-h4-seed1" / "result.json").exists()
+    assert finished.stat().st_mtime_ns == before
+    assert killed.exists()
 
 
 def test_the_table_has_the_rows_and_what_makes_them(copy, capsys):
@@ -123,36 +122,26 @@ def test_a_row_that_fails_does_not_stop_the_others(arguments, copy, capsys):
     assert not (copy / "table3.png").exists()  # no base, no differences
 
 
-def test_ctrl_c_is_passed_on_to_the_row_that_trains(arguments, tmp_path):
-    output = tmp_path / "rows"
-    endless = [*arguments, "--set", "training.evaluate_every=1000000", "--rows", *ROWS_HERE]
-    endless[endless.index("--steps") + 1] = "1000000"
-    process = subprocess.Popen(
-        [*TF_TRANSFORMER, *endless, "--output", str(output)],
-        env=environment(), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    for line in process.stdout:
-        if "steps to go" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    rest = process.stdout.read()
-    assert process.wait() == 130
-    assert "run the same command again to resume" in rest
+def test_ctrl_c_is_passed_on_to_the_row_that_trains(arguments, tmp_path, capfd):
+    output, run = tmp_path / "rows", tmp_path / "rows" / "base-seed1"
+    endless = ["--set", "training.evaluate_every=1000000", "--steps", "1000000"]
+    endless += ["--set", "training.save_minutes=0.0001", "--rows", *ROWS_HERE]
+    states = CheckpointFolder(run / "checkpoints").state_steps
+
+    def interrupt() -> None:
+        end = time.monotonic() + 300
+        while not states() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(interrupt)
+        assert main([*arguments, *endless, "--output", str(output)]) == 130
+    assert "run the same command again to resume" in capfd.readouterr().out
     assert not (output / "A-h4-seed1").exists()
-    run = Run.open(output / "base-seed1")
-    assert run.checkpoints.state_steps()[-1] >= 50  # saved, and no process left that trains
-    with locked(run.path):
-        assert not (run.path / "result.json").exists()
-
-
-def test_no_row_is_begun_when_the_time_is_over(arguments, copy, capsys):
-    results = [copy / f"{row}-seed1" / "result.json" for row in ROWS_HERE]
-    for path in results:
-        path.unlink()
-    more = ["--rows", *ROWS_HERE, "--output", str(copy), "--stop-after", "0.0000001s"]
-    assert main([*arguments, *more]) == 0
-    assert "run the same command again to resume" in capsys.readouterr().out
-    assert not any(path.exists() for path in results)
+    assert states()
+    with locked(run):  # no process is left that trains
+        assert not (run / "result.json").exists()
 
 
 def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
@@ -186,15 +175,10 @@ def test_mistakes_are_told_before_any_work(
     assert_refused(capsys, ["ablate", *more], expected, status=status)
 
 
-def test_a_folder_keeps_to_one_setting(arguments, copy, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    more = [*arguments, "--set", "training.beta_2=0.9", "--output", "rows", "--rows", "base"]
-    assert_refused(
-        capsys, more, "rows of other settings: training.beta_2 was 0.98, now 0.9", status=1
-    )
-
-
-def test_an_ordinary_run_is_not_made_one_of_rows(arguments, copy, capsys, monkeypatch):
+def test_a_folder_of_something_else_is_refused(arguments, copy, capsys, monkeypatch):
     monkeypatch.chdir(copy)
-    more = [*arguments, "--output", "base-seed1", "--rows", "base"]
-    assert_refused(capsys, more, "base-seed1 exists but was not created by", status=1)
+    other = [*arguments, "--rows", "base", "--output", ".", "--set", "training.beta_2=0.9"]
+    expected = "rows of other settings: training.beta_2 was 0.98, now 0.9"
+    assert_refused(capsys, other, expected, status=1)
+    ordinary = [*arguments, "--rows", "base", "--output", "base-seed1"]
+    assert_refused(capsys, ordinary, "base-seed1 exists but was not created by", status=1)

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import assert_refused
+from command_line import assert_refused, translated
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
-from tools.storm.lab import stdin_of
 
 pytest.importorskip("matplotlib")
 
@@ -70,9 +69,7 @@ def test_the_alignment_is_the_mean_of_the_heads_with_the_links_of_translate(
 ):
     sentence = trained_run.lines("dev.en")[0]
     Path("in.txt").write_text(f"{sentence}\n", "utf-8")
-    with stdin_of(Path("in.txt")):
-        assert main(["translate", str(trained_run.path), "--alignments", "links"]) == 0
-    best = capsys.readouterr().out.removesuffix("\n")
+    [best] = translated(capsys, trained_run.path, Path("in.txt"), "--alignments", "links")
     pair = sentence, best
     data = attention(trained_run, pair)
     cross = attention(trained_run, pair, "--kind", "cross")

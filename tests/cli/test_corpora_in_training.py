@@ -95,10 +95,14 @@ def test_each_language_has_a_vocabulary_of_its_own(run):
     assert target.numpy()[0].decode() == pair[1]
 
 
-def test_one_matrix_for_two_vocabularies_is_refused(options, tmp_path, capsys, monkeypatch):
+def test_what_does_not_go_with_these_corpora_is_refused(options, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    wrong = ["train", *options, "--set", "model.tie_embeddings=true", "--output", "run"]
-    assert_refused(capsys, wrong, "add --set model.tie_embeddings=false", status=1)
+    command = ["train", *options, "--output", "run"]
+    tied = [*command, "--set", "model.tie_embeddings=true"]
+    assert_refused(capsys, tied, "add --set model.tie_embeddings=false", status=1)
+    mixed = [*command, "--mix", "1:4:1"]
+    expected = "one for each of the 2 --train. Received: '1:4:1'"
+    assert_refused(capsys, mixed, expected, status=1)
 
 
 def test_a_tag_may_be_an_option_or_stand_on_the_line(run, tmp_path, capsys):
@@ -177,9 +181,3 @@ def test_a_tag_that_the_training_never_had_is_refused(
     words += ["--output", "model"] if command == "export" else []
     expected = r"trained with: <2de>, <made>. Received: '<2fr>'"
     assert_refused(capsys, words, expected, status=1)
-
-
-def test_a_mix_of_another_number_is_refused(options, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    wrong = ["train", *options, "--mix", "1:4:1", "--output", "run"]
-    assert_refused(capsys, wrong, "one for each of the 2 --train. Received: '1:4:1'", status=1)

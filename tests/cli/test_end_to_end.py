@@ -7,7 +7,7 @@ import runpy
 import sys
 
 import pytest
-from command_line import ROOT, SIGNATURE, TF_TRANSFORMER, TrainedRun, run_command
+from command_line import ROOT, SIGNATURE, TF_TRANSFORMER, run_command, translated
 from sacrebleu.metrics import BLEU
 
 from tf_transformer.cli.main import main
@@ -15,7 +15,6 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
-from tools.storm.lab import stdin_of
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +49,9 @@ def test_n_best_prints_number_score_and_text(trained_run, n_best, tmp_path, caps
     lines = [trained_run.lines("train.en")[0], "", trained_run.lines("train.en")[1]]
     file = tmp_path / "in.txt"
     file.write_bytes("\r\n".join(lines).encode())  # as other systems write it, no last line end
-    with stdin_of(file):
-        decoding = ["--beam", "3", "--alpha", "0.8", "--n-best", "2"]
-        assert main(["translate", str(trained_run.path), *decoding]) == 0
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    options = ["--beam", "3", "--alpha", "0.8", "--n-best", "2"]
+    printed = translated(capsys, trained_run.path, file, *options)
+    rows = [line.split("\t") for line in printed]
     assert [number for number, _, _ in rows] == ["1", "1", "2", "2", "3", "3"]
     expected = [hypothesis for found in n_best.translate(lines) for hypothesis in found]
     assert [text for _, _, text in rows] == [hypothesis.text for hypothesis in expected]
@@ -66,14 +64,11 @@ def test_n_best_prints_number_score_and_text(trained_run, n_best, tmp_path, caps
 def test_beam_and_alpha_change_the_search(trained_run, tmp_path, capsys):
     file = tmp_path / "in.txt"
     file.write_text("".join(f"{line}\n" for line in trained_run.lines("train.en")[-6:]))
-    sizes = []
-    for decoding in (["--beam", "1"], ["--beam", "4", "--alpha", "3"]):
-        with stdin_of(file):
-            assert main(["translate", str(trained_run.path), *decoding]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == 6
-        sizes.append(sum(map(len, lines)))
-    assert sizes[0] < sizes[1]  # a strong length penalty favours long translations
+    searches = (["--beam", "1"], ["--beam", "4", "--alpha", "3"])
+    short, long = (translated(capsys, trained_run.path, file, *each) for each in searches)
+    assert len(short) == len(long) == 6
+    # A strong length penalty favours long translations.
+    assert sum(map(len, short)) < sum(map(len, long))
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback(trained_run, capsys, monkeypatch):
@@ -153,7 +148,7 @@ def export(monkeypatch, *arguments: str) -> int:
 
 
 def test_an_exported_model_translates_on_its_own(
-    trained_run: TrainedRun, n_best, tmp_path, monkeypatch, capsys
+    trained_run, n_best, tmp_path, monkeypatch, capsys
 ):
     models = tmp_path / "models"
     options = ["--output", str(models), "--beam", "3", "--alpha", "0.8"]

@@ -11,6 +11,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.run import Run
 
 STEPS = ["--set", "training.steps=6", "--set", "training.evaluate_every=3"]
+STEPS += ["--set", "decoding.beam_size=1", "--set", "decoding.max_extra_length=2"]
 
 
 @pytest.fixture

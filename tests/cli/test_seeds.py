@@ -8,12 +8,14 @@ import pytest
 from command_line import assert_refused, environment
 
 from tf_transformer.cli.main import main
+from tf_transformer.cli.seeds import is_finished
 from tf_transformer.run import Run
 
 SMALL = (
     "model.vocab_size=400", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
     "model.num_heads=2", "training.steps=4", "training.evaluate_every=4",
-    "training.average_last=1", "training.batch_tokens=256",
+    "training.average_last=1", "training.batch_tokens=256", "decoding.beam_size=1",
+    "decoding.max_extra_length=2",
 )  # fmt: skip
 
 
@@ -22,17 +24,23 @@ def words(trained_run, tmp_path, monkeypatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     Path("small.yaml").write_text("".join(f"{each.replace('=', ': ')}\n" for each in SMALL))
-    data = [
-        "--train",
-        str(trained_run.corpus / "dev"),
-        "--valid",
-        str(trained_run.corpus / "dev"),
-    ]
-    return ["train", "--config", "small.yaml", *data, "--source", "en", "--target", "de"]
+    dev = str(trained_run.corpus / "dev")
+    data = ["--train", dev, "--valid", dev, "--source", "en", "--target", "de"]
+    return ["train", "--config", "small.yaml", *data]
 
 
 def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
-    assert main([*words, "--seeds", "3,4", "--output", "all"]) == 0
+    both = [*words, "--seeds", "3,4", "--output", "all"]
+    assert main([*both, "--stop-after", "0.0000001s"]) == 0
+    assert "run the same command again to resume" in capfd.readouterr().out
+    assert main([*words, "--set", "training.seed=3", "--output", "all/seed-3"]) == 0
+    kept = Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns
+    capfd.readouterr()
+    assert main(both) == 0
+    printed = capfd.readouterr().out
+    assert "resuming" not in printed and "finished at" not in printed
+    assert Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns == kept
+    assert [Run.open(f"all/seed-{n}").config.training.seed for n in (3, 4)] == [3, 4]
     table = Path("all/seeds.md").read_text("utf-8")
     rows = [re.findall(r"[^|\s]+", line) for line in table.splitlines()]
     columns = dict(zip(rows[0], zip(*rows[2:], strict=True), strict=True))
@@ -40,21 +48,17 @@ def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
     one, other, mean, deviation = map(float, columns["perplexity"])
     assert mean == pytest.approx(np.mean([one, other]), abs=1e-4)
     assert deviation == pytest.approx(np.std([one, other], ddof=1), abs=2e-4)
-    assert one != other and table in capfd.readouterr().out
-    kept = Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns
-    assert [Run.open(f"all/seed-{n}").config.training.seed for n in (3, 4)] == [3, 4]
-    Path("all/seed-4/checkpoints/average.npz").unlink()  # as if it had not come to its end
-    assert main([*words, "--seeds", "3,4", "--output", "all"]) == 0
-    printed = capfd.readouterr().out
-    assert "resuming" not in printed and printed.count("finished at step 4") == 1
-    assert Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns == kept
-    assert Path("all/seeds.md").read_text("utf-8") == table
+    assert one != other and table in printed
+
     Path("all/seed-3/checkpoints/best.npz").unlink()
-    assert main([*words, "--seeds", "3,4", "--output", "all"]) == 1
+    assert main(both) == 1
     assert "seed-3 must have the scores of its best weights" in capfd.readouterr().err
-    other = ["--seeds", "3,4,5", "--output", "all", "--set", "model.dropout=0.3"]
-    assert main([*words, *other]) == 1
+    assert main([*both, "--seeds", "3,4,5", "--set", "model.dropout=0.3"]) == 1
     assert "another configuration: model.dropout was 0.1, now 0.3" in capfd.readouterr().err
+    run = Run.open("all/seed-4")
+    assert is_finished(run.path, run.config)
+    run.checkpoints.average.unlink()  # as if it had not come to its end
+    assert not is_finished(run.path, run.config)
 
 
 @pytest.mark.parametrize(

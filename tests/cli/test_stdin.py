@@ -1,12 +1,16 @@
-"""The lines of stdin, answered as they arrive or in chunks."""
+"""The lines of stdin, answered as they arrive, in chunks or, on a terminal, one by one."""
 
 import os
+import pty
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from select import select
+from typing import BinaryIO
 
 import pytest
 from command_line import TF_TRANSFORMER, assert_refused, environment, translated
@@ -18,76 +22,64 @@ from tools.storm.lab import stdin_of
 PATIENCE = 300  # seconds; an answer that never comes fails the test
 
 
-@contextmanager
-def translating(*arguments: str):
-    """A process between two pipes."""
-    with subprocess.Popen(
-        [*TF_TRANSFORMER, "translate", "--threads", "1", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(),
-        bufsize=0,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def answers(process, count: int) -> list[str]:
-    """So many lines of the process's output."""
-    return read_lines(process.stdout.fileno(), count)
-
-
 def read_lines(descriptor: int, count: int) -> list[str]:
     """So many lines from a pipe, as soon as they are there."""
     read = b""
     while read.count(b"\n") < count:
         assert select([descriptor], [], [], PATIENCE)[0], "no answer"
         block = os.read(descriptor, 1 << 16)
-        assert block, "the process has ended"
+        assert block, "the command has ended"
         read += block
     assert read.endswith(b"\n") and read.count(b"\n") == count
     return read.decode().split("\n")[:-1]
 
 
+def run_beside(
+    converse: Callable[[BinaryIO, int], None], arguments: list[str], monkeypatch
+) -> None:
+    """Runs a command here, while a thread has the other ends of its stdin and its stdout."""
+    stdin, to_stdin = os.pipe()
+    from_stdout, stdout = os.pipe()
+
+    def converse_and_end() -> None:
+        with os.fdopen(to_stdin, "wb", buffering=0) as file:
+            converse(file, from_stdout)
+
+    with os.fdopen(stdout, "w") as output, ThreadPoolExecutor() as pool:
+        conversation = pool.submit(converse_and_end)
+        monkeypatch.setattr(sys, "stdout", output)
+        with stdin_of(Path(f"/dev/fd/{stdin}")):
+            assert main(arguments) == 0
+        conversation.result()
+
+
 def test_a_coprocess_answers_each_line_before_the_next_is_written(
-    trained_run, tmp_path, capsys
+    trained_run, tmp_path, capsys, monkeypatch
 ):
     lines = ["", *trained_run.lines("train.en")[:5]]
     file = tmp_path / "in"
     file.write_text("\n".join(lines))  # the last line has no end
     expected = translated(capsys, trained_run.path, file)
-    with translating(str(trained_run.path), "--line-buffered") as process:
+
+    def converse(to_stdin: BinaryIO, from_stdout: int) -> None:
         for line, answer in zip(lines[:3], expected, strict=False):
-            process.stdin.write(f"{line}\n".encode())
-            assert answers(process, 1) == [answer]
-        several = "\n".join(lines[3:]).encode()
-        process.stdin.write(several)
-        assert answers(process, 2) == expected[3:5]  # and waits for the end of the last
-        process.stdin.close()
-        assert answers(process, 1) == expected[5:]
-        assert process.wait(PATIENCE) == 0
+            to_stdin.write(f"{line}\n".encode())
+            assert read_lines(from_stdout, 1) == [answer]
+        to_stdin.write("\n".join(lines[3:]).encode())
+        assert read_lines(from_stdout, 2) == expected[3:5]  # and waits for the end of the last
+        to_stdin.close()
+        assert read_lines(from_stdout, 1) == expected[5:]
+
+    run_beside(converse, ["translate", str(trained_run.path), "--line-buffered"], monkeypatch)
 
 
 def test_the_first_answers_come_long_before_the_end_of_stdin(trained_run, monkeypatch):
-    lines = trained_run.lines("train.en")[: SIZES[0]]
-    stdin, to_stdin = os.pipe()
-    from_stdout, stdout = os.pipe()
+    def converse(to_stdin: BinaryIO, from_stdout: int) -> None:
+        for line in trained_run.lines("train.en")[: SIZES[0]]:
+            to_stdin.write(f"{line}\n".encode())
+        read_lines(from_stdout, SIZES[0])
 
-    def converse() -> list[str]:
-        try:
-            os.write(to_stdin, "".join(f"{line}\n" for line in lines).encode())
-            return read_lines(from_stdout, SIZES[0])
-        finally:
-            os.close(to_stdin)
-
-    with os.fdopen(stdout, "w") as output, ThreadPoolExecutor() as pool:
-        conversation = pool.submit(converse)
-        monkeypatch.setattr(sys, "stdout", output)
-        with stdin_of(Path(f"/dev/fd/{stdin}")):
-            assert main(["translate", str(trained_run.path), "--beam", "1"]) == 0
-        assert len(conversation.result()) == SIZES[0]
+    run_beside(converse, ["translate", str(trained_run.path), "--beam", "1"], monkeypatch)
 
 
 def test_chunks_grow_and_lose_nothing():
@@ -95,18 +87,6 @@ def test_chunks_grow_and_lose_nothing():
     assert sizes == [100, 1_000, 10_000, 10_000, 8_900]
     assert [line for chunk in in_chunks("abcdefg", [2, 3]) for line in chunk] == [*"abcdefg"]
     assert list(in_chunks([])) == []
-
-
-def test_prefixes_keep_to_their_lines_as_these_arrive(trained_run, tmp_path, capsys):
-    file, prefixes = tmp_path / "in", tmp_path / "prefixes"
-    file.write_text("".join(f"{line}\n" for line in trained_run.lines("train.en")[:3]))
-    prefixes.write_text("Am Montag\n\nDie Frau\n")
-    begun = [
-        translated(capsys, trained_run.path, file, "--prefix-file", str(prefixes), *options)
-        for options in ([], ["--line-buffered"])
-    ]
-    assert begun[0] == begun[1]
-    assert begun[0][2].startswith("Die Frau")
 
 
 @pytest.mark.parametrize(
@@ -136,3 +116,36 @@ def test_files_do_not_arrive(task, line, request, capsys):
     assert_refused(
         capsys, [*line.split(), "--line-buffered"], "--line-buffered is for stdin", status=1
     )
+
+
+# --- On a terminal -----------------------------------------------------------------------
+
+
+def read_until(terminal: int, pattern: str) -> str:
+    """What the terminal shows, up to the pattern, without its control sequences."""
+    shown, end = "", time.monotonic() + PATIENCE
+    while not re.search(pattern, shown):
+        assert select([terminal], [], [], end - time.monotonic())[0], shown
+        shown += os.read(terminal, 4096).decode()
+        shown = re.sub(r"\x1b\[\?\d+[hl]", "", shown).replace("\r", "")
+    return shown
+
+
+def test_a_line_is_answered_before_the_next_prompt(trained_run, tmp_path, capsys):
+    lines = [*trained_run.lines("train.en")[:2], ""]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    expected = translated(capsys, trained_run.path, tmp_path / "in")
+    terminal, theirs = pty.openpty()
+    # The first measurement of the number of threads would write a line.
+    command = [*TF_TRANSFORMER, "translate", str(trained_run.path), "--threads", "1"]
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen(command, env=environment() | {"TERM": "dumb"}, **streams) as process:
+        os.close(theirs)
+        greeting = read_until(terminal, r"> $")
+        assert greeting == "Type a sentence, then Enter; Ctrl-D ends.\n> "
+        for line, translation in zip(lines, expected, strict=True):
+            os.write(terminal, f"{line}\n".encode())
+            assert read_until(terminal, r"\n> $") == f"{line}\n{translation}\n> "
+        os.write(terminal, b"\x04")
+        assert process.wait(PATIENCE) == 0
+    os.close(terminal)

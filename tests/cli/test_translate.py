@@ -20,8 +20,9 @@ def test_translations_begin_with_the_lines_of_the_prefix_file(
 ):
     prefixes = tmp_path / "prefixes.txt"
     prefixes.write_text("Am Montag\nGanz\n\nDie Frau\n")
-    run = trained_run.path
-    begun = translated(capsys, run, four_lines, "--prefix-file", str(prefixes))
+    run, options = trained_run.path, ["--prefix-file", str(prefixes)]
+    begun = translated(capsys, run, four_lines, *options)
+    assert begun == translated(capsys, run, four_lines, *options, "--line-buffered")
     assert begun[0].startswith("Am Montag")
     assert begun[1] == ""
     assert begun[2] == translated(capsys, run, four_lines)[2]

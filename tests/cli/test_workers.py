@@ -24,6 +24,7 @@ SETTINGS = (
     "training.batch_tokens=512",
     "training.learning_rate_scale=0.2",
     "training.epsilon=1e-6",
+    "decoding.beam_size=1",
     "decoding.max_extra_length=2",
 )
 
