@@ -20,7 +20,7 @@ from replicas import (
     weighted_batches,
 )
 
-from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer, step_of
+from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
@@ -103,13 +103,6 @@ def test_a_classifier_on_two_replicas_and_in_parts_is_that_on_one():
     assert distance(alone, together) < 2e-5  # Adam divides by small gradients
     assert their_logs == pytest.approx(logs, rel=1e-5)
     assert logs["tokens"] == sum(len(labels) for _, labels in data)
-
-
-def test_a_transformer_on_two_replicas_and_in_parts_is_that_by_hand():
-    model, _ = fitted(2, make=transformer, max_tokens_per_device=8)
-    expected = stepped_by_hand(transformer(), keras.optimizers.Adam(0.01), batches())
-    assert distance(model, expected) < 2e-5  # Adam divides by small gradients
-    assert distance(model, transformer()) > 1e-2
 
 
 def test_the_reported_loss_and_perplexity_are_means_over_all_tokens():
@@ -250,24 +243,6 @@ def test_another_loss_trains_as_in_keras():
     assert distance(model, plain) == 0
     assert logs == expected
     assert distance(model, guesser()) > 1e-2
-
-
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
-def test_a_saved_model_is_compiled_when_loaded_and_trains_on(tmp_path, precision):
-    make = functools.partial(transformer, dtype=precision)
-    model, _ = fitted(make=make, max_tokens_per_device=8)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert type(loaded) is Transformer
-    scaled = precision == "mixed_float16"
-    assert type(loaded.optimizer) is (LossScaleOptimizer if scaled else Adam)
-    assert type(getattr(loaded.optimizer, "inner_optimizer", loaded.optimizer)) is Adam
-    assert type(loaded.loss) is LabelSmoothedCrossEntropy
-    assert loaded.max_tokens_per_device == 8
-    assert step_of(loaded.optimizer) == step_of(model.optimizer) > 0
-    for trained in (model, loaded):
-        trained.fit(dataset(batches()), shuffle=False, verbose=0)
-    assert distance(model, loaded) == 0
 
 
 def test_fit_before_compile_raises_the_error_of_keras():
