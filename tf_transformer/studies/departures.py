@@ -75,7 +75,7 @@ def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict
     `measured` has settings read from the run's files, which override those of `config`.
     """
     known = {*_MODEL_SOURCES, *RECIPES["paper"].settings, *_NEUTRAL}
-    values, defaults = config.flat() | (measured or {}), Config().flat()
+    values, defaults = config.flat() | dict(measured or {}), Config().flat()
     return {
         setting: value
         for setting, value in values.items()

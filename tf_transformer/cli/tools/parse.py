@@ -47,9 +47,13 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run, "parsing")
     grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)
     parser, total, done = Parser(translator, grammar), Counts(), 0
+
+    def show(number: int) -> None:
+        bars("parsed", done + number)
+
     with stdin_bars() as bars:
         for sentences in chunks:
-            parses = parser.parse(sentences, lambda n, done=done: bars("parsed", done + n))
+            parses = parser.parse(sentences, show)
             sys.stdout.writelines(f"{parse}\n" for parse in parses)
             sys.stdout.flush()
             total, done = total + Counts.of(parses), done + len(sentences)
