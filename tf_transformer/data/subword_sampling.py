@@ -1,30 +1,25 @@
-"""Subword regularisation: sentences are segmented at random, anew at every training step.
+"""Subword regularisation: sentences are segmented at random, anew at every training step."""
 
-SentencePiece draws the segmentations: with a BPE vocabulary by skipping merges (BPE-dropout,
-Provilkov et al. 2020), with a unigram vocabulary by their probabilities (Kudo 2018).
-"""
-
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
+from random import Random
 
 import numpy as np
-import sentencepiece
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.segmentation import Segmenter
 from tf_transformer.data.tokenizer import Tokenizer
 
 _TRIED_PAIRS = 1_000  # sampled to measure how much longer sentences become
 _FITTING = 95  # percentage of their sentences for which batches have room
-_seeding = threading.Lock()  # SentencePiece's seed is global
 
 
 class SubwordSampler:
     """Segmentations of an encoded corpus, drawn as a pure function of seed, step and replica.
 
-    The encoded ids are decoded and segmented anew. A sentence that becomes too long for its
-    batch keeps its usual segmentation, so batches are planned with `lengths`, which leave room.
+    A sentence that becomes too long for its batch keeps its usual segmentation, so batches are
+    planned with `lengths`, which leave room.
 
     Args:
         corpus: sentences; only its sides that are text are segmented.
@@ -40,9 +35,10 @@ class SubwordSampler:
     def __init__(
         self, corpus: EncodedCorpus, tokenizer: Tokenizer, rate: float, seed: int
     ) -> None:
-        self._corpus, self._rate, self._seed = corpus, rate, seed
+        self._corpus, self._seed = corpus, seed
         sides = corpus.text_sides
-        self._processors = {side: tokenizer.processor(side) for side in sides}
+        models = {side: tokenizer.models.get(side, tokenizer.model_bytes) for side in sides}
+        self._segmenters = {side: Segmenter(models[side], rate) for side in sides}
         number = min(len(corpus), _TRIED_PAIRS)
         rows = np.arange(number) * len(corpus) // number
         drawn = [len(ids) + 1 for side in sides for ids in self._drawn(side, rows, (0, 0))]
@@ -84,18 +80,10 @@ class SubwordSampler:
 
     def _drawn(
         self, side: SideName, rows: np.ndarray, key: tuple[int, int]
-    ) -> Sequence[Sequence[int]]:
+    ) -> Iterator[list[int]]:
         """Draws new ids of sentences, without EOS."""
         sentence = self._corpus.source if side == "source" else self._corpus.target
-        processor = self._processors[side]
-        texts = processor.decode([sentence(row)[:-1].tolist() for row in rows])
-        entropy = [self._seed, *key, SIDES.index(side)]
-        with _seeding:
-            # A thread draws from the seed that was set when it started, and a call with
-            # `num_threads` starts one.
-            sentencepiece.set_random_generator_seed(
-                int(np.random.SeedSequence(entropy).generate_state(1)[0])
-            )
-            return processor.encode(
-                texts, num_threads=1, enable_sampling=True, alpha=self._rate, nbest_size=-1
-            )
+        seeds = np.random.SeedSequence([self._seed, *key, SIDES.index(side)])
+        random = Random(int(seeds.generate_state(1, np.uint64)[0]))
+        segmenter = self._segmenters[side]
+        return (segmenter.draw(sentence(row)[:-1].tolist(), random) for row in rows)
