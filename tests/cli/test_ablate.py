@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from checkpoint_bits import bits_of
 from command_line import assert_refused
 
 from tf_transformer.cli.main import main
@@ -18,7 +19,6 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.studies.ablation.rows import ROWS
 from tf_transformer.studies.run_card import train_command
-from tools.storm.stops import arrays
 
 # One layer: C rows, which are of two layers and more, are not among the rows here.
 SETTINGS = (
@@ -74,7 +74,7 @@ def test_a_row_is_what_train_makes_of_the_same_settings(finished, tmp_path):
     command = train_command(run.config).split()[2:]
     assert main(["train", *command, "--output", str(tmp_path / "alone")]) == 0
     alone = Run.open(tmp_path / "alone")
-    assert arrays(alone.checkpoints.step_path(6)) == arrays(run.checkpoints.step_path(6))
+    assert bits_of(alone.checkpoints.step_path(6)) == bits_of(run.checkpoints.step_path(6))
 
 
 def test_train_goes_on_with_a_row(copy, capsys):

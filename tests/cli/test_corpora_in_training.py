@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from checkpoint_bits import bits_of
 from command_line import assert_refused, run_here, translated
 
 from tf_transformer.api.export import export_run
@@ -18,7 +19,6 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.tasks.models import load_translator
 from tools.storm.lab import stdin_of
-from tools.storm.stops import arrays
 
 STEPS = 8
 SETTINGS = (
@@ -63,7 +63,7 @@ def run(options, tmp_path_factory) -> Run:
 
 
 def last_state(run: Path) -> dict[str, bytes]:
-    return arrays(CheckpointFolder(run / "checkpoints").state_path(STEPS))
+    return bits_of(CheckpointFolder(run / "checkpoints").state_path(STEPS))
 
 
 def test_a_run_on_such_corpora_resumes_bit_for_bit(options, run, tmp_path):

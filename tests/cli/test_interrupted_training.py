@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from checkpoint_bits import bits_of
 from command_line import TrainedRun, environment, run_here, train_command
 
 from tf_transformer.cli.main import main
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
 from tools.storm.hung import PRINTS_STACKS, end_with_stacks
-from tools.storm.stops import arrays
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (
@@ -222,7 +222,7 @@ def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
     assert {*last, "best.npz", "average.npz"} <= set(names[0]) & set(names[1])
     assert not [name for name in names[1] if name.endswith(".tmp")]
     for name in last + ["best.npz", "average.npz"]:
-        assert arrays(folders[0] / name) == arrays(folders[1] / name), name
+        assert bits_of(folders[0] / name) == bits_of(folders[1] / name), name
     for found, expected in zip(history(story.disturbed), history(story.whole), strict=True):
         assert found.pop("dev_set") == expected.pop("dev_set")
         # The replicas' sums of the training loss were added up once more, to be saved.

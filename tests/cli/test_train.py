@@ -4,13 +4,13 @@ import json
 import re
 from pathlib import Path
 
+from checkpoint_bits import bits_of
 from command_line import SIGNATURE
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.run import Run
-from tools.storm.stops import arrays
 
 EVALUATION = (
     r"step +[\d,]+  loss [\d.]+  perplexity [\d.]+  dev perplexity [\d.]+  dev BLEU [\d.]+  "
@@ -99,7 +99,7 @@ def test_training_falls_back_to_the_checkpoint_before_a_damaged_one(
     assert "resuming from step 160" in stdout
     expected = trained_run.path / "checkpoints"
     for name in (newest.name, "step-00000240.npz", "best.npz"):
-        assert arrays(newest.with_name(name)) == arrays(expected / name), name
+        assert bits_of(newest.with_name(name)) == bits_of(expected / name), name
     assert len(history(copied)) == 3
 
 
