@@ -8,8 +8,8 @@ import pytest
 from command_line import assert_refused, environment
 
 from tf_transformer.cli.main import main
-from tf_transformer.cli.seeds import is_finished
 from tf_transformer.run import Run
+from tf_transformer.training.selection import what_is_unfinished
 
 SMALL = (
     "model.vocab_size=400", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
@@ -56,9 +56,9 @@ def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
     assert main([*both, "--seeds", "3,4,5", "--set", "model.dropout=0.3"]) == 1
     assert "another configuration: model.dropout was 0.1, now 0.3" in capfd.readouterr().err
     run = Run.open("all/seed-4")
-    assert is_finished(run.path, run.config)
+    assert not what_is_unfinished(run, run.config.training.steps)
     run.checkpoints.average.unlink()  # as if it had not come to its end
-    assert not is_finished(run.path, run.config)
+    assert what_is_unfinished(run, run.config.training.steps)
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,13 @@ def self_test(comparisons: Iterable[Comparison], tolerance: Tolerance) -> None:
         if not agree(expected, received, tolerance):
             raise UserError(
                 f"The exported model failed its self-test, {output} of {source!r}: expected "
-                f"{expected!r}, received {received!r}. Nothing was published."
+                f"{_shown(expected)}, received {_shown(received)}. Nothing was published."
             )
+
+
+def _shown(value: Any) -> str:
+    """Writes a value in one line, arrays as lists."""
+    return repr(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
 def agree(expected: Value, received: Any, tolerance: Tolerance = FLOAT32) -> bool:
