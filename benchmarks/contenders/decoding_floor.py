@@ -75,9 +75,10 @@ def _weights(model: dict, dtype: tf.DType) -> tuple[list, list, list]:
     layer = [(d_model, 3 * d_model), (d_model, d_model)]
     network = [(d_model, d_ff), (d_ff, d_model)]
     encoder = [*layer, *network] * model["num_layers"]
-    decoder = [*layer, (d_model, d_model), (d_model, d_model), *network] * model["num_layers"]
+    depth = model.get("decoder_layers") or model["num_layers"]
+    decoder = [*layer, (d_model, d_model), (d_model, d_model), *network] * depth
     decoder = [*decoder, (d_model, model["vocab_size"])]
-    memory = [(d_model, 2 * d_model)] * model["num_layers"]
+    memory = [(d_model, 2 * d_model)] * depth
 
     def make(shapes):
         return [

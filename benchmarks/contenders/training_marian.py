@@ -12,10 +12,10 @@ PAD, BOS, EOS = 0, 2, 3
 
 def marian_config(model: dict, **others) -> transformers.MarianConfig:
     """Returns Marian's settings for the arguments of ModelConfig: sizes and dropout."""
-    sizes = {}
-    for side in ("encoder", "decoder"):
+    sizes, depth = {}, model["num_layers"]
+    for side, layers in (("encoder", depth), ("decoder", model.get("decoder_layers") or depth)):
         sizes |= {
-            f"{side}_layers": model["num_layers"],
+            f"{side}_layers": layers,
             f"{side}_ffn_dim": model["d_ff"],
             f"{side}_attention_heads": model["num_heads"],
         }

@@ -119,6 +119,12 @@ def test_a_model_saved_by_an_earlier_version_is_read(cls, own):
     assert model.get_config() == old | added
 
 
+def test_settings_may_be_given_by_position():
+    model = Transformer(20, 2, 16, 32, 4)
+    sizes = model.config.num_layers, model.config.d_model, model.config.d_ff
+    assert sizes == (2, 16, 32) and model.config.num_heads == 4
+
+
 # --- Clones ------------------------------------------------------------------------------
 
 

@@ -35,6 +35,13 @@ def test_sizes_per_head_count_as_what_they_come_to():
     assert (only.setting, only.run, only.recipe) == ("model.key_dim", 32, 64)
 
 
+def test_a_decoder_of_another_depth_departs():
+    config = preset("base").replace({"model.decoder_layers": 1})
+    (only,) = departures(config, "paper")
+    assert (only.setting, only.run, only.recipe) == ("model.decoder_layers", 1, 6)
+    assert "model.decoder_layers" not in additions(config)
+
+
 def test_the_multi30k_preset_departs_where_its_values_are_not_the_papers():
     every = departures(preset("multi30k"), "paper")
     assert {each.setting: (each.run, each.recipe) for each in every} == {

@@ -11,6 +11,7 @@ from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_config
+from tf_transformer.tasks.transfer import take_over
 
 
 @pytest.fixture
@@ -41,6 +42,12 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     assert config.data.tokenizer == str(source / "tokenizer.model")
     assert config.decoding == expected.decoding  # its best weights, whatever it was tuned to
     assert config.training.freeze == () and config.data.train == ()
+
+
+def test_a_task_without_sampled_subwords_takes_none_over(tmp_path):
+    run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
+    config = preset("parsing-small")
+    assert take_over(config, str(run.path), recipe_too=False).data.subword_sampling == 0
 
 
 def test_subwords_are_sampled_as_in_the_run(source):

@@ -21,9 +21,7 @@ class ModelConfig:
     vocab_size: int = setting(
         37_000, low=EOS_ID + 2, high=1_000_000, help="V, shared by source and target")
     num_layers: int = setting(
-        6, low=1, high=1_000, help="N, layers in the encoder and in the decoder")
-    decoder_layers: int | None = setting(
-        None, low=1, high=1_000, help="layers in the decoder; num_layers if None")
+        6, low=1, high=1_000, help="N, layers in the encoder, and in the decoder by default")
     d_model: int = setting(
         512, low=1, high=65_536, help="D, the width of every sublayer's output; even")
     d_ff: int = setting(
@@ -66,6 +64,9 @@ class ModelConfig:
     value_gain: float = setting(
         DEFAULT_GAIN, above=0, high=100,
         help="gain of the Xavier uniform initialisation of value kernels")
+    # New settings come last: `Transformer` also takes them by position.
+    decoder_layers: int | None = setting(
+        None, low=1, high=1_000, help="layers in the decoder; num_layers if None")
     # fmt: on
 
     @property

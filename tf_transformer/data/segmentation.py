@@ -24,7 +24,8 @@ Ids: TypeAlias = tuple[int, ...]
 Draw: TypeAlias = Callable[[Random], Ids]  # draws a segmentation of one word
 Known: TypeAlias = dict[str, tuple[int, float]]  # id and score of each piece
 
-_CACHED_WORDS = 1 << 17
+_CACHED_WORDS = 1 << 16
+_CACHED_IDS = 8  # text without spaces is one long word, which hardly ever comes again
 _UNIGRAM, _BPE = 1, 2  # kinds of models
 _NORMAL = sentencepiece_proto.ModelProto.SentencePiece.NORMAL
 
@@ -49,7 +50,7 @@ class Segmenter:
         if kind not in (_UNIGRAM, _BPE):
             raise UserError(
                 "data.subword_sampling needs a tokenizer of kind bpe or unigram. Received: "
-                f"SentencePiece's kind {kind}."
+                f"SentencePiece's kind {kind}. Turn it off with --set data.subword_sampling=0."
             )
         normal = [(id, each) for id, each in enumerate(proto.pieces) if each.type == _NORMAL]
         self._texts = {id: each.piece for id, each in normal}
@@ -58,17 +59,19 @@ class Segmenter:
         longest = max(map(len, known))
         make = _bpe if kind == _BPE else functools.partial(_unigram, longest=longest)
 
-        @functools.lru_cache(_CACHED_WORDS)
         def word(usual: Ids) -> Draw:
             return make("".join(map(self._texts.__getitem__, usual)), usual, known, rate)
 
-        self._word = word
+        self._word, self._cached = word, functools.lru_cache(_CACHED_WORDS)(word)
 
     def draw(self, ids: Sequence[int], random: Random) -> list[int]:
         """Draws a segmentation of the text with these ids, which have neither BOS nor EOS."""
         drawn: list[int] = []
         for word in self._words(ids):
-            drawn += self._word(word)(random) if word[0] in self._texts else word
+            if word[0] in self._texts:
+                of_word = self._cached if len(word) <= _CACHED_IDS else self._word
+                word = of_word(word)(random)
+            drawn += word
         return drawn
 
     def _words(self, ids: Sequence[int]) -> Iterator[Ids]:

@@ -78,7 +78,7 @@ class TransformerLayer(keras.layers.Layer):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        _, arguments = (LayerOptions.__doc__ or "").split("Attributes:\n")
+        *_, arguments = (LayerOptions.__doc__ or "").split("Attributes:\n")
         cls.__doc__ = (cls.__doc__ or "").replace("{arguments}", arguments.strip())
 
     def __init__(self, num_heads: int, d_ff: int, **options: Any):

@@ -61,6 +61,8 @@ def departures(config: Config, name: str) -> list[Departure]:
         expected |= {
             setting: (row[setting], source) for setting, source in _MODEL_SOURCES.items()
         }
+        if config.model.decoder_layers:
+            expected["model.decoder_layers"] = (row["model.num_layers"], "3.1")
     values = _resolved(config)
     return [
         Departure(setting, values[setting], value, source)
@@ -74,7 +76,7 @@ def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict
 
     `measured` has settings read from the run's files, which override those of `config`.
     """
-    known = {*_MODEL_SOURCES, *RECIPES["paper"].settings, *_NEUTRAL}
+    known = {*_MODEL_SOURCES, "model.decoder_layers", *RECIPES["paper"].settings, *_NEUTRAL}
     values, defaults = config.flat() | dict(measured or {}), Config().flat()
     return {
         setting: value

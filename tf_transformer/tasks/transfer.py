@@ -10,7 +10,8 @@ from tf_transformer.run import Run
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
 # Settings of `model` that affect no weight's shape and may differ from those of the source run.
 _FREE = (*_RATES, *EARLIER_GAINS)
-_OUTPUT = ("tie_embeddings", "output_bias")  # of no effect in an encoder-only model
+# Of no effect in an encoder-only model.
+_OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
 # Settings of the source run's own start and checkpoints, reset to their defaults.
 _RESET = {
     "training.freeze": (),
@@ -21,7 +22,9 @@ _RESET = {
 
 
 def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
-    """Returns the configuration with the model, tokenizer and subword sampling of a run.
+    """Returns the configuration with the model and tokenizer of a run.
+
+    If it samples subwords, it does so at the rate of the run.
 
     Args:
         config: the configuration.
@@ -41,10 +44,11 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
     else:
         rates = {name: getattr(config.model, name) for name in _RATES}
         config = dataclasses.replace(config, model=dataclasses.replace(model, **rates))
+    sampled = config.data.subword_sampling and run.config.data.subword_sampling
     return config.replace({
         "training.init_from": path,
         "data.tokenizer": str(run.tokenizer),
-        "data.subword_sampling": run.config.data.subword_sampling,  # its meaning depends on it
+        "data.subword_sampling": sampled,  # the rate depends on the kind of the tokenizer
     })  # fmt: skip
 
 
@@ -65,8 +69,10 @@ def check_source(config: Config, *, encoder_alone: bool) -> None:
     run.require_tokenizer()
     free = _FREE + _OUTPUT * encoder_alone
     free += ("vocab_size",) * (config.data.tokenizer != str(run.tokenizer))
-    expected = dataclasses.asdict(run.config.model)
-    received = dataclasses.asdict(config.model)
+    expected, received = (
+        dataclasses.asdict(model) | {"decoder_layers": model.num_decoder_layers}
+        for model in (run.config.model, config.model)
+    )
     for name in expected:
         if name not in free and expected[name] != received[name]:
             raise UserError(
