@@ -19,9 +19,9 @@ from tf_transformer.data.corpus import (
 )
 from tf_transformer.errors import UserError
 
-# A language code: maybe with a script or a region, as in zh-Hans and pt-BR, whose capitals tell
+# A language code, maybe with a script and a region as in zh-Hans-CN and pt-BR, whose capitals tell
 # its hyphen from the one between two languages.
-_LANGUAGE = r"([A-Za-z]\w*(?:-(?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3})\b)*)"
+_LANGUAGE = r"([A-Za-z]\w*(?:-[A-Z][a-z]{3}\b)?(?:-(?:[A-Z]{2}|\d{3})\b)?)"
 
 
 @dataclass(frozen=True)
