@@ -19,7 +19,7 @@ from tf_transformer.data.corpus import (
 )
 from tf_transformer.errors import UserError
 
-# A language code, maybe with a script and a region as in zh-Hans-CN and pt-BR, whose capitals tell
+# A language code, maybe with script and region as in zh-Hans-CN and pt-BR, whose capitals tell
 # its hyphen from the one between two languages.
 _LANGUAGE = r"([A-Za-z]\w*(?:-[A-Z][a-z]{3}\b)?(?:-(?:[A-Z]{2}|\d{3})\b)?)"
 
