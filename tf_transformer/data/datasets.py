@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan
-from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 
@@ -36,7 +36,7 @@ def make_dataset(
     """
 
     def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        padded = functools.partial(sampler.padded, key=key) if sampler else corpus.padded
+        padded = padding_of(corpus, sampler, key)
         fill = ((0, batch.num_rows - len(batch.rows)), (0, 0))
         source, labels = (
             np.pad(padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
@@ -49,6 +49,13 @@ def make_dataset(
 
     ids = tf.TensorSpec([None, None], tf.int32)
     return dataset_of(plan, arrays, ({"source": ids, "target": ids}, ids), **options)
+
+
+def padding_of(
+    corpus: EncodedCorpus, sampler: SubwordSampler | None, key: Key
+) -> Callable[[SideName, np.ndarray, int], np.ndarray]:
+    """Returns `padded` of the corpus, or that of the sampler for a step and replica."""
+    return functools.partial(sampler.padded, key=key) if sampler else corpus.padded
 
 
 def dataset_of(

@@ -1,6 +1,5 @@
 """Tokenised corpus of labelled sentences on disk, and its batches."""
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.batching import Batch, BatchPlan
 from tf_transformer.data.corpus import SideName
-from tf_transformer.data.datasets import Key, dataset_of
+from tf_transformer.data.datasets import Key, dataset_of, padding_of
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import SideWriter, id_dtype, write_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
@@ -112,8 +111,7 @@ def labelled_dataset(
 
     def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
         missing = (0, batch.num_rows - len(batch.rows))
-        drawn = functools.partial(sampler.padded, key=key) if sampler else corpus.padded
-        source = drawn("source", batch.rows, batch.length)
+        source = padding_of(corpus, sampler, key)("source", batch.rows, batch.length)
         classes = corpus.padded("target", batch.rows, 1)[:, 0]
         source = np.pad(source, (missing, (0, 0)), constant_values=PAD_ID)
         return {"source": source}, np.pad(classes, missing, constant_values=PAD_ID)
