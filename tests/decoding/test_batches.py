@@ -1,9 +1,11 @@
-"""How sentences are put together."""
+"""How sentences are put together, and computed several batches at a time."""
+
+import threading
 
 import numpy as np
 import pytest
 
-from tf_transformer.decoding.batches import by_length, padded
+from tf_transformer.decoding.batches import by_length, in_batches, padded
 
 
 @pytest.mark.parametrize("positions", [0, 7, 40, 1000])
@@ -20,3 +22,46 @@ def test_every_row_is_in_one_batch_of_bounded_size(positions):
 def test_rows_are_padded_behind_with_pads():
     rows = [np.array([5, 6, 3]), np.array([3]), np.array([], "int32")]
     assert padded(rows).tolist() == [[5, 6, 3], [3, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3])
+def test_every_row_is_computed_and_reported_in_order(streams):
+    lengths, done = np.random.default_rng(1).integers(1, 30, 57).tolist(), []
+    results = in_batches(lengths, 100, tuple, done.append, streams=streams)
+    rows = []
+    for batch, result in results:
+        assert result == tuple(batch)
+        rows += batch
+    assert sorted(rows) == list(range(57))
+    assert [lengths[row] for row in rows] == sorted(lengths, reverse=True)
+    assert done == sorted(set(done)) and done[-1] == 57
+
+
+def test_streams_compute_at_the_same_time_and_share_the_positions():
+    both, sizes = threading.Barrier(2, timeout=20), []
+
+    def compute(rows):
+        sizes.append(len(rows))
+        both.wait()  # passes only when two batches are under way
+
+    assert len(list(in_batches([5] * 16, 1_000, compute, streams=2))) == 2
+    assert sizes == [8, 8]
+    sizes.clear()
+    both = threading.Barrier(1)  # too few sentences for two streams
+    assert len(list(in_batches([5] * 7, 1_000, compute, streams=2))) == 1
+    both = threading.Barrier(2, timeout=20)
+    sizes.clear()
+    list(in_batches([5] * 16, 40, compute, streams=2))
+    assert sizes == [4, 4, 4, 4]
+
+
+def test_after_an_error_no_other_batch_is_begun():
+    begun = []
+
+    def compute(rows):
+        begun.append(rows)
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(in_batches([1] * 4_000, 8, compute, streams=2))
+    assert len(begun) <= 4

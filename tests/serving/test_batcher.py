@@ -20,11 +20,11 @@ def text(*lines: str) -> dict[str, np.ndarray]:
 class Gate:
     """A batcher of a session that waits for leave before each batch, and counts its rows."""
 
-    def __init__(self, session, **limits) -> None:
+    def __init__(self, session, streams: int = 1, **limits) -> None:
         self.session = session
         self.begun, self.leave = threading.Semaphore(0), threading.Semaphore(0)
         self.rows: list[tuple[str, int]] = []
-        self.batcher = Batcher(self, BatchLimits(**limits), Observer())
+        self.batcher = Batcher(self, BatchLimits(**limits), Observer(), streams)
 
     def run(self, signature, inputs, timeout):
         self.begun.release()
@@ -200,6 +200,17 @@ def test_a_batch_has_so_many_positions_at_most(gate):
     gate.finish(first, *answers)
     # 40 and 30 are 2 rows of 40, and a third would make it 120.
     assert [rows for _, rows in gate.rows] == [1, 2, 2, 1]
+
+
+def test_two_streams_compute_two_batches_at_the_same_time(session, gated):
+    gate = gated(session, streams=2, rows=1)
+    first, second = gate.occupy(), gate.occupy()
+    third = gate.ask("third")
+    assert not gate.begun.acquire(timeout=0.1)  # waits for one of them
+    gate.finish(first, second, third)
+    assert gate.rows == [("serving_default", 1)] * 3
+    gate.batcher.close()
+    assert not gate.batcher.alive
 
 
 def test_a_thread_that_ends_by_an_error_of_ours_leaves_nobody_waiting(gate, monkeypatch):

@@ -1,33 +1,87 @@
-"""Batches of sentences of similar length."""
+"""Batches of sentences of similar length, computed one after the other or several at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from tf_transformer.config import PAD_ID
+from tf_transformer.decoding.threads import most_streams, streams_for
 
-Progress = Callable[[int], None]  # takes the number of sentences done so far
+Progress: TypeAlias = Callable[[int], None]  # takes the number of sentences done so far
+Batch = TypeVar("Batch")
+Result = TypeVar("Result")
 
 
-def by_length(
-    lengths: Sequence[int], positions: int, progress: Progress | None = None
-) -> Iterator[list[int]]:
+def in_batches(
+    lengths: Sequence[int],
+    positions: int,
+    compute: Callable[[list[int]], Result],
+    progress: Progress | None = None,
+    *,
+    streams: int | None = None,
+) -> Iterator[tuple[list[int], Result]]:
+    """Yields the row indices of each batch, and what `compute` returns for them.
+
+    Args:
+        lengths: number of tokens of each row.
+        positions: limit on the positions computed at a time, see `by_length`.
+        compute: called with the row indices of a batch; from several threads, if there are
+            several streams.
+        progress: called when the caller has finished a batch.
+        streams: maximum number of batches computed at the same time, which share `positions`;
+            by default as many as the cores allow, see `threads`.
+    """
+    streams = streams_for(len(lengths), streams or most_streams())
+    if streams > 1:
+        positions = min(positions, sum(lengths)) // streams
+    done = 0
+    for rows, result in at_once(by_length(lengths, positions), compute, streams):
+        yield rows, result
+        done += len(rows)
+        if progress:
+            progress(done)
+
+
+def by_length(lengths: Sequence[int], positions: int) -> Iterator[list[int]]:
     """Yields batches, as lists of row indices of similar length, longest first.
 
     Args:
         lengths: number of tokens of each row.
         positions: limit on a batch's rows times its longest row; a batch has at least one row.
-        progress: called when the caller has finished a batch.
     """
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     start = 0
     while start < len(order):
         size = max(1, positions // lengths[order[start]])
-        rows = order[start : start + size]
-        yield rows
-        start += len(rows)
-        if progress:
-            progress(start)
+        yield order[start : start + size]
+        start += size
+
+
+def at_once(
+    batches: Iterable[Batch], compute: Callable[[Batch], Result], streams: int
+) -> Iterator[tuple[Batch, Result]]:
+    """Yields batches and their results, in order; `streams` of them are computed at a time."""
+    if streams == 1:
+        for batch in batches:
+            yield batch, compute(batch)
+        return
+    waiting: deque[tuple[Batch, Future[Result]]] = deque()
+    with ThreadPoolExecutor(streams) as pool:
+        try:
+            for batch in batches:
+                waiting.append((batch, pool.submit(compute, batch)))
+                if len(waiting) > streams:
+                    first, result = waiting.popleft()
+                    yield first, result.result()
+            while waiting:
+                first, result = waiting.popleft()
+                yield first, result.result()
+        finally:  # after an error too: batches that have not begun are not computed
+            for _, result in waiting:
+                result.cancel()
 
 
 def padded(rows: Sequence[np.ndarray]) -> np.ndarray:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.alignment import default_layer, nearest_pieces, word_pairs
 from tf_transformer.decoding.attention import Alignment, Attention
-from tf_transformer.decoding.batches import Progress, by_length, padded
+from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble, only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
@@ -132,9 +132,15 @@ class ForcedScorer:
         target_ids = self._codec.target_ids(targets)
         lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
         positions = self._decoding.batch_tokens // self._decoding.beam_size
-        for rows in by_length(lengths, positions, progress):
-            batch = [source_ids[row] for row in rows], [target_ids[row] for row in rows]
-            yield rows, *batch, function(padded(batch[0]), padded(batch[1]))
+
+        def batch(rows: list[int]) -> tuple[Ids, Ids]:
+            return [source_ids[row] for row in rows], [target_ids[row] for row in rows]
+
+        def compute(rows: list[int]) -> tf.Tensor:
+            return function(*map(padded, batch(rows)))
+
+        for rows, result in in_batches(lengths, positions, compute, progress):
+            yield rows, *batch(rows), result
 
     # --- In the graph: source and labels, int32 [B, S] and [B, T] ------------------------
 

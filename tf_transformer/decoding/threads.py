@@ -1,8 +1,9 @@
 """The number of threads that decodes fastest, measured once for a machine and a model.
 
 Waking a thread can take longer than its share of a small model's step, so more threads are not
-always faster. TensorFlow fixes their number when it first computes. So each number is measured
-before that, in a forked process, which need not import TensorFlow again.
+always faster. Cores that they leave idle compute other batches at the same time: N threads an
+operation on C cores allow C // N streams. TensorFlow fixes N when it first computes. So each
+number is measured before that, in a forked process, which need not import TensorFlow again.
 """
 
 import json
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,10 +41,37 @@ def numbers_to_try() -> list[int]:
     decided = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
     if decided.isdecimal() and int(decided):
         return [int(decided)]
+    cores = _cores()
     if sys.platform != "linux":
-        return [os.cpu_count() or 1]
-    cores = len(os.sched_getaffinity(0))
+        return [cores]
     return sorted({1, min(4, cores), cores})
+
+
+def most_streams() -> int:
+    """Returns how many batches the cores can compute at the same time; 1 with a GPU."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return 1
+    decided = tf.config.threading.get_intra_op_parallelism_threads()
+    return _most_streams(decided or numbers_to_try()[-1])
+
+
+def streams_for(sentences: int, most: int) -> int:
+    """Returns the number of batches to split sentences into, `most` at most.
+
+    Each has at least four sentences, since a few cost hardly more than one.
+    """
+    return max(1, min(most, sentences // 4))
+
+
+def _most_streams(threads: int) -> int:
+    return max(1, _cores() // threads)
+
+
+def _cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def check_threads(threads: int | None) -> None:
@@ -83,23 +112,25 @@ def use_threads(threads: int | None, config: Config | None, sentences: Sequence[
         return
     with suppress(RuntimeError):  # TensorFlow has started
         threading.set_intra_op_parallelism_threads(numbers[-1])
-        rows = [config.decoding.beam_size * number for number in sentences]
-        fastest = _fastest(config.model, rows, numbers)
+        fastest = _fastest(config.model, config.decoding.beam_size, sentences, numbers)
         threading.set_intra_op_parallelism_threads(fastest)
 
 
-def _fastest(model: ModelConfig, rows: list[int], numbers: list[int]) -> int:
-    """Returns the fastest number of threads for these rows, from the cache if it is known."""
+def _fastest(
+    model: ModelConfig, beam_size: int, sentences: Sequence[int], numbers: list[int]
+) -> int:
+    """Returns the fastest number of threads, from the cache if it is known."""
     cores = numbers[-1]
     file = cache_folder() / "threads.json"
     sizes = model.d_model, model.d_ff, model.vocab_size, model.num_decoder_layers
-    key = " ".join(map(str, [_processor(), "x", cores, "model", *sizes, "rows", *rows]))
+    parts = [_processor(), "x", cores, "model", *sizes, "beam", beam_size, "of", *sentences]
+    key = " ".join(map(str, parts))
     kept = _read(file)
     number = kept.get(key)
     if type(number) is int and 1 <= number <= cores:  # neither true nor 1.0
         return number
     start = time.perf_counter()
-    times = {number: _measured(number, model, rows) for number in numbers}
+    times = {n: _measured(n, model, beam_size, sentences) for n in numbers}
     fastest = min(times, key=lambda number: times[number])
     if math.isinf(times[fastest]):
         logger.warning("the fastest number of threads could not be measured: using all")
@@ -129,14 +160,17 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _measured(threads: int, model: ModelConfig, rows: list[int]) -> float:
-    """Returns the product of the step times over `rows`, measured in a fork; inf on failure."""
+def _measured(
+    threads: int, model: ModelConfig, beam_size: int, sentences: Sequence[int]
+) -> float:
+    """Returns the product of the step times, measured in a fork; inf on failure."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            os.write(writer, json.dumps(_seconds(threads, model, rows)).encode())
+            seconds = _seconds(threads, model, beam_size, sentences)
+            os.write(writer, json.dumps(seconds).encode())
         finally:
             os._exit(0)  # without the exit handlers, which are the parent's
     os.close(writer)
@@ -150,8 +184,13 @@ def _measured(threads: int, model: ModelConfig, rows: list[int]) -> float:
     return math.prod(json.loads(answer)) if answer else math.inf
 
 
-def _seconds(threads: int, model: ModelConfig, rows: list[int]) -> list[float]:
-    """Returns the time of a decoding step's matrix products, in seconds, for each of `rows`."""
+def _seconds(
+    threads: int, model: ModelConfig, beam_size: int, sentences: Sequence[int]
+) -> list[float]:
+    """Returns the time of a decoding step's matrix products, in seconds, for each batch size.
+
+    A batch is split into streams, as in decoding.
+    """
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -170,15 +209,18 @@ def _seconds(threads: int, model: ModelConfig, rows: list[int]) -> list[float]:
             x += tf.matmul(tf.nn.relu(tf.matmul(x, kernels[4])), kernels[5])
         return tf.nn.softmax(tf.matmul(x, output))
 
-    def best(num_rows: int) -> float:
-        x = tf.zeros([num_rows, width])
+    def best(number: int) -> float:
+        streams = streams_for(number, _most_streams(threads))
+        parts = [tf.zeros([beam_size * number // streams, width])] * streams
         times: list[float] = []
-        step(x)
-        end = time.perf_counter() + _SECONDS
-        while time.perf_counter() < end or len(times) < 3:
-            start = time.perf_counter()
-            step(x)
-            times.append(time.perf_counter() - start)
+        with ThreadPoolExecutor(streams) as pool:
+            run = map if streams == 1 else pool.map
+            list(run(step, parts))
+            end = time.perf_counter() + _SECONDS
+            while time.perf_counter() < end or len(times) < 3:
+                start = time.perf_counter()
+                list(run(step, parts))
+                times.append(time.perf_counter() - start)
         return min(times)
 
-    return [best(num_rows) for num_rows in rows]
+    return [best(number) for number in sentences]

@@ -9,7 +9,7 @@ import numpy as np
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.attention import Alignment, Attention
-from tf_transformer.decoding.batches import Progress, by_length, padded
+from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.forced_scorer import ForcedScorer
 from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
@@ -145,8 +145,10 @@ class BatchTranslator:
         """Returns the `count` hypotheses that `search` finds for each source, in batches."""
         results = [[Hypothesis("", 0.0, 0.0, 0)] * count] * len(sources)
         lengths = [len(source) for source in sources]
-        for rows in by_length(lengths, self.decoding.batch_tokens // width, progress):
-            for row, decoded in zip(rows, self.codec.decode(search(rows)), strict=True):
+        positions = self.decoding.batch_tokens // width
+        streams = 1 if self.lite else None  # LiteRT computes one batch at a time
+        for rows, found in in_batches(lengths, positions, search, progress, streams=streams):
+            for row, decoded in zip(rows, self.codec.decode(found), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
         return results

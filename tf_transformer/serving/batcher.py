@@ -68,7 +68,7 @@ class _Request:
 
 
 class Batcher:
-    """A queue in front of a session, emptied by one thread, since a batch uses all cores.
+    """A queue in front of a session, emptied by one thread or several.
 
     A batch that fails is computed again one request at a time, so that an error or a deadline
     hits only the request that causes it.
@@ -77,22 +77,31 @@ class Batcher:
         session: runs the batches.
         limits: limits of batches and of the queue.
         observer: is notified of each batch.
+        streams: number of batches computed at the same time.
     """
 
     def __init__(
-        self, session: SavedModelSession, limits: BatchLimits, observer: Observer
+        self,
+        session: SavedModelSession,
+        limits: BatchLimits,
+        observer: Observer,
+        streams: int = 1,
     ) -> None:
         self._session, self.limits, self._observer = session, limits, observer
         self._queue: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name="batcher", daemon=True)
+            for _ in range(streams)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def alive(self) -> bool:
-        """True while the thread is running: until `close`, unless it fails."""
-        return self._thread.is_alive()
+        """True while the threads are running: until `close`, unless one fails."""
+        return all(thread.is_alive() for thread in self._threads)
 
     @property
     def waiting(self) -> int:
@@ -131,13 +140,14 @@ class Batcher:
         """Stops accepting requests; queued ones are still computed."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancels queued requests, and waits for the running batch, `seconds` at most."""
+        """Cancels queued requests, and waits `seconds` at most for each running batch."""
         self.refuse()
         self._cancel_all()
-        self._thread.join(seconds)
+        for thread in self._threads:
+            thread.join(seconds)
 
     def _cancel_all(self) -> None:
         with self._changed:

@@ -1,12 +1,15 @@
 """A SavedModel used from Python on lists of texts, without Keras."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
+from tf_transformer.decoding.batches import at_once
+from tf_transformer.decoding.threads import most_streams, streams_for
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import Arrays, SavedModelSession
 
@@ -51,13 +54,18 @@ class ExportedModel:
             progress: called with the number of rows done so far.
         """
         rows, cut = len(next(iter(inputs.values()))), 0
-        for start in range(0, rows, _AT_ONCE):
-            some = {name: array[start : start + _AT_ONCE] for name, array in inputs.items()}
-            answer = self._session.run(signature, some)
+        streams = streams_for(rows, most_streams())
+        size = min(_AT_ONCE, math.ceil(rows / streams)) or 1
+
+        def compute(start: int) -> Arrays:
+            some = {name: array[start : start + size] for name, array in inputs.items()}
+            return self._session.run(signature, some)
+
+        for start, answer in at_once(range(0, rows, size), compute, streams):
             cut += sum(int(answer[name].sum()) for name in answer if name.endswith("_cut"))
             yield answer
             if progress:
-                progress(min(start + _AT_ONCE, rows))
+                progress(min(start + size, rows))
         if cut:
             logger.warning("texts cut at the limits of %s: %d", self.path, cut)
 

@@ -12,6 +12,7 @@ import numpy as np
 import sentencepiece
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import Batcher, BatchLimits, Observer
 from tf_transformer.serving.session import BadRequestError, SavedModelSession
@@ -126,6 +127,9 @@ class Meter:
 class Lanes:
     """Two batchers that share the cores, each with its own queue.
 
+    Short requests are computed in as many streams as `decoding.threads` allows, long ones in
+    one.
+
     A request is long if a row has more than `SHORT` tokens, or if all rows together have more
     positions than the model computes at a time.
 
@@ -146,7 +150,7 @@ class Lanes:
         self.meter = meter
         self._limits = limits
         self._observer = observer or Observer()
-        self._short = Batcher(session, limits, self._observer)
+        self._short = Batcher(session, limits, self._observer, most_streams())
         self._long = Batcher(session, limits, self._observer)
 
     @property

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.batches import Progress, by_length, padded
+from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.classifier import Classifier
@@ -159,12 +159,12 @@ class SentenceClassifier(BaseClassifier):
             return probabilities
         ids, lengths, _ = sentence_ids(self.tokenizer, sentences, self.max_length)
         texts = np.split(ids, np.cumsum(lengths)[:-1])
-        done = 0
-        for rows in by_length(lengths.tolist(), self.batch_tokens):
-            probabilities[rows] = self._compiled(padded([texts[row] for row in rows]))
-            done += len(rows)
-            if progress:
-                progress(done)
+
+        def compute(rows: list[int]) -> tf.Tensor:
+            return self._compiled(padded([texts[row] for row in rows]))
+
+        for rows, found in in_batches(lengths.tolist(), self.batch_tokens, compute, progress):
+            probabilities[rows] = found
         return probabilities
 
     def export(
