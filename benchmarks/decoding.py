@@ -29,9 +29,11 @@ from harness.options import (
 from harness.report import Report, say_versions, shown, table
 from harness.rounds import THREADS, Measured, Spread, fastest, measure, say, times_as_fast
 
+from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError
 
 PEERS = ("ctranslate2", "ctranslate2-int8", "marian", "keras-hub")
+STREAMS = ("decoding_ours", "decoding_ctranslate2")
 HUB = "KerasHub"
 HEADER = ("", "tokens/s", "times as fast", "by CPU time", "p50", "p95", "peak memory", "same")
 SINGLES = 8  # sentences in a round of batches of one
@@ -62,6 +64,7 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
     chosen = []
     for precision in options.precisions:
         name, given = f"{OURS} {precision}".removesuffix(" float32"), _options(work, precision)
+        given["lookahead"] = options.lookahead if natural else 0
         chosen.append(Spec(name, "decoding_ours", options=given))
         if options.shortlist:
             given = given | {"shortlist": True}
@@ -83,12 +86,18 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
 
 
 def _with_threads(specs: Sequence[Spec], numbers: Sequence[int]) -> list[Spec]:
-    """Returns a copy of each contender for each number of threads, for `fastest`."""
-    several = [
-        replace(spec, name=f"{spec.name}{THREADS}{number}", threads=number)
-        for spec in specs
-        for number in numbers
-    ]
+    """Returns a copy of each contender for each number of threads, for `fastest`.
+
+    Cores that N threads leave idle compute another part of the batch, where a library can.
+    """
+    several = []
+    for spec in specs:
+        for number in numbers:
+            given = dict(spec.options)
+            if spec.script in STREAMS:
+                given["streams"] = most_streams(number)
+            name = f"{spec.name}{THREADS}{number}"
+            several.append(replace(spec, name=name, threads=number, options=given))
     return several or list(specs)
 
 
@@ -107,9 +116,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--beams", type=positive, nargs="+", default=[4, 1])
     parser.add_argument("--length", type=positive, default=32, help="tokens of forced outputs")
     parser.add_argument(
-        "--precisions", nargs="+", choices=("float32", "bfloat16", "int8"), default=["float32"],
-        help="precisions of tf_transformer",
-    )  # fmt: skip
+        "--precisions",
+        nargs="+",
+        choices=("float32", "bfloat16", "litert", "int8"),
+        default=["float32"],
+        help="of tf_transformer; litert is float32 in LiteRT, which int8 uses as well",
+    )
+    parser.add_argument(
+        "--lookahead",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of tf_transformer, natural lengths",
+    )
     parser.add_argument(
         "--shortlist",
         action="store_true",

@@ -7,10 +7,11 @@ from harness.child import serve
 from harness.sentences import EOS, Work
 
 
-def setup(work: str, precision: str) -> dict:
+def setup(work: str, precision: str, streams: int = 1) -> dict:
     """Args:
     work: the folder of the work.
     precision: CTranslate2's compute type, such as "int8".
+    streams: parts of a batch computed at the same time.
     """
     given = Work(work)
     pieces = given.pieces()
@@ -18,7 +19,7 @@ def setup(work: str, precision: str) -> dict:
     translator = ctranslate2.Translator(
         str(given.folder / "ct2"),
         compute_type=precision,
-        inter_threads=1,
+        inter_threads=streams,
         intra_threads=int(os.environ["OMP_NUM_THREADS"]),
     )
 
@@ -26,6 +27,8 @@ def setup(work: str, precision: str) -> dict:
         """Returns the ids of each sentence's hypotheses, without EOS."""
         tokens = [[pieces[index] for index in row] for row in rows]
         options |= _limits(rows, forced) | {"beam_size": beam, "max_batch_size": 0}
+        if streams > 1 and len(rows) > 1:
+            options["max_batch_size"] = -(-len(rows) // streams)
         found = translator.translate_batch(tokens, **options)
         return [[[ids[piece] for piece in each] for each in one.hypotheses] for one in found]
 

@@ -10,6 +10,7 @@ from harness.child import serve
 from harness.sentences import EOS, Work, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.batches import in_batches
 from tf_transformer.decoding.lite_file import lite_file
 from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher
 from tf_transformer.decoding.shortlist import Shortlist
@@ -19,19 +20,26 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 
 
-def setup(work: str, precision: str, shortlist: bool = False) -> dict:
+def setup(
+    work: str, precision: str, shortlist: bool = False, lookahead: int = 0, streams: int = 1
+) -> dict:
     """Args:
     work: the folder of the work.
-    precision: "float32" or "bfloat16"; or "int8", in LiteRT.
+    precision: "float32" or "bfloat16"; or "litert" or "int8", in LiteRT.
     shortlist: search only among likely tokens for each sentence.
+    lookahead: of the search, unless its lengths are forced.
+    streams: parts of a batch computed at the same time; LiteRT has one.
     """
     given = Work(work)
-    dtype = "float32" if precision == "int8" else precision
+    if streams > 1:
+        tf.config.threading.set_inter_op_parallelism_threads(streams)
+    in_litert = {"litert": "float32", "int8": "int8"}.get(precision)
+    dtype = "float32" if in_litert else precision
     model = Transformer(**given.model, dtype=dtype, name="transformer")
     load_weights(given.folder / "weights.npz", model)
     lite = None
-    if precision == "int8":
-        lite = LiteModel(lite_file(model, "int8"), int(os.environ["OMP_NUM_THREADS"]))
+    if in_litert:
+        lite = LiteModel(lite_file(model, in_litert), int(os.environ["OMP_NUM_THREADS"]))
     path = given.folder / "shortlist.npz"
     tokens = Shortlist.read(path, model.vocab_size) if shortlist else None
 
@@ -39,6 +47,7 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
     def searcher(beam: int, forced: int, alpha: float):
         """Returns `search(rows)`, which returns each row's best hypothesis, ids with EOS."""
         limits = {"min_length": forced, "max_length": forced} if forced else {}
+        limits["lookahead"] = 0 if forced else lookahead
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
         vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
         translator = BatchTranslator(model, vocabulary, decoding, shortlist=tokens)
@@ -46,11 +55,22 @@ def setup(work: str, precision: str, shortlist: bool = False) -> dict:
         if lite:
             find = LiteSearcher(lite, translator.codec, decoding, 1).compiled()
 
-        def search(rows):
+        def compute(rows):
             ids = np.array(with_eos(rows), "int32")
             found = find(ids, {}) if lite else graph(ids)
             best = np.asarray(found.tokens)[:, 0].tolist()
             return [[*up_to_eos(row), EOS] for row in best]
+
+        def search(rows):
+            found, lengths = {}, [len(row) + 1 for row in rows]
+            for part, results in in_batches(
+                lengths,
+                len(rows) * max(lengths),
+                lambda part: compute([rows[index] for index in part]),
+                streams=1 if lite else streams,
+            ):
+                found |= dict(zip(part, results, strict=True))
+            return [found[index] for index in range(len(rows))]
 
         return search
 

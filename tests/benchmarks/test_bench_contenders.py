@@ -125,7 +125,7 @@ def test_ctranslate2_finds_what_we_find(work, forced, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     arguments = {"batch": 8, "beam": 3, "forced": forced}
     ours = decoding_ours.setup(str(work.folder), "float32")
-    theirs = decoding_ctranslate2.setup(str(work.folder), "float32")
+    theirs = decoding_ctranslate2.setup(str(work.folder), "float32", streams=2)
     found = zip(
         ours["check"](**arguments)["hypotheses"],
         theirs["check"](**arguments)["hypotheses"],

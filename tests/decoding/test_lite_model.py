@@ -9,9 +9,11 @@ from trained import DECODING, assert_same
 from tf_transformer import load
 from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
 from tf_transformer.decoding.lite_model import LiteModel
+from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.tasks import models
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +64,26 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
     kept.write_bytes(b"changed")
     assert kept_lite_file(translator.model, "int8", weights) == b"changed"  # not made again
 
-    with pytest.raises(UserError, match="int8 supports only beam search with one alpha"):
+    with pytest.raises(UserError, match="LiteRT supports only beam search with one alpha"):
         loaded.translate(texts, sample=True)
     with pytest.raises(UserError, match="int8 needs the format litert"):
         loaded.export(tmp_path / "exported")
-    with pytest.raises(UserError, match="int8 is for one model with its whole vocabulary"):
+    with pytest.raises(UserError, match="one model .* whole vocabulary. Received: an ens"):
         load(trained_run.path, precision="int8", ensemble=[str(trained_run.path)])
+    with pytest.raises(UserError, match="float32 or int8, .* Received: bfloat16"):
+        load(trained_run.path, precision="bfloat16", litert=True)
+
+
+def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
+    translator, trained_run, texts, in_float32, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(models, "kept_lite_file", lambda *_: in_float32.content)
+    loaded = load(trained_run.path, litert=True)
+    batches = dataclasses.replace(DECODING, beam_size=4)
+    expected = BatchTranslator(translator.model, translator.tokenizer, batches).translate(texts)
+    monkeypatch.setattr(Searcher, "search", None)  # which only TensorFlow uses
+    found = loaded.translate(texts, beam_size=4)
+    assert [str(one) for one in found] == [ranked[0].text for ranked in expected]
+    (tmp_path / "model.keras").touch()
+    with pytest.raises(UserError, match="`litert` is not for a .keras file"):
+        load(tmp_path / "model.keras", litert=True)

@@ -26,6 +26,13 @@ if TYPE_CHECKING:  # they import TensorFlow
     AnyClassifier: TypeAlias = SentenceClassifier | ExportedClassifier
 
 PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def in_litert(precision: str = PRECISIONS[0], litert: bool = False, **_: object) -> bool:
+    """Tells whether a search with these options runs in LiteRT: int8 always does."""
+    return litert or precision == "int8"
+
+
 _DEFAULT_TASK = next(iter(TASKS))  # for .keras files, and exports whose card names no task
 
 
@@ -43,7 +50,7 @@ class _Source:
 @overload
 def load(path: str | Path, *, task: Literal["translation"] | None = None,
          checkpoint: str | None = None, ensemble: Strings = (), shortlist: bool = False,
-         tag: str | None = None, precision: str = "float32",
+         tag: str | None = None, precision: str = "float32", litert: bool = False,
          tokenizer: str | Path | None = None,
          threads: int | None = None) -> "AnyTranslator": ...
 @overload
@@ -63,6 +70,7 @@ def load(
     shortlist: bool = False,
     tag: str | None = None,
     precision: str = "float32",
+    litert: bool = False,
     tokenizer: str | Path | None = None,
     threads: int | None = None,
 ) -> "AnyTranslator | AnyParser | AnyClassifier":
@@ -80,8 +88,9 @@ def load(
             all probabilities.
         shortlist: of a run: whether to search with its shortlist.
         tag: of a run: text before each source, one of the tags it was trained with.
-        precision: of a run: float32 or bfloat16, for weights and computation; or int8, with
-            which LiteRT searches several times as fast for one sentence.
+        precision: of a run: float32 or bfloat16, for weights and computation; or int8, which
+            includes `litert`.
+        litert: of a run: whether to search in LiteRT, which is faster for one sentence.
         tokenizer: of a .keras file: its SentencePiece model, or a run that has it; by default
             tokenizer.model beside the file.
         threads: number of threads for each operation, from now on in this process. None
@@ -102,7 +111,7 @@ def load(
         raise UserError(f"{path} must be of task {quoted(task)}. Received: {content.kind}.")
     options: dict[str, Any] = {
         "checkpoint": checkpoint, "ensemble": strings("ensemble", ensemble),
-        "shortlist": shortlist, "tag": tag, "tokenizer": tokenizer,
+        "shortlist": shortlist, "tag": tag, "tokenizer": tokenizer, "litert": litert,
         "precision": "" if precision == PRECISIONS[0] else precision,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value}
@@ -123,8 +132,8 @@ def load_run(
     if "ensemble" in options:
         options["ensemble"] = [_open(Path(other)) for other in options["ensemble"]]
     import_tensorflow()
-    if options.get("precision") == "int8":
-        options["threads"] = threads  # for LiteRT
+    if in_litert(**options):
+        options["threads"] = threads  # of LiteRT
     else:
         use_threads(threads, run.config, [ONE, MANY])
     return task_named(run.config.task).record().load(run, checkpoint, **options)

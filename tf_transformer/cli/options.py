@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import PRECISIONS
+from tf_transformer.api.load import PRECISIONS, in_litert
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
@@ -34,7 +34,11 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--precision": {
         "default": "float32",
         "choices": PRECISIONS,
-        "help": "float32, bfloat16, or int8, with one sentence at a time (default: float32)",
+        "help": "float32, bfloat16, or int8, which includes --litert (default: float32)",
+    },
+    "--litert": {
+        "action": "store_true",
+        "help": "search in LiteRT: faster for one sentence at a time",
     },
     "--shortlist": {
         "action": "store_true",
@@ -221,7 +225,8 @@ def load_translator(
     import_tensorflow_quietly()
     precision = getattr(options, "precision", "float32")
     threads = getattr(options, "threads", None)
-    if sentences and precision != "int8":  # LiteRT has its own threads
+    litert = in_litert(precision, getattr(options, "litert", False))
+    if sentences and not litert:  # LiteRT has its own threads
         config = dataclasses.replace(run.config, decoding=decoding)
         use_threads(threads, config, sentences)
 
@@ -234,6 +239,7 @@ def load_translator(
         num_hypotheses,
         ensemble=others,
         precision=precision,
+        litert=litert,
         shortlist=getattr(options, "shortlist", False),
         threads=threads,
         tag=getattr(options, "tag", None),

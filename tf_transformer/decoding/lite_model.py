@@ -29,6 +29,7 @@ class LiteModel:
     Args:
         content: content of the file.
         threads: number of threads for each operation; None measures which is fastest.
+        precision: precision of the weights in the file.
 
     Attributes:
         content: content of the file.
@@ -36,8 +37,10 @@ class LiteModel:
             in the file.
     """
 
-    def __init__(self, content: bytes, threads: int | None = None) -> None:
-        self.content = content
+    def __init__(
+        self, content: bytes, threads: int | None = None, precision: str = "float32"
+    ) -> None:
+        self.content, self.precision = content, precision
         self._lock = threading.Lock()
         if threads is None:
             numbers = numbers_to_try()
@@ -157,8 +160,8 @@ class LiteSearcher:
         """
         if sampling or grammar or alphas:
             raise UserError(
-                "int8 supports only beam search with one alpha. Received: sampling, a grammar "
-                "or several alphas. Leave out the precision int8."
+                "LiteRT supports only beam search with one alpha. Received: sampling, a "
+                "grammar or several alphas. Leave out `litert`, or the precision int8."
             )
         return self._find
 

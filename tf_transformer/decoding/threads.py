@@ -47,14 +47,20 @@ def numbers_to_try() -> list[int]:
     return sorted({1, min(4, cores), cores})
 
 
-def most_streams() -> int:
-    """Returns how many batches the cores can compute at the same time; 1 with a GPU."""
-    import tensorflow as tf
+def most_streams(threads: int | None = None) -> int:
+    """Returns how many batches the cores can compute at the same time; 1 with a GPU.
 
-    if tf.config.list_physical_devices("GPU"):
-        return 1
-    decided = tf.config.threading.get_intra_op_parallelism_threads()
-    return _most_streams(decided or numbers_to_try()[-1])
+    Args:
+        threads: threads for each operation; by default TensorFlow's present number.
+    """
+    if threads is None:
+        import tensorflow as tf
+
+        if tf.config.list_physical_devices("GPU"):
+            return 1
+        decided = tf.config.threading.get_intra_op_parallelism_threads()
+        threads = decided or numbers_to_try()[-1]
+    return max(1, _cores() // threads)
 
 
 def streams_for(sentences: int, most: int) -> int:
@@ -63,10 +69,6 @@ def streams_for(sentences: int, most: int) -> int:
     Each has at least four sentences, since a few cost hardly more than one.
     """
     return max(1, min(most, sentences // 4))
-
-
-def _most_streams(threads: int) -> int:
-    return max(1, _cores() // threads)
 
 
 def _cores() -> int:
@@ -210,7 +212,7 @@ def _seconds(
         return tf.nn.softmax(tf.matmul(x, output))
 
     def best(number: int) -> float:
-        streams = streams_for(number, _most_streams(threads))
+        streams = streams_for(number, most_streams(threads))
         parts = [tf.zeros([beam_size * number // streams, width])] * streams
         times: list[float] = []
         with ThreadPoolExecutor(streams) as pool:

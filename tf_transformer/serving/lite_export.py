@@ -25,7 +25,7 @@ def export_lite(
     """Writes BASE/VERSION/ with the file, the tokenizer and a card; returns that folder.
 
     Args:
-        translator: its int8 model is written if it has one, else its model in float32.
+        translator: its LiteRT model is written if it has one, else its model in float32.
         base: the folder of the model's versions.
         version: version number; None for the next free one.
         card: content of the card.
@@ -47,9 +47,9 @@ def export_lite(
         if fixed or not lite:
             codec, width = translator.codec, translator.decoding.beam_size
             fixed_sizes = Sizes(1, codec.source_limit, width, codec.target_limit)
-            precision = "int8" if lite else "float32"
+            precision = lite.precision if lite else "float32"
             content = lite_file(model, precision, fixed_sizes if fixed else Sizes())
-            lite = LiteModel(content, threads=1)
+            lite = LiteModel(content, 1, precision)
         (folder / LITE_MODEL).write_bytes(lite.content)
         card = card | {"translated_as_in_float32": _compare(translator, lite)}
         translator.tokenizer.copy(folder / "tokenizer.model")
@@ -73,7 +73,7 @@ def _compare(translator: BatchTranslator, lite: LiteModel) -> str:
     received = [in_lite.translate([text])[0] for text in texts]  # fixed shapes allow only one
     pairs = zip(texts, expected, received, strict=True)
     wrong = [text for text, (one,), (other,) in pairs if one.text != other.text]
-    if wrong and not translator.lite:
+    if wrong and lite.precision == "float32":
         raise UserError(
             f"LiteRT translates {quoted(wrong[0])} differently from TensorFlow. Nothing was "
             "written."

@@ -1,4 +1,4 @@
-"""A SavedModel whose searches run in LiteRT, for `serve --precision int8`."""
+"""A SavedModel whose searches run in LiteRT, for `serve --litert`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from tf_transformer.serving.session import Arrays, ClosedError, SavedModelSessio
 
 
 class LiteSession(SavedModelSession):
-    """Answers `serving_default` and `nbest` with an int8 translator, the rest as usual.
+    """Answers `serving_default` and `nbest` in LiteRT, the rest as usual.
 
     Args:
         path: the folder of the SavedModel.

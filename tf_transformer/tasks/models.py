@@ -13,7 +13,7 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tags import require_known
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.lite_file import kept_lite_file
+from tf_transformer.decoding.lite_file import LITE_PRECISIONS, kept_lite_file
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
@@ -42,6 +42,7 @@ def load_translator(
     *,
     ensemble: Sequence[Run] = (),
     precision: str = "float32",
+    litert: bool = False,
     shortlist: bool = False,
     threads: int | None = None,
     tag: str | None = None,
@@ -56,8 +57,8 @@ def load_translator(
         num_hypotheses: translations to return for each sentence.
         ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
         precision: float32 or bfloat16, for computation and weights, regardless of the training
-            precision; or int8, to search in LiteRT (see `decoding.lite_file`) and score in
-            float32.
+            precision; or int8, to search in LiteRT and score in float32.
+        litert: whether to search in LiteRT in float32 too; see `decoding.lite_file`.
         shortlist: whether to search only the run's shortlist; see `decoding.shortlist`.
         threads: number of LiteRT threads; None measures which number is fastest.
         tag: text to put before each source; "" if the sources already have their tags; see
@@ -65,25 +66,35 @@ def load_translator(
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist; if the
-            tokenizers differ; if the run was not trained with the tag; or for int8 with an
-            ensemble or a shortlist.
+            tokenizers differ; if the run was not trained with the tag; or for LiteRT with
+            an ensemble, a shortlist or bfloat16.
     """
-    int8 = precision == "int8"
-    if int8 and (ensemble or shortlist):
-        extra = "an ensemble" if ensemble else "a shortlist"
-        raise UserError(f"int8 is for one model with its whole vocabulary. Received: {extra}.")
-    precision = "float32" if int8 else precision
+    lite_precision = precision if litert or precision == "int8" else None
+    if lite_precision:
+        _check_litert(lite_precision, ensemble, shortlist)
+        precision = "float32"
     models = [_load_model(member, checkpoint, precision) for member in (run, *ensemble)]
     tokenizer = _shared_tokenizer(run, ensemble, tag)
     model = Ensemble(models) if ensemble else models[0]
     run.checksums.require(run.shortlist)
     candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
     lite = None
-    if int8:
-        content = kept_lite_file(models[0], "int8", run.weights(checkpoint))
-        lite = LiteModel(content, threads)
+    if lite_precision:
+        content = kept_lite_file(models[0], lite_precision, run.weights(checkpoint))
+        lite = LiteModel(content, threads, lite_precision)
     decoding = decoding or run.config.decoding
     return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
+
+
+def _check_litert(precision: str, ensemble: Sequence[Run], shortlist: bool) -> None:
+    """Raises UserError for what a search in LiteRT does not support."""
+    extra = {"an ensemble": ensemble, "a shortlist": shortlist}
+    extra[precision] = precision not in LITE_PRECISIONS
+    if wrong := [name for name, given in extra.items() if given]:
+        raise UserError(
+            "LiteRT is for one model in float32 or int8, with its whole vocabulary. "
+            f"Received: {wrong[0]}."
+        )
 
 
 def card_of(

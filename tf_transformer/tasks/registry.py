@@ -55,7 +55,7 @@ _ENTRIES = (
         {"bleu": "BLEU", "chrf": "chrF"},
         "translate",
         languages=True,
-        options=Entry.options | {"shortlist", "tag", "text", "format", "int8"},
+        options=Entry.options | {"shortlist", "tag", "text", "format", "litert", "int8"},
     ),
     Entry("parsing", {"f1": "F1"}, "parse", own_file=LEXICON_FILE),
     Entry(

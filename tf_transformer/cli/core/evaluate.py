@@ -37,7 +37,7 @@ _FILES = (*_TREES, "output", "report", "lowercase", "tokenize")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    shared = ("--ensemble", "--shortlist", "--tag", "--precision")
+    shared = ("--ensemble", "--shortlist", "--tag", "--precision", "--litert")
     add_translator_options(parser, *shared, nargs="?")
     add("--source", metavar="FILE", help="text to translate with RUN")
     text = "finished translations to score, instead of RUN's"
@@ -146,6 +146,7 @@ def _record(
             "shortlist": options.shortlist,
             "tag": options.tag,
             "precision": options.precision,
+            "litert": options.litert,
             "decoding": dataclasses.asdict(decoding_config(options, run)),
             "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},
             "exact": round(scores.exact * scores.sentences),

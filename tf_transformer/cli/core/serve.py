@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tf_transformer.api.load import in_litert
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shared_options, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "log a JSON line for each answer, or only for errors (default: errors)"
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
-    add_shared_options(parser, "--shortlist", "--threads", "--precision", "--tag")
+    add_shared_options(parser, "--shortlist", "--threads", "--precision", "--litert", "--tag")
 
 
 def command(options: argparse.Namespace) -> None:
@@ -70,9 +71,9 @@ def command(options: argparse.Namespace) -> None:
         if isinstance(source, Path):
             path = source
         else:
-            path = stack.enter_context(_temporary_export(source, options))
-            if options.precision == "int8":
+            if in_litert(options.precision, options.litert):
                 open_session = _lite_session(source, options)
+            path = stack.enter_context(_temporary_export(source, options))
         name = _name(options, path)
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
@@ -104,6 +105,7 @@ def _source(options: argparse.Namespace) -> Path | Run:
         "--shortlist": ("shortlist", options.shortlist),
         "--precision int8": ("int8", options.precision == "int8"),
         "--precision": ("precision", options.precision != "float32"),
+        "--litert": ("litert", options.litert),
         "--tag": ("tag", options.tag),
     }
     given = {option: name for option, (name, value) in for_runs.items() if value}
@@ -178,7 +180,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
 
 def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
-    """Returns a function that opens a SavedModel of the run with an int8 search."""
+    """Returns a function that opens a SavedModel of the run with a search in LiteRT."""
     from tf_transformer.serving.lite_session import LiteSession
     from tf_transformer.tasks.models import load_translator
 
@@ -186,7 +188,8 @@ def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
         run,
         None,
         run.config.decoding,
-        precision="int8",
+        precision=options.precision,
+        litert=options.litert,
         shortlist=options.shortlist,
         tag=options.tag,
         threads=options.threads,

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_translator_options(parser, "--ensemble", "--shortlist", "--tag")
     add_line_buffered_option(parser)
-    add_shared_options(parser, "--threads", "--precision")
+    add_shared_options(parser, "--threads", "--precision", "--litert")
     add(
         "--n-best",
         type=int_from(1, MAX_BEAM_SIZE),

@@ -20,6 +20,7 @@ def load_run(
     *,
     name: str = "",
     decoding: DecodingConfig | None = None,
+    litert: bool = False,
     threads: int | None = None,
     **options: Any,
 ) -> Translator:
@@ -28,7 +29,9 @@ def load_run(
     See `tasks.models.load_translator` for arguments and errors. `name` describes the weights in
     the card; by default the checkpoint does.
     """
-    batches = load_translator(run, checkpoint, decoding, threads=threads, **options)
+    batches = load_translator(
+        run, checkpoint, decoding, litert=litert, threads=threads, **options
+    )
     card = card_of(run, checkpoint, name, **options)
     return Translator(
         batches.model,

@@ -181,8 +181,9 @@ class Translator(BaseTranslator):
         if format == "litert" and (gate or len(models_of(self.model)) > 1):
             extra = "a gate" if gate else "an ensemble"
             raise UserError(f"LiteRT takes a single model and no gate. Received: {extra}.")
-        if format == "savedmodel" and (self._lite or fixed_length is not None):
-            wrong = "int8" if self._lite else "`fixed_length`"
+        int8 = self._lite is not None and self._lite.precision == "int8"
+        if format == "savedmodel" and (int8 or fixed_length is not None):
+            wrong = "int8" if int8 else "`fixed_length`"
             raise UserError(f"{wrong} needs the format litert. Received: savedmodel.")
         if self.tokenizer.tag and (format == "litert" or not text):
             raise UserError("A tag needs a SavedModel that takes text. Received: token ids.")
