@@ -14,11 +14,11 @@ from checkpoint_bits import bits_of
 from command_line import assert_refused
 
 from tf_transformer.cli.main import main
+from tf_transformer.config.presets import train_command
 from tf_transformer.files import locked
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.studies.ablation.rows import ROWS
-from tf_transformer.studies.run_card import train_command
 
 # One layer: C rows, which are of two layers and more, are not among the rows here.
 SETTINGS = (

@@ -162,3 +162,12 @@ def test_before_the_first_checkpoint_text_may_be_corrected(tmp_path, texts, capl
     assert caplog.messages == ["the training text has changed: a new tokenizer will be trained"]
     run.tokenizer.write_text("pieces of the right text")
     assert run.require_tokenizer()
+
+
+@pytest.mark.parametrize("depth", [None, preset("tiny").model.num_layers])
+def test_a_depth_written_in_another_way_is_no_change(tmp_path, texts, depth):
+    begun(tmp_path / "run", texts)
+    same = config_of(texts).replace({"model.decoder_layers": depth})
+    assert open_for_training(tmp_path / "run", same).config.model.num_decoder_layers
+    with pytest.raises(UserError, match=r"model.decoder_layers was \d, now 1"):
+        open_for_training(tmp_path / "run", same.replace({"model.decoder_layers": 1}))

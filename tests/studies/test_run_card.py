@@ -10,14 +10,13 @@ import pytest
 from command_line import train_options
 
 from tf_transformer.cli.training_options import config_of
-from tf_transformer.config.presets import preset
+from tf_transformer.config.presets import preset, train_command
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
 from tf_transformer.studies.run_card import (
     _options,
     run_card,
-    train_command,
     try_to_write_card,
     write_card,
 )

@@ -5,6 +5,10 @@ base model and recipe; none is built on another.
 """
 
 import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Any
 
 from tf_transformer.config.config import Config
 from tf_transformer.config.data import DataConfig
@@ -153,3 +157,28 @@ PRESETS = {
 def preset(name: str) -> Config:
     """Returns a preset by name; raises UserError, with the nearest name, for an unknown one."""
     return dataclasses.replace(find_by_name("model", name, PRESETS), preset=name)
+
+
+def train_command(config: Config, output: Path | None = None) -> str:
+    """Returns the command that trains a configuration: its preset, and settings that differ.
+
+    With the run directory as `output` the command resumes that run. A configuration without a
+    preset is written as changes to base.
+    """
+    name = config.preset if config.preset in PRESETS else "base"
+    before, now = preset(name).flat(), config.flat()
+    changed = [each for each in now if now[each] != before[each] and each != "preset"]
+    words = ["tf-transformer", "train", "--model", name]
+    for setting in changed:
+        value = _written(now[setting])
+        # A setting outside the sections has its own option.
+        words += ["--set", f"{setting}={value}"] if "." in setting else [f"--{setting}", value]
+    words += ["--output", str(output)] if output else []
+    return shlex.join(words)
+
+
+def _written(value: Any) -> str:
+    """Formats a value for --set."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(value)
+    return value if isinstance(value, str) else json.dumps(value)

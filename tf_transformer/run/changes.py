@@ -1,6 +1,7 @@
 """Settings that may change between two sessions of one run."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from tf_transformer.config import Config
 
@@ -31,9 +32,14 @@ def forbidden_changes(stored: Config, given: Config, allowed: Iterable[str]) -> 
 
 def differences(stored: Config, given: Config, ignored: Callable[[str], bool]) -> list[str]:
     """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
-    before, now = stored.flat(), given.flat()
+    before, now = _resolved(stored), _resolved(given)
     return [
         f"{name} was {before[name]!r}, now {now[name]!r}"
         for name in now
         if now[name] != before[name] and not ignored(name)
     ]
+
+
+def _resolved(config: Config) -> dict[str, Any]:
+    """Returns all settings; a depth that follows from another one, as a number."""
+    return config.flat() | {"model.decoder_layers": config.model.num_decoder_layers}

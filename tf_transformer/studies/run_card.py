@@ -1,13 +1,11 @@
 """The card of a run, in Markdown: model, data, scores and cost."""
 
-import json
 import logging
-import shlex
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.config import Config, ModelConfig
-from tf_transformer.config.presets import PRESETS
+from tf_transformer.config import ModelConfig
+from tf_transformer.config.presets import train_command
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json, write_text
@@ -72,31 +70,6 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
         "\n".join([f"## {title}\n", *lines, ""]) for title, lines in sections.items() if lines
     ]
     return "\n".join([f"# {run.path.name}\n", *texts])
-
-
-def train_command(config: Config, output: Path | None = None) -> str:
-    """Returns the command that trains a configuration: its preset, and settings that differ.
-
-    With the run directory as `output` the command resumes that run. A configuration without a
-    preset is written as changes to base.
-    """
-    name = config.preset if config.preset in PRESETS else "base"
-    before, now = PRESETS[name].flat(), config.flat()
-    changed = [each for each in now if now[each] != before[each] and each != "preset"]
-    words = ["tf-transformer", "train", "--model", name]
-    for setting in changed:
-        value = _written(now[setting])
-        # A setting outside the sections has its own option.
-        words += ["--set", f"{setting}={value}"] if "." in setting else [f"--{setting}", value]
-    words += ["--output", str(output)] if output else []
-    return shlex.join(words)
-
-
-def _written(value: Any) -> str:
-    """Formats a value for --set."""
-    if isinstance(value, (list, tuple)):
-        return ",".join(value)
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _model(run: Run) -> list[str]:
