@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report.add("same output as ours", same)
     panels = {}
     for natural in (False, True) if options.run else (False,):
-        contenders = _with_threads(specs(options, work, natural), options.best_of_threads)
+        numbers = options.best_of_threads
+        contenders = _with_threads(specs(options, work, natural), numbers, options.gpu)
         for title, found in measure(contenders, _cases(options, natural), options):
             report.add(title, found)
             report.write()
@@ -85,7 +86,7 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
     return chosen
 
 
-def _with_threads(specs: Sequence[Spec], numbers: Sequence[int]) -> list[Spec]:
+def _with_threads(specs: Sequence[Spec], numbers: Sequence[int], gpu: bool) -> list[Spec]:
     """Returns a copy of each contender for each number of threads, for `fastest`.
 
     Cores that N threads leave idle compute another part of the batch, where a library can.
@@ -94,7 +95,7 @@ def _with_threads(specs: Sequence[Spec], numbers: Sequence[int]) -> list[Spec]:
     for spec in specs:
         for number in numbers:
             given = dict(spec.options)
-            if spec.script in STREAMS:
+            if spec.script in STREAMS and not gpu:
                 given["streams"] = most_streams(number)
             name = f"{spec.name}{THREADS}{number}"
             several.append(replace(spec, name=name, threads=number, options=given))
@@ -127,7 +128,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=0,
         metavar="N",
-        help="of tf_transformer, natural lengths",
+        help="of tf_transformer's search, with natural lengths only",
     )
     parser.add_argument(
         "--shortlist",

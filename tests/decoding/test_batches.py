@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from tf_transformer.decoding import threads as module
 from tf_transformer.decoding.batches import by_length, in_batches, padded
 
 
@@ -44,24 +45,50 @@ def test_streams_compute_at_the_same_time_and_share_the_positions():
         sizes.append(len(rows))
         both.wait()  # passes only when two batches are under way
 
-    assert len(list(in_batches([5] * 16, 1_000, compute, streams=2))) == 2
-    assert sizes == [8, 8]
-    sizes.clear()
-    both = threading.Barrier(1)  # too few sentences for two streams
-    assert len(list(in_batches([5] * 7, 1_000, compute, streams=2))) == 1
-    both = threading.Barrier(2, timeout=20)
+    lengths = [24, 22, 20, 18, 16, 14, 12, 10, 9, 8]
+    assert len(list(in_batches(lengths, 1_000, compute, streams=2))) == 2
+    assert sizes == [5, 5]
     sizes.clear()
     list(in_batches([5] * 16, 40, compute, streams=2))
     assert sizes == [4, 4, 4, 4]
+    both = threading.Barrier(1)
+    assert len(list(in_batches([5] * 7, 1_000, compute, streams=2))) == 1  # too few for two
 
 
-def test_after_an_error_no_other_batch_is_begun():
-    begun = []
+def test_after_an_error_no_waiting_batch_is_begun():
+    begun, failed = [], threading.Event()
 
     def compute(rows):
         begun.append(rows)
-        raise ValueError("broken")
+        if len(begun) == 1:
+            raise ValueError("broken")
+        assert failed.wait(20)
 
+    def consume():
+        for _ in in_batches([1] * 4_000, 8, compute, streams=2):
+            pass
+
+    threading.Timer(0.3, failed.set).start()
     with pytest.raises(ValueError, match="broken"):
-        list(in_batches([1] * 4_000, 8, compute, streams=2))
-    assert len(begun) <= 4
+        consume()
+    assert len(begun) <= 3
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "streams"),
+    [(1, 1, 1), (2, 1, 2), (2, 2, 1), (8, 3, 2), (64, 1, 4), (2, 9, 1)],
+)
+def test_the_cores_allow_so_many_streams(cores, threads, streams, monkeypatch):
+    monkeypatch.setattr(module, "_cores", lambda: cores)
+    assert module.most_streams(threads) == streams
+    numbers = [module.streams_for(sentences, streams) for sentences in (0, 1, 7, 8, 1_000)]
+    assert numbers == [1, 1, 1, min(2, streams), streams]
+
+
+def test_a_containers_limit_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_CPU_LIMIT", tmp_path / "cpu.max")
+    all_cores = module._cores()  # there is no such file
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert module._cores() == all_cores
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert module._cores() == 1

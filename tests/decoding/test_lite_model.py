@@ -13,6 +13,7 @@ from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.serving import translations
 from tf_transformer.tasks import models
 
 
@@ -85,5 +86,11 @@ def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
     found = loaded.translate(texts, beam_size=4)
     assert [str(one) for one in found] == [ranked[0].text for ranked in expected]
     (tmp_path / "model.keras").touch()
+    exported = []
+    monkeypatch.setattr(
+        translations, "export", lambda batches, *_, **__: exported.append(batches)
+    )
+    loaded.export(tmp_path / "exported")
+    assert exported[0].lite is None  # tested against the model itself
     with pytest.raises(UserError, match="`litert` is not for a .keras file"):
         load(tmp_path / "model.keras", litert=True)

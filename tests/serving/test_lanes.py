@@ -115,7 +115,7 @@ class Held:
 
     def __init__(self, session) -> None:
         self.session = session
-        self.tokenizers = session.tokenizers
+        self.tokenizers, self.streams = session.tokenizers, session.streams
         self.may_go_on = threading.Event()
 
     def run(self, signature, inputs, timeout):

@@ -78,7 +78,8 @@ def test_serve_follows_versions_and_ends_when_told(exported, tmp_path):
         ("--port 0 --host no.such.host.invalid", "Cannot listen on no.such.host.invalid:0: "),
         ("--port 0 --host ''", "--host must not be empty"),
         ("--port 0 --name 'a b'", "A model's name must consist of letters, .*Received: 'a b'"),
-        ("--precision int8", "--precision is for a run. Received: "),
+        ("--precision int8", "--precision is for a run. Received: .* Serve the run itself"),
+        ("--precision bfloat16", "--precision is for a run. Received: .* Give it to export"),
         ("--port TAKEN", "Cannot listen on 127.0.0.1:[0-9]+: Address already in use"),
     ],
 )

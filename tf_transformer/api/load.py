@@ -89,7 +89,7 @@ def load(
         shortlist: of a run: whether to search with its shortlist.
         tag: of a run: text before each source, one of the tags it was trained with.
         precision: of a run: float32 or bfloat16, for weights and computation; or int8, which
-            includes `litert`.
+            implies `litert`.
         litert: of a run: whether to search in LiteRT, which is faster for one sentence.
         tokenizer: of a .keras file: its SentencePiece model, or a run that has it; by default
             tokenizer.model beside the file.

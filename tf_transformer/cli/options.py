@@ -11,7 +11,7 @@ from tf_transformer.api.load import PRECISIONS, in_litert
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.decoding.threads import MAX_THREADS, use_threads
+from tf_transformer.decoding.threads import MANY, MAX_THREADS, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES, new_figure
 from tf_transformer.run import Run
@@ -34,7 +34,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--precision": {
         "default": "float32",
         "choices": PRECISIONS,
-        "help": "float32, bfloat16, or int8, which includes --litert (default: float32)",
+        "help": "float32, bfloat16, or int8, which implies --litert (default: float32)",
     },
     "--litert": {
         "action": "store_true",
@@ -53,7 +53,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--threads": {
         "type": int_from(1, MAX_THREADS),
         "metavar": "N",
-        "help": "threads per operation (default: the fastest number, measured once and cached)",
+        "help": "threads per operation; cores left idle compute other batches (default: the "
+        "fastest number, measured once and cached)",
     },
 }
 
@@ -207,12 +208,12 @@ def load_translator(
     *,
     sampled: bool = False,
     task: str = "translation",
-    sentences: Sequence[int] = (),
+    sentences: Sequence[int] = (MANY,),
 ):
     """Loads the translator that `options` describe: run, checkpoint, ensemble and search.
 
     Without --threads, it uses the number of threads that is fastest for translating `sentences`
-    at once (see `use_threads`); if that is empty, TensorFlow chooses.
+    at once, see `use_threads`.
     """
     run = open_run(options.run, task)
     others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
@@ -226,7 +227,7 @@ def load_translator(
     precision = getattr(options, "precision", "float32")
     threads = getattr(options, "threads", None)
     litert = in_litert(precision, getattr(options, "litert", False))
-    if sentences and not litert:  # LiteRT has its own threads
+    if not litert:  # LiteRT has its own threads
         config = dataclasses.replace(run.config, decoding=decoding)
         use_threads(threads, config, sentences)
 

@@ -1,5 +1,6 @@
 """Batches of sentences of similar length, computed one after the other or several at once."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,10 +36,13 @@ def in_batches(
             by default as many as the cores allow, see `threads`.
     """
     streams = streams_for(len(lengths), streams or most_streams())
-    if streams > 1:
-        positions = min(positions, sum(lengths)) // streams
+    batches = by_length(lengths, positions // streams)
+    size = math.ceil(len(lengths) / streams)
+    if streams > 1 and size * max(lengths) <= positions // streams:
+        order = _longest_first(lengths)
+        batches = (order[start : start + size] for start in range(0, len(order), size))
     done = 0
-    for rows, result in at_once(by_length(lengths, positions), compute, streams):
+    for rows, result in at_once(batches, compute, streams):
         yield rows, result
         done += len(rows)
         if progress:
@@ -52,12 +56,15 @@ def by_length(lengths: Sequence[int], positions: int) -> Iterator[list[int]]:
         lengths: number of tokens of each row.
         positions: limit on a batch's rows times its longest row; a batch has at least one row.
     """
-    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    start = 0
+    order, start = _longest_first(lengths), 0
     while start < len(order):
         size = max(1, positions // lengths[order[start]])
         yield order[start : start + size]
         start += size
+
+
+def _longest_first(lengths: Sequence[int]) -> list[int]:
+    return sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
 def at_once(

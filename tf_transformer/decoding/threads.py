@@ -1,9 +1,10 @@
 """The number of threads that decodes fastest, measured once for a machine and a model.
 
 Waking a thread can take longer than its share of a small model's step, so more threads are not
-always faster. Cores that they leave idle compute other batches at the same time: N threads an
-operation on C cores allow C // N streams. TensorFlow fixes N when it first computes. So each
-number is measured before that, in a forked process, which need not import TensorFlow again.
+always faster. Cores that they leave idle compute other batches at the same time: N threads per
+operation on C cores allow C // N streams, 4 at most. TensorFlow fixes N when it first computes.
+So each number is measured before that, in a forked process, which need not import TensorFlow
+again.
 """
 
 import json
@@ -28,7 +29,9 @@ from tf_transformer.files import cache_folder, parse_json, replacing
 logger = logging.getLogger(__name__)
 
 MAX_THREADS = 1_024
+_MAX_STREAMS = 4  # each needs memory, and its part of a batch gets smaller
 ONE, MANY = 1, 32  # sentences decoded at once
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, by Linux control groups
 _SECONDS = 0.08  # for measuring one batch size, after the warm-up
 _TIMEOUT = 10.0  # seconds for one measurement
 
@@ -48,10 +51,11 @@ def numbers_to_try() -> list[int]:
 
 
 def most_streams(threads: int | None = None) -> int:
-    """Returns how many batches the cores can compute at the same time; 1 with a GPU.
+    """Returns how many batches the cores can compute at the same time.
 
     Args:
-        threads: threads for each operation; by default TensorFlow's present number.
+        threads: threads per operation; by default TensorFlow's present number, and one batch at
+            a time with a GPU.
     """
     if threads is None:
         import tensorflow as tf
@@ -60,7 +64,7 @@ def most_streams(threads: int | None = None) -> int:
             return 1
         decided = tf.config.threading.get_intra_op_parallelism_threads()
         threads = decided or numbers_to_try()[-1]
-    return max(1, _cores() // threads)
+    return max(1, min(_cores() // threads, _MAX_STREAMS))
 
 
 def streams_for(sentences: int, most: int) -> int:
@@ -73,7 +77,13 @@ def streams_for(sentences: int, most: int) -> int:
 
 def _cores() -> int:
     """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):  # without a limit the file begins with "max"
+        microseconds, period = map(int, _CPU_LIMIT.read_text("utf-8").split())
+        cores = min(cores, math.ceil(microseconds / period))
+    return cores
 
 
 def check_threads(threads: int | None) -> None:

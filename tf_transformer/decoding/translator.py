@@ -34,6 +34,8 @@ class BatchTranslator:
             they are sampled.
         shortlist: restricts a search to tokens that are likely for its source.
         lite: searches in LiteRT instead of the model, which still scores and aligns.
+        streams: batches searched at the same time; None for as many as the cores allow, or
+            one in LiteRT.
 
     Attributes:
         codec: text to ids and back, see `TextCodec`.
@@ -52,8 +54,11 @@ class BatchTranslator:
         num_hypotheses: int = 1,
         shortlist: Shortlist | None = None,
         lite: LiteModel | None = None,
+        *,
+        streams: int | None = None,
     ) -> None:
         decoding = decoding or DecodingConfig()
+        self._streams = 1 if lite else streams
         self.model, self.tokenizer, self.decoding = model, tokenizer, decoding
         self.num_hypotheses, self.shortlist, self.lite = num_hypotheses, shortlist, lite
         self.codec = TextCodec(model, tokenizer, decoding)
@@ -66,7 +71,13 @@ class BatchTranslator:
     def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "BatchTranslator":
         """Returns a translator with other settings, but the same model and shortlist."""
         return BatchTranslator(
-            self.model, self.tokenizer, decoding, num_hypotheses, self.shortlist, self.lite
+            self.model,
+            self.tokenizer,
+            decoding,
+            num_hypotheses,
+            self.shortlist,
+            self.lite,
+            streams=self._streams,
         )
 
     def translate(
@@ -146,8 +157,8 @@ class BatchTranslator:
         results = [[Hypothesis("", 0.0, 0.0, 0)] * count] * len(sources)
         lengths = [len(source) for source in sources]
         positions = self.decoding.batch_tokens // width
-        streams = 1 if self.lite else None  # LiteRT computes one batch at a time
-        for rows, found in in_batches(lengths, positions, search, progress, streams=streams):
+        batches = in_batches(lengths, positions, search, progress, streams=self._streams)
+        for rows, found in batches:
             for row, decoded in zip(rows, self.codec.decode(found), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded

@@ -1,6 +1,6 @@
 """Settings that may change between two sessions of one run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tf_transformer.config import Config
@@ -32,14 +32,21 @@ def forbidden_changes(stored: Config, given: Config, allowed: Iterable[str]) -> 
 
 def differences(stored: Config, given: Config, ignored: Callable[[str], bool]) -> list[str]:
     """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
-    before, now = _resolved(stored), _resolved(given)
     return [
-        f"{name} was {before[name]!r}, now {now[name]!r}"
-        for name in now
-        if now[name] != before[name] and not ignored(name)
+        f"{name} was {before!r}, now {now!r}"
+        for name, before, now in changed(stored, given)
+        if not ignored(name)
     ]
 
 
-def _resolved(config: Config) -> dict[str, Any]:
-    """Returns all settings; a depth that follows from another one, as a number."""
-    return config.flat() | {"model.decoder_layers": config.model.num_decoder_layers}
+def changed(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the name and both values of each setting that differs.
+
+    A decoder depth that is written in another way, but equal, does not.
+    """
+    before, now = stored.flat(), given.flat()
+    if stored.model.num_decoder_layers == given.model.num_decoder_layers:
+        now["model.decoder_layers"] = before["model.decoder_layers"]
+    for name in now:
+        if now[name] != before[name]:
+            yield name, before[name], now[name]

@@ -11,7 +11,7 @@ from tf_transformer.config import Config
 from tf_transformer.config.model import DEFAULT_GAIN, EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.files import LOCK_FILE, parse_json, write_text
-from tf_transformer.run.changes import forbidden_changes
+from tf_transformer.run.changes import changed, forbidden_changes
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.checksums import Checksums
 from tf_transformer.run.installed import versions
@@ -147,11 +147,10 @@ class Run:
 
     def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
         """Records each changed setting, once training has begun."""
-        before, now = self.config.flat(), config.flat()
-        del now["training.max_tokens_per_device"]  # the trainer says which size it keeps
-        for name in now:
-            if before[name] != now[name] and self.checkpoints.state_steps():
-                self.record_change(name, before[name], now[name], remarks.get(name, ""))
+        for name, before, now in changed(self.config, config):
+            # The trainer says which size of parts it keeps.
+            if name != "training.max_tokens_per_device" and self.checkpoints.state_steps():
+                self.record_change(name, before, now, remarks.get(name, ""))
 
     def record_change(self, what: str, before: object, now: object, remark: str = "") -> None:
         """Announces a change between two sessions and adds it to changes.jsonl."""

@@ -143,11 +143,12 @@ class Batcher:
             self._changed.notify_all()
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancels queued requests, and waits `seconds` at most for each running batch."""
+        """Cancels queued requests, and waits `seconds` at most for running batches."""
         self.refuse()
         self._cancel_all()
+        end = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
-            thread.join(seconds)
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
     def _cancel_all(self) -> None:
         with self._changed:

@@ -9,7 +9,7 @@ from typing import NoReturn
 import numpy as np
 
 from tf_transformer.decoding.batches import at_once
-from tf_transformer.decoding.threads import most_streams, streams_for
+from tf_transformer.decoding.threads import streams_for
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import Arrays, SavedModelSession
 
@@ -54,7 +54,7 @@ class ExportedModel:
             progress: called with the number of rows done so far.
         """
         rows, cut = len(next(iter(inputs.values()))), 0
-        streams = streams_for(rows, most_streams())
+        streams = streams_for(rows, self._session.streams)
         size = min(_AT_ONCE, math.ceil(rows / streams)) or 1
 
         def compute(start: int) -> Arrays:

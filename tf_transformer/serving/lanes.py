@@ -12,7 +12,6 @@ import numpy as np
 import sentencepiece
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import Batcher, BatchLimits, Observer
 from tf_transformer.serving.session import BadRequestError, SavedModelSession
@@ -127,8 +126,7 @@ class Meter:
 class Lanes:
     """Two batchers that share the cores, each with its own queue.
 
-    Short requests are computed in as many streams as `decoding.threads` allows, long ones in
-    one.
+    Short requests are computed in as many streams as the session allows, long ones in one.
 
     A request is long if a row has more than `SHORT` tokens, or if all rows together have more
     positions than the model computes at a time.
@@ -150,7 +148,7 @@ class Lanes:
         self.meter = meter
         self._limits = limits
         self._observer = observer or Observer()
-        self._short = Batcher(session, limits, self._observer, most_streams())
+        self._short = Batcher(session, limits, self._observer, session.streams)
         self._long = Batcher(session, limits, self._observer)
 
     @property

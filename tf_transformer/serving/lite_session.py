@@ -22,6 +22,7 @@ class LiteSession(SavedModelSession):
 
     def __init__(self, path: Path, translator: BatchTranslator) -> None:
         super().__init__(path)
+        self.streams = 1  # LiteRT computes one step at a time
         beam_size = translator.decoding.beam_size
         self._translators = {
             "serving_default": translator.with_decoding(translator.decoding, 1),

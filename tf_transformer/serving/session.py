@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError, quoted, shortened
 from tf_transformer.serving.versions import check_readable
 
@@ -38,6 +39,7 @@ class SavedModelSession:
     Attributes:
         signatures: SignatureDef by name.
         tokenizers: the distinct SentencePiece models in the graph.
+        streams: calls that may compute at the same time without slowing each other down.
 
     Raises:
         UserError: if `path` holds no SavedModel that can be loaded.
@@ -46,6 +48,7 @@ class SavedModelSession:
     def __init__(self, path: Path) -> None:
         check_readable(path)
         load_text_operations()
+        self.streams = most_streams()
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph)
         try:

@@ -155,6 +155,7 @@ def _options(result: dict) -> str:
     precision = result.get("precision", "float32")
     options = {
         precision: precision != "float32",
+        "LiteRT": result.get("litert"),
         "shortlist": result.get("shortlist"),
         f"ensemble of {1 + len(result.get('ensemble', ()))}": result.get("ensemble"),
         f"tag {result.get('tag')}": result.get("tag"),

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from tf_transformer.api.load import in_litert
 from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import (
     add_translator_options,
@@ -146,7 +147,7 @@ def _record(
             "shortlist": options.shortlist,
             "tag": options.tag,
             "precision": options.precision,
-            "litert": options.litert,
+            "litert": in_litert(options.precision, options.litert),
             "decoding": dataclasses.asdict(decoding_config(options, run)),
             "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},
             "exact": round(scores.exact * scores.sentences),

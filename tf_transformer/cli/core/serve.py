@@ -110,9 +110,10 @@ def _source(options: argparse.Namespace) -> Path | Run:
     }
     given = {option: name for option, (name, value) in for_runs.items() if value}
     if exported and given:
+        litert = in_litert(options.precision, options.litert)
+        advice = "Serve the run itself." if litert else "Give it to export."
         raise UserError(
-            f"{min(given)} is for a run. Received: {options.model}, a SavedModel. Give it to "
-            "export."
+            f"{min(given)} is for a run. Received: {options.model}, a SavedModel. {advice}"
         )
     if exported:
         logger.info("loading %s", exported)

@@ -160,7 +160,9 @@ class ParsingTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that parses the dev set with the model's current weights."""
-        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
+        # One stream: batches, and so the last bits of scores, depend on no number of cores.
+        decoding = self.run.config.decoding
+        translator = BatchTranslator(model, self.tokenizer, decoding, streams=1)
         parser = Parser(translator, self._grammar)
         sentences = [words for words, _ in self.dev_pairs]
 

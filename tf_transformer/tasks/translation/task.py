@@ -132,7 +132,9 @@ class TranslationTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that translates the dev set with the model's current weights."""
-        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding)
+        # One stream: batches, and so the last bits of scores, depend on no number of cores.
+        decoding = self.run.config.decoding
+        translator = BatchTranslator(model, self.tokenizer, decoding, streams=1)
 
         def score(pairs: list[tuple[str, str]]) -> tuple[Scores, list[tuple[str, str, str]]]:
             sources, references = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -165,9 +165,10 @@ class Translator(BaseTranslator):
         if fixed_length is not None:
             decoding = dataclasses.replace(decoding, max_source_length=fixed_length)
         card = self._card() | {"decoding": dataclasses.asdict(decoding)}
-        batches = self._make_batches(decoding, 1)
         if format == "litert":
-            return export_lite(batches, Path(output), version, card, fixed_length is not None)
+            batches, fixed = self._make_batches(decoding, 1), fixed_length is not None
+            return export_lite(batches, Path(output), version, card, fixed)
+        batches = BatchTranslator(self.model, self.tokenizer, decoding, 1, self._shortlist)
         return translations.export(batches, Path(output), version, card, text=text, gate=gate)
 
     def _check_export(
