@@ -40,7 +40,7 @@ def _table3(
 def _multi30k(vocab_size: int) -> Config:
     """Returns a model for Multi30k (29,000 short caption pairs) on two CPU cores.
 
-    docs/results/translation.md has its results. Sizes are from Wu et al. 2021 (arXiv
+    docs/results/translation.md has the results. Sizes are from Wu et al. 2021 (arXiv
     2105.14462), who found small, well-regularised models best. Pre-LN, because post-LN needed
     several times the steps before it used the source. Some 140 epochs, as in published runs,
     which call for dropout inside the sublayers and a moving average of the weights.
