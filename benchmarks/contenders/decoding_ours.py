@@ -28,7 +28,7 @@ def setup(
     precision: "float32" or "bfloat16"; or "litert" or "int8", in LiteRT.
     shortlist: search only among likely tokens for each sentence.
     lookahead: of the search, unless its lengths are forced.
-    streams: parts of a batch computed at the same time; LiteRT has one.
+    streams: parts of a batch computed at the same time.
     """
     given = Work(work)
     if streams > 1:
@@ -67,7 +67,7 @@ def setup(
                 lengths,
                 len(rows) * max(lengths),
                 lambda part: compute([rows[index] for index in part]),
-                streams=1 if lite else streams,
+                streams=streams,
             ):
                 found |= dict(zip(part, results, strict=True))
             return [found[index] for index in range(len(rows))]

@@ -42,6 +42,15 @@ def test_float32_finds_what_the_model_finds(translator, in_float32, texts, numbe
     assert_same(lite.translate(texts), plain.translate(texts))
 
 
+def test_searches_at_the_same_time_have_an_interpreter_each(translator, in_float32, texts):
+    with in_float32.interpreter() as one, in_float32.interpreter() as other:
+        assert one is not other
+    plain = with_lite(translator, None).translate(texts)
+    arguments = translator.model, translator.tokenizer, DECODING, 4
+    several = BatchTranslator(*arguments, lite=in_float32, streams=3)
+    assert_same(several.translate(texts), plain)
+
+
 def test_a_prefix_is_continued_as_the_model_continues_it(translator, in_float32, texts):
     prefixes = [["Der", "", "Am Montag"][i % 3] for i in range(len(texts))]
     found = with_lite(translator, in_float32).translate(texts, prefixes=prefixes)

@@ -6,7 +6,8 @@ B batch, S source length, W beam width, V vocabulary.
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import tensorflow as tf
@@ -24,27 +25,51 @@ _COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare ever
 
 
 class LiteModel:
-    """Runs a LiteRT file written by `lite_file`; may be used from several threads.
+    """A LiteRT file written by `lite_file`; may be used from several threads.
 
     Args:
         content: content of the file.
-        threads: number of threads for each operation; None measures which is fastest.
+        threads: number of threads per operation; None measures which is fastest.
         precision: precision of the weights in the file.
 
     Attributes:
-        content: content of the file.
-        columns: number of columns by which the cache grows; the size of a cache that is fixed
-            in the file.
+        content, threads, precision: as given, or measured.
     """
 
     def __init__(
         self, content: bytes, threads: int | None = None, precision: str = "float32"
     ) -> None:
-        self.content, self.precision = content, precision
-        self._lock = threading.Lock()
         if threads is None:
             numbers = numbers_to_try()
-            threads = min(numbers, key=lambda number: LiteModel(content, number).seconds())
+            threads = min(numbers, key=lambda n: LiteInterpreter(content, n).seconds())
+        self.content, self.threads, self.precision = content, threads, precision
+        self._free, self._lock = [LiteInterpreter(content, threads)], threading.Lock()
+
+    @contextmanager
+    def interpreter(self) -> Iterator["LiteInterpreter"]:
+        """Gives an interpreter that no other search uses: an idle one, or a new one."""
+        with self._lock:
+            idle = self._free.pop() if self._free else None
+            one = idle or LiteInterpreter(self.content, self.threads)
+        try:
+            yield one
+        finally:
+            self._free.append(one)
+
+
+class LiteInterpreter:
+    """Runs a LiteRT file for one search at a time.
+
+    Args:
+        content: content of the file.
+        threads: number of threads per operation.
+
+    Attributes:
+        columns: number of columns by which the cache grows; the size of a cache that is fixed
+            in the file.
+    """
+
+    def __init__(self, content: bytes, threads: int) -> None:
         with warnings.catch_warnings(), stderr_held_back():
             warnings.simplefilter("ignore")  # the move of LiteRT to the package ai_edge_litert
             interpreter = tf.lite.Interpreter(model_content=content, num_threads=threads)
@@ -61,8 +86,7 @@ class LiteModel:
 
     def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature."""
-        with self._lock:
-            return self._runners[name](**inputs)
+        return self._runners[name](**inputs)
 
     def encode(self, source: np.ndarray) -> "LiteStep":
         """Encodes sources, int32 [B, S], padded; returns the decoding step of their search."""
@@ -87,24 +111,24 @@ class LiteStep:
     """A `HostStep`: the decoding step of a batch, and its cache.
 
     Args:
-        model: computes the step.
+        interpreter: computes the step.
         memory: inputs that are the same in every step, with dimension 0 = B.
     """
 
-    def __init__(self, model: LiteModel, memory: dict[str, np.ndarray]) -> None:
-        self._model, self._memory = model, memory
+    def __init__(self, interpreter: LiteInterpreter, memory: dict[str, np.ndarray]) -> None:
+        self._interpreter, self._memory = interpreter, memory
         self._past: dict[str, np.ndarray] = {}
 
     def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
         """Returns float32 logits [B, W, V]; see `HostStep`."""
         batch, width, _ = ancestry.shape
-        if index % self._model.columns == 0:
-            self._grow(width * self._model.columns)
+        if index % self._interpreter.columns == 0:
+            self._grow(width * self._interpreter.columns)
         columns = self._past["past_keys"].shape[3] // width
         slots = np.full([batch, width, columns + 1], -1, np.int32)
         slots[..., :index], slots[..., -1] = ancestry[..., :-1], ancestry[..., -1]
         position = np.array([index], np.int32)
-        outputs = self._model.run(
+        outputs = self._interpreter.run(
             "step",
             tokens=tokens,
             position=position,
@@ -174,11 +198,12 @@ class LiteSearcher:
             decoding.min_length,
             decoding.no_repeat_ngram,
         )
-        return host_search(
-            self._model.encode(source),
-            rules,
-            beam_size=decoding.beam_size,
-            num_hypotheses=self._num_hypotheses,
-            alpha=decoding.alpha,
-            lookahead=decoding.lookahead,
-        )
+        with self._model.interpreter() as interpreter:
+            return host_search(
+                interpreter.encode(source),
+                rules,
+                beam_size=decoding.beam_size,
+                num_hypotheses=self._num_hypotheses,
+                alpha=decoding.alpha,
+                lookahead=decoding.lookahead,
+            )

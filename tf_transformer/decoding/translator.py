@@ -18,6 +18,7 @@ from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.text_codec import Ids, TextCodec
+from tf_transformer.decoding.threads import most_streams
 from tf_transformer.models.transformer import Transformer
 
 
@@ -34,8 +35,7 @@ class BatchTranslator:
             they are sampled.
         shortlist: restricts a search to tokens that are likely for its source.
         lite: searches in LiteRT instead of the model, which still scores and aligns.
-        streams: batches searched at the same time; None for as many as the cores allow, or
-            one in LiteRT.
+        streams: batches searched at the same time; None for as many as the cores allow.
 
     Attributes:
         codec: text to ids and back, see `TextCodec`.
@@ -58,7 +58,7 @@ class BatchTranslator:
         streams: int | None = None,
     ) -> None:
         decoding = decoding or DecodingConfig()
-        self._streams = 1 if lite else streams
+        self._streams = streams or (most_streams(lite.threads) if lite else None)
         self.model, self.tokenizer, self.decoding = model, tokenizer, decoding
         self.num_hypotheses, self.shortlist, self.lite = num_hypotheses, shortlist, lite
         self.codec = TextCodec(model, tokenizer, decoding)
@@ -68,7 +68,9 @@ class BatchTranslator:
             self._compiled = LiteSearcher(lite, self.codec, decoding, num_hypotheses).compiled
         self.scorer = ForcedScorer(model, self.codec, decoding)
 
-    def with_decoding(self, decoding: DecodingConfig, num_hypotheses: int) -> "BatchTranslator":
+    def with_decoding(
+        self, decoding: DecodingConfig, num_hypotheses: int, streams: int | None = None
+    ) -> "BatchTranslator":
         """Returns a translator with other settings, but the same model and shortlist."""
         return BatchTranslator(
             self.model,
@@ -77,7 +79,7 @@ class BatchTranslator:
             num_hypotheses,
             self.shortlist,
             self.lite,
-            streams=self._streams,
+            streams=streams or self._streams,
         )
 
     def translate(

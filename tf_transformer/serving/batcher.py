@@ -1,7 +1,7 @@
 """Batches of requests that arrive at about the same time.
 
-A batch holds the requests that arrived while all streams were computing. So no request waits for
-others to arrive, and the busier the server, the larger its batches.
+A batch holds the requests that arrived while all streams were computing. So no request waits
+for others to arrive, and the busier the server, the larger its batches.
 """
 
 import logging

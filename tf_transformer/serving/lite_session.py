@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.threads import most_streams
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.session import Arrays, ClosedError, SavedModelSession
 
@@ -22,11 +23,12 @@ class LiteSession(SavedModelSession):
 
     def __init__(self, path: Path, translator: BatchTranslator) -> None:
         super().__init__(path)
-        self.streams = 1  # LiteRT computes one step at a time
+        if translator.lite:
+            self.streams = most_streams(translator.lite.threads)
         beam_size = translator.decoding.beam_size
         self._translators = {
-            "serving_default": translator.with_decoding(translator.decoding, 1),
-            "nbest": translator.with_decoding(translator.decoding, beam_size),
+            "serving_default": translator.with_decoding(translator.decoding, 1, streams=1),
+            "nbest": translator.with_decoding(translator.decoding, beam_size, streams=1),
         }
 
     def run(
