@@ -170,6 +170,15 @@ def test_an_export_translates_as_its_run(translator, of_export, exported, texts)
     assert of_export.evaluate(texts[2:], ["a", "b"]).sentences == 2
 
 
+def test_an_export_computes_several_parts_at_a_time_in_order(of_export, texts, monkeypatch):
+    texts, done = texts * 3, []
+    expected = [str(one) for one in of_export.translate(texts)]
+    monkeypatch.setattr(of_export._model._session, "streams", 3)
+    found = of_export.translate(texts, progress=done.append)
+    assert [str(one) for one in found] == expected
+    assert len(done) == 3 and done[-1] == len(texts)
+
+
 @pytest.mark.parametrize(
     ("ask", "what"),
     [
