@@ -92,7 +92,7 @@ class Broken:
 
     def __init__(self, session) -> None:
         self.signatures, self.signature = session.signatures, session.signature
-        self.tokenizers = session.tokenizers
+        self.tokenizers, self.streams = session.tokenizers, session.streams
 
     def run(self, signature, inputs, timeout):
         raise RuntimeError("a secret of the server")
