@@ -2,12 +2,13 @@
 
 import functools
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 import tensorflow as tf
 from harness.child import serve
-from harness.sentences import EOS, Work, up_to_eos, with_eos
+from harness.sentences import EOS, Rows, Work, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import in_batches
@@ -61,18 +62,7 @@ def setup(
             best = np.asarray(found.tokens)[:, 0].tolist()
             return [[*up_to_eos(row), EOS] for row in best]
 
-        def search(rows):
-            found, lengths = {}, [len(row) + 1 for row in rows]
-            for part, results in in_batches(
-                lengths,
-                len(rows) * max(lengths),
-                lambda part: compute([rows[index] for index in part]),
-                streams=streams,
-            ):
-                found |= dict(zip(part, results, strict=True))
-            return [found[index] for index in range(len(rows))]
-
-        return search
+        return lambda rows: _in_parts(compute, rows, streams)
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
         return given.decode(searcher(beam, forced, 0.6), batch, batches)
@@ -84,6 +74,19 @@ def setup(
         return {"hypotheses": [[row[:-1]] for row in found]}
 
     return {"work": measured, "check": check}
+
+
+def _in_parts(compute: Callable[[Rows], Rows], rows: Rows, streams: int) -> Rows:
+    """Returns what `compute` returns for the rows, in parts computed at the same time."""
+    found, lengths = {}, [len(row) + 1 for row in rows]
+
+    def compute_part(part: list[int]) -> Rows:
+        return compute([rows[index] for index in part])
+
+    positions = streams * len(rows) * max(lengths)  # no limit
+    for part, results in in_batches(lengths, positions, compute_part, streams=streams):
+        found |= dict(zip(part, results, strict=True))
+    return [found[index] for index in range(len(rows))]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding import batches
+from tf_transformer.decoding import threads
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
@@ -45,7 +45,7 @@ def test_batches_computed_at_the_same_time_give_the_same(
 ):
     pairs = texts, [ranked[0].text for ranked in expected]
     scores = translator.score(*pairs)
-    monkeypatch.setattr(batches, "most_streams", lambda: 3)
+    monkeypatch.setattr(threads, "most_streams", lambda: 3)
     assert_same(translator.translate(texts), expected)
     fresh = BatchTranslator(translator.model, translator.tokenizer, DECODING, 4)
     assert_same(fresh.translate(texts), expected)  # the threads trace it, too

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
+from tf_transformer.config.decoding import in_litert
 from tf_transformer.decoding.threads import MANY, ONE, check_threads, use_threads
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.quiet import import_tensorflow
@@ -26,13 +27,6 @@ if TYPE_CHECKING:  # they import TensorFlow
     AnyClassifier: TypeAlias = SentenceClassifier | ExportedClassifier
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-
-
-def in_litert(precision: str = PRECISIONS[0], litert: bool = False, **_: object) -> bool:
-    """Tells whether a search with these options runs in LiteRT: int8 always does."""
-    return litert or precision == "int8"
-
-
 _DEFAULT_TASK = next(iter(TASKS))  # for .keras files, and exports whose card names no task
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import PRECISIONS, in_litert
+from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
+from tf_transformer.config.decoding import in_litert
 from tf_transformer.decoding.threads import MANY, MAX_THREADS, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES, new_figure

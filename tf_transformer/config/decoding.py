@@ -89,3 +89,8 @@ class SearchOptions(TypedDict, total=False):
     top_k: int
     top_p: float
     seed: int
+
+
+def in_litert(precision: str = "float32", litert: bool = False, **_: object) -> bool:
+    """Tells whether a search with these options of loading runs in LiteRT: int8 always does."""
+    return litert or precision == "int8"

@@ -4,12 +4,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from tf_transformer.config import PAD_ID
-from tf_transformer.decoding.threads import most_streams, streams_for
+from tf_transformer.decoding.threads import streams_for
 
 Progress: TypeAlias = Callable[[int], None]  # takes the number of sentences done so far
 Batch = TypeVar("Batch")
@@ -35,7 +36,7 @@ def in_batches(
         streams: maximum number of batches computed at the same time, which share `positions`;
             by default as many as the cores allow, see `threads`.
     """
-    streams = streams_for(len(lengths), streams or most_streams())
+    streams = streams_for(len(lengths), streams)
     batches = by_length(lengths, positions // streams)
     size = math.ceil(len(lengths) / streams)
     if streams > 1 and size * max(lengths) <= positions // streams:
@@ -75,20 +76,20 @@ def at_once(
         for batch in batches:
             yield batch, compute(batch)
         return
-    waiting: deque[tuple[Batch, Future[Result]]] = deque()
+    rest, waiting = iter(batches), deque[tuple[Batch, Future[Result]]]()
     with ThreadPoolExecutor(streams) as pool:
         try:
-            for batch in batches:
-                waiting.append((batch, pool.submit(compute, batch)))
-                if len(waiting) > streams:
-                    first, result = waiting.popleft()
-                    yield first, result.result()
+            waiting.extend(
+                (one, pool.submit(compute, one)) for one in islice(rest, streams + 1)
+            )
             while waiting:
-                first, result = waiting.popleft()
-                yield first, result.result()
+                batch, future = waiting.popleft()
+                result = future.result()
+                waiting.extend((one, pool.submit(compute, one)) for one in islice(rest, 1))
+                yield batch, result
         finally:  # after an error too: batches that have not begun are not computed
-            for _, result in waiting:
-                result.cancel()
+            for _, future in waiting:
+                future.cancel()
 
 
 def padded(rows: Sequence[np.ndarray]) -> np.ndarray:

@@ -67,12 +67,13 @@ def most_streams(threads: int | None = None) -> int:
     return max(1, min(_cores() // threads, _MAX_STREAMS))
 
 
-def streams_for(sentences: int, most: int) -> int:
-    """Returns the number of batches to split sentences into, `most` at most.
+def streams_for(sentences: int, most: int | None = None) -> int:
+    """Returns the number of batches to split sentences into, at most `most`, or `most_streams`.
 
     Each has at least four sentences, since a few cost hardly more than one.
     """
-    return max(1, min(most, sentences // 4))
+    parts = sentences // 4
+    return max(1, min(most or most_streams(), parts)) if parts > 1 else 1
 
 
 def _cores() -> int:

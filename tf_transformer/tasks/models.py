@@ -7,6 +7,7 @@ from typing import Any
 
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.config.data import split_tags
+from tf_transformer.config.decoding import in_litert
 from tf_transformer.data.batching import bucket_boundaries
 from tf_transformer.data.corpora import always_tagged
 from tf_transformer.data.encoded import EncodedCorpus
@@ -69,7 +70,7 @@ def load_translator(
             tokenizers differ; if the run was not trained with the tag; or for LiteRT with
             an ensemble, a shortlist or bfloat16.
     """
-    lite_precision = precision if litert or precision == "int8" else None
+    lite_precision = precision if in_litert(precision, litert) else None
     if lite_precision:
         _check_litert(lite_precision, ensemble, shortlist)
         precision = "float32"

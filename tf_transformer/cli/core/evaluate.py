@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.api.load import in_litert
 from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import (
     add_translator_options,
@@ -18,6 +17,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import Once, given_except
 from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
 from tf_transformer.cli.terminal import print_report
+from tf_transformer.config.decoding import in_litert
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tf_transformer.api.load import in_litert
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shared_options, open_run
 from tf_transformer.cli.parser import DEADLINES, float_from, int_from
+from tf_transformer.config.decoding import in_litert
 from tf_transformer.decoding.threads import ONE, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
