@@ -18,7 +18,9 @@ import numpy as np
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.plots.figure import STYLES, new_figure, number_plainly, save
-from tf_transformer.serving.client import RestClient, ServerError, best_answers
+from tf_transformer.serving.client import RestClient, ServerError, best_answers, patiently
+
+PATIENCE = 60.0  # seconds to wait for a server that is still loading its model
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,10 @@ def main() -> None:
     options = parser.parse_args()
     texts = list(read_lines(options.text))
     client = RestClient(options.url, options.name, deadline=60.0)
-    best_answers(client, texts[:8])  # warm-up
+    try:
+        patiently(lambda: best_answers(client, texts[:8]), PATIENCE)  # warm-up
+    except ServerError as error:
+        raise SystemExit(f"{options.url} does not answer: {error}") from None
     points = []
     for size, clients in itertools.product(options.sentences, options.clients):
         points.append(measure(client, texts, clients, size, options.seconds))
