@@ -133,3 +133,8 @@ def test_without_a_moving_average_the_weights_are_themselves():
     with averaged_weights(model):
         for weight, expected in zip(model.get_weights(), before, strict=True):
             np.testing.assert_array_equal(weight, expected)
+
+
+def test_amsgrad_is_refused():
+    with pytest.raises(ValueError, match="no `amsgrad`"):
+        Adam(amsgrad=True)

@@ -88,6 +88,11 @@ def test_pre_ln_normalises_what_the_sublayer_reads():
     np.testing.assert_array_equal(layer(X, SUBLAYER), X + SUBLAYER)
 
 
+def test_a_fresh_layer_wraps_a_sublayer_in_one_line():
+    layer = AddAndNorm(norm_first=True)
+    np.testing.assert_allclose(layer(X, 2 * layer.before(X)), X + 2 * layer.norm(X), rtol=1e-6)
+
+
 def test_dropout_is_of_the_sublayers_output_and_of_training_only():
     layer = AddAndNorm(dropout=0.5, norm_first=True)
     ones = np.ones((1, 50, 8), "float32")

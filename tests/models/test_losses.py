@@ -215,3 +215,41 @@ def test_classes_begin_at_one_and_padding_has_no_column(epsilon, weights):
     expected = (np.exp(log_softmax(logits[real])) - targets) * weight[real][:, None]
     np.testing.assert_allclose(gradient[real], expected / weight[real].sum(), atol=1e-6)
     assert not gradient[~real].any()
+
+
+@pytest.mark.parametrize("label", [-100, 7])
+def test_a_label_without_a_column_is_told_and_moves_no_other_row(label):
+    labels, logits = random_batch()
+    wrong = labels.copy()
+    wrong[1, 2] = label
+    loss = LabelSmoothedCrossEntropy()
+    logits = tf.Variable(logits)
+    gradients = []
+    for each in (labels, wrong):
+        with tf.GradientTape() as tape:
+            value = loss(each, logits)
+        gradients.append(tape.gradient(value, logits).numpy())
+    assert np.isnan(value)
+    others = np.ones_like(labels, bool)
+    others[1, 2] = False
+    np.testing.assert_array_equal(*(gradient[others] for gradient in gradients))
+
+
+def test_another_reduction_is_refused():
+    with pytest.raises(ValueError, match="leave out `reduction`. Received: reduction='none'"):
+        LabelSmoothedCrossEntropy(reduction="none")
+
+
+def test_weights_of_rows_may_be_a_column():
+    labels, logits = np.array([1, 3, 2]), random_batch()[1][:, 0]
+    loss, weights = LabelSmoothedCrossEntropy(first_label=1), np.array([0.5, 3, 1], "float32")
+    assert loss(labels, logits, weights[:, None]) == loss(labels, logits, weights)
+
+
+def test_replicas_of_a_plain_model_divide_the_loss_that_keras_adds_up():
+    labels, logits = random_batch()
+    loss = LabelSmoothedCrossEntropy()
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    both = strategy.run(lambda: loss(tf.constant(labels), tf.constant(logits)))
+    total = strategy.reduce("SUM", both, axis=None)
+    np.testing.assert_allclose(total, loss(labels, logits), rtol=1e-6)

@@ -133,3 +133,12 @@ def test_metrics_of_a_label_for_each_row():
                                                     constant_values=-1e9))  # fmt: skip
         assert float(rows.result()) == pytest.approx(float(tokens.result()), rel=1e-5)
         assert metric.from_config(rows.get_config()).first_label == 1
+
+
+@pytest.mark.parametrize("metric", [Perplexity, TokenAccuracy])
+def test_weights_that_sum_to_less_than_one_give_the_same_mean(metric):
+    labels, logits = random_batch(4, 5, seed=0)
+    small, whole = metric(), metric()
+    small.update_state(labels, logits, np.full(4, 1 / 256, "float32"))
+    whole.update_state(labels, logits)
+    assert float(small.result()) == pytest.approx(float(whole.result()), rel=1e-6)

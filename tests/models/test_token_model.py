@@ -252,3 +252,38 @@ def test_fit_before_compile_raises_the_error_of_keras():
             model.fit(dataset(batches()), verbose=0)
         errors.append(str(raised.value))
     assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "reason"),
+    [
+        ("mse", {"max_tokens_per_device": 8}, "`max_tokens_per_device` requires the loss"),
+        (LOSS, {"loss_weights": 2.0}, "`loss_weights` is for several losses"),
+    ],
+)
+def test_an_argument_that_would_have_no_effect_is_refused(loss, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        guesser().compile("adam", loss, **options)
+
+
+def test_a_list_of_the_one_loss_is_that_loss():
+    model = guesser()
+    model.compile("adam", [LOSS])
+    assert model.loss is LOSS
+
+
+def test_fit_refuses_weights_of_classes_and_regularizers():
+    model = guesser()
+    model.compile("adam", LOSS)
+    inputs, labels = batch(3, 2)
+    with pytest.raises(ValueError, match="Give the tokens' weights as sample weights"):
+        model.fit(inputs, labels, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+    model.trainable_variables[0].regularizer = keras.regularizers.L2(0.1)
+    with pytest.raises(ValueError, match="without regularizers.* Received: 1 such losses"):
+        model.fit(inputs, labels, verbose=0)
+
+
+def test_half_precision_without_loss_scaling_is_as_requested():
+    model = transformer(dtype="mixed_float16")
+    model.compile("adam", LOSS, auto_scale_loss=False)
+    assert type(model.optimizer) is keras.optimizers.Adam

@@ -17,7 +17,8 @@ def softmax_statistics(labels, logits, first_label: int = 0):
 
     Returns:
         The softmax [B, T, V]; then logsumexp(logits), the maximum and the label's logit,
-        [B, T] each; all without the axis T if `labels` lack it.
+        [B, T] each; all without the axis T if `labels` lack it. The logit of a label without a
+        column is NaN.
     """
     # One operation over all logits; computing exponentials and their sum would add three.
     probabilities = ops.softmax(logits, axis=-1)
@@ -27,14 +28,16 @@ def softmax_statistics(labels, logits, first_label: int = 0):
     vocab_size = logits.shape[-1]
     positions = _label_positions(labels, vocab_size, first_label)
     label_logits = ops.take(ops.reshape(logits, (-1,)), positions)
-    return probabilities, log_sum, maximum, ops.reshape(label_logits, ops.shape(labels))
+    label_logits = ops.reshape(label_logits, ops.shape(labels))
+    known = ops.logical_and(labels >= 0, labels < vocab_size + first_label)
+    return probabilities, log_sum, maximum, ops.where(known, label_logits, float("nan"))
 
 
 def _label_positions(labels, vocab_size: int, first_label: int):
     """Returns the labels' indices in flat logits [B * T * V], which can exceed 2^31: int64."""
     flat_labels = ops.reshape(ops.cast(labels, "int64"), (-1,))
-    if first_label:
-        flat_labels = ops.maximum(flat_labels - first_label, 0)  # padding: any column
+    # Any column for padding, and none of another row for labels without a column.
+    flat_labels = ops.clip(flat_labels - first_label, 0, vocab_size - 1)
     rows = ops.arange(ops.size(flat_labels), dtype="int64")
     return rows * vocab_size + flat_labels
 

@@ -19,7 +19,17 @@ class Adam(keras.optimizers.Adam):
     - An update is one fused operation per weight.
     - A moving average (`use_ema`) never replaces the weights at the end of `fit`: see
       `averaged_weights`.
+
+    Raises:
+        ValueError: for `amsgrad`, which the fused operation does not have.
     """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.amsgrad:
+            raise ValueError(
+                "This Adam has no `amsgrad`: use keras.optimizers.Adam. Received: amsgrad=True."
+            )
 
     def _clip_gradients(self, grads):
         return grads

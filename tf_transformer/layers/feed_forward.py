@@ -113,7 +113,8 @@ class AddAndNorm(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape, sublayer_output_shape=None):
-        self.norm.build(inputs_shape)
+        if not self.norm.built:  # by `before`
+            self.norm.build(inputs_shape)
 
     def before(self, inputs):
         """Returns the sublayer's input: x, or LayerNorm(x) with `norm_first`."""

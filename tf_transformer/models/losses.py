@@ -10,8 +10,12 @@ from tf_transformer.layers.masking import padding_mask
 def token_weights(labels, sample_weight=None):
     """Computes each label's weight: 0 for padding, else 1 or its sample weight.
 
+    Args:
+        labels: integer [B, T] or [B].
+        sample_weight: of the shape of `labels`, [B], or with a last axis of 1 more.
+
     Returns:
-        float32 of the shape of `labels`, [B, T] or [B].
+        float32 of the shape of `labels`.
     """
     weights = ops.cast(padding_mask(labels), "float32")
     if sample_weight is None:
@@ -19,6 +23,8 @@ def token_weights(labels, sample_weight=None):
     sample_weight = ops.cast(sample_weight, "float32")
     if len(sample_weight.shape) < len(weights.shape):
         sample_weight = sample_weight[:, None]
+    elif len(sample_weight.shape) > len(weights.shape):  # a column of a table
+        sample_weight = ops.squeeze(sample_weight, -1)
     return weights * sample_weight
 
 
@@ -35,6 +41,11 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             have no column for padding.
         scatter: False computes the same gradient without TensorFlow's scatter, which a GPU
             leaves to the CPU under `enable_op_determinism`.
+
+    A label without a column in the logits makes the loss NaN.
+
+    Raises:
+        ValueError: for a `reduction`, since the result is always the mean.
     """
 
     def __init__(
@@ -45,7 +56,11 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         scatter: bool = True,
         **kwargs,
     ):
-        # "sum" is the only reduction that Keras does not scale under a distribution strategy.
+        if kwargs.get("reduction", "sum") != "sum":  # as `get_config` has it
+            raise ValueError(
+                "The loss is the mean over real tokens: leave out `reduction`. "
+                f"Received: reduction={kwargs['reduction']!r}."
+            )
         super().__init__(name=name, **(kwargs | {"reduction": "sum"}))
         self.label_smoothing = label_smoothing
         self.first_label = first_label
@@ -54,7 +69,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         weights = token_weights(y_true, sample_weight)
         total = self.weighted_sum(y_true, y_pred, weights)
-        return total / ops.maximum(ops.sum(weights), 1e-9)
+        # Keras's own step adds up the gradients of the replicas.
+        return total / ops.maximum(ops.sum(weights), 1e-9) / _replicas()
 
     def weighted_sum(self, labels, logits, weights):
         """Returns the sum of the tokens' losses times `weights` [B, T]."""
@@ -66,3 +82,12 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def get_config(self):
         names = ("label_smoothing", "first_label", "scatter")
         return super().get_config() | {name: getattr(self, name) for name in names}
+
+
+def _replicas() -> int:
+    """Returns the number of replicas that compute a batch together."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync

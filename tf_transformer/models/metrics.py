@@ -41,7 +41,7 @@ class TokenMean(keras.metrics.Metric):
         raise NotImplementedError
 
     def result(self):
-        return self.total / ops.maximum(self.count, 1.0)
+        return ops.divide_no_nan(self.total, self.count)
 
     def get_config(self):
         return super().get_config() | {"first_label": self.first_label}
@@ -63,7 +63,7 @@ class Perplexity(TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenAccuracy(TokenMean):
-    """Share of real tokens whose label has the highest logit."""
+    """Share of real tokens whose label has the highest logit, or one of several."""
 
     default_name = "accuracy"
 

@@ -1,20 +1,18 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
-import logging
 from functools import partial
 
 import keras
 import tensorflow as tf
 
 from tf_transformer.fast.keras_model import KerasModel
-from tf_transformer.fast.optimizers import LossScaleOptimizer, follows_schedule
+from tf_transformer.fast.optimizers import LossScaleOptimizer
 from tf_transformer.models.accumulation import sum_over_parts
+from tf_transformer.models.checks import check_fit, check_loss, only_loss, warn_of_padding
 from tf_transformer.models.chunked_loss import ChunkedLoss
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, token_weights
-from tf_transformer.models.metrics import TokenMean, full_precision
+from tf_transformer.models.metrics import full_precision
 from tf_transformer.models.replicas import ReplicaSeeds, sum_over_replicas
-
-logger = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -77,7 +75,8 @@ class TokenModel(KerasModel):
         Raises:
             RuntimeError: if Keras's backend is not TensorFlow.
             ValueError: for `chunked_loss`, if the model does not end in the projection to
-                logits or the loss is not `LabelSmoothedCrossEntropy`.
+                logits; for it and `max_tokens_per_device`, if the loss is not
+                `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -85,15 +84,14 @@ class TokenModel(KerasModel):
                 "compile keras.Model(model.inputs, model.outputs), which has Keras's own step. "
                 f"Received: backend {keras.backend.backend()!r}."
             )
-        if chunked_loss and not isinstance(loss, LabelSmoothedCrossEntropy):
-            raise ValueError(
-                "`chunked_loss` requires the loss LabelSmoothedCrossEntropy. Received: "
-                f"loss={loss!r}."
-            )
+        loss = only_loss(loss)
+        own = {"max_tokens_per_device": max_tokens_per_device, "chunked_loss": chunked_loss}
+        check_loss(loss, own, kwargs)
         chunks = ChunkedLoss(self) if chunked_loss else None  # refuses some models
         optimizer = keras.optimizers.get(optimizer)
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        if self.dtype_policy.name == "mixed_float16" and not scaled:
+        scale = kwargs.get("auto_scale_loss", True) and not scaled
+        if self.dtype_policy.name == "mixed_float16" and scale:
             optimizer = LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
         self.drop_metrics()
         super().compile(
@@ -107,7 +105,7 @@ class TokenModel(KerasModel):
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         object.__setattr__(self, "_metric_objects", objects)
         if max_tokens_per_device is not None or chunked_loss:
-            _warn_of_padding(metrics)
+            warn_of_padding(metrics)
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -137,8 +135,8 @@ class TokenModel(KerasModel):
     # --- Training ------------------------------------------------------------------------
 
     def fit(self, *args, **kwargs):
-        if self.compiled and follows_schedule(self.optimizer):
-            _refuse_plateau(kwargs.get("callbacks"))
+        if self.compiled:
+            check_fit(self, kwargs)
         self._replica_seeds = self._replica_seeds or ReplicaSeeds(self)
         self._replica_seeds.spread()
         return super().fit(*args, **kwargs)
@@ -212,17 +210,6 @@ class TokenModel(KerasModel):
         return results
 
 
-def _refuse_plateau(callbacks) -> None:
-    """Raises at once the error that Keras would raise at the first plateau."""
-    plateau = keras.callbacks.ReduceLROnPlateau
-    if any(isinstance(each, plateau) for each in keras.tree.flatten(callbacks or [])):
-        raise ValueError(
-            "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
-            "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
-            "compile with a number as the learning rate."
-        )
-
-
 def _unpack(data):
     """Returns inputs, labels [B, T] or [B], the labels' weights, and the sum of the weights."""
     inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -237,15 +224,3 @@ def _nan_unless_finite(total, gradients):
     sums = tf.stack([tf.reduce_sum(tf.cast(value, "float32")) for value in values])
     wrong = tf.cast(~tf.reduce_all(tf.math.is_finite(sums)), "float32")
     return tf.where(sum_over_replicas(wrong) > 0, float("nan"), total)
-
-
-def _warn_of_padding(metrics) -> None:
-    """Warns of metrics that would count the padding that fills up the last part or chunk."""
-    plain = [each for each in keras.tree.flatten(metrics) if not isinstance(each, TokenMean)]
-    if metrics and plain:
-        names = ", ".join(getattr(metric, "name", str(metric)) for metric in plain)
-        logger.warning(
-            "these metrics count padding, of which there is more with `max_tokens_per_device` "
-            "or `chunked_loss`: %s; give them as `weighted_metrics`",
-            names,
-        )

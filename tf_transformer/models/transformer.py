@@ -91,6 +91,18 @@ class Transformer(ConfiguredModel):
                 f"Received: {self.config} and {other}."
             )
 
+    def get_config(self):
+        limits = self.position_limits
+        return super().get_config() | ({"position_limits": list(limits)} if limits else {})
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        limits = config.get("position_limits")
+        rest = {name: config[name] for name in config if name != "position_limits"}
+        model = super().from_config(rest, custom_objects)
+        model.position_limits = limits and tuple(limits)
+        return model
+
     @property
     def vocab_size(self) -> int:
         """V, the number of columns of the logits."""

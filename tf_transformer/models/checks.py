@@ -1,0 +1,84 @@
+"""Checks of the arguments that a `TokenModel` is compiled and fitted with."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from tf_transformer.fast.optimizers import follows_schedule
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import TokenMean
+
+logger = logging.getLogger(__name__)
+
+
+def only_loss(loss):
+    """Returns the loss, or the one in it if it is a list or dictionary of one."""
+    losses = keras.tree.flatten(loss)
+    return losses[0] if len(losses) == 1 else loss
+
+
+def check_loss(loss, own: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    """Raises ValueError if an argument of `compile` would have no effect with this loss.
+
+    Args:
+        loss: the loss.
+        own: arguments that only the step for `LabelSmoothedCrossEntropy` obeys.
+        others: Keras's arguments.
+    """
+    if isinstance(loss, LabelSmoothedCrossEntropy):
+        if others.get("loss_weights") is not None:
+            raise ValueError(
+                "`loss_weights` is for several losses; a model with one has sample weights. "
+                f"Received: loss_weights={others['loss_weights']!r}."
+            )
+        return
+    for name, value in own.items():
+        if value:
+            raise ValueError(
+                f"`{name}` requires the loss LabelSmoothedCrossEntropy. "
+                f"Received: loss={loss!r}."
+            )
+
+
+def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
+    """Raises ValueError if `fit` would ignore, or misread, some of its arguments."""
+    if follows_schedule(model.optimizer):
+        _refuse_plateau(arguments.get("callbacks"))
+    if not isinstance(model.loss, LabelSmoothedCrossEntropy):
+        return
+    if model.losses:
+        raise ValueError(
+            "LabelSmoothedCrossEntropy trains on the labels alone, without regularizers and "
+            f"`add_loss`. Received: {len(model.losses)} such losses. Remove them, or compile "
+            "keras.Model(model.inputs, model.outputs), which has Keras's own step."
+        )
+    if arguments.get("class_weight") is not None and not model.first_label:
+        raise ValueError(
+            "`class_weight` is for one label per row. Give the tokens' weights as sample "
+            f"weights [B, T]. Received: class_weight={arguments['class_weight']!r}."
+        )
+
+
+def _refuse_plateau(callbacks) -> None:
+    """Raises at once the error that Keras would raise at the first plateau."""
+    plateau = keras.callbacks.ReduceLROnPlateau
+    if any(isinstance(each, plateau) for each in keras.tree.flatten(callbacks or [])):
+        raise ValueError(
+            "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
+            "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
+            "compile with a number as the learning rate."
+        )
+
+
+def warn_of_padding(metrics) -> None:
+    """Warns of metrics that would count the padding that fills up the last part or chunk."""
+    plain = [each for each in keras.tree.flatten(metrics) if not isinstance(each, TokenMean)]
+    if metrics and plain:
+        names = ", ".join(getattr(metric, "name", str(metric)) for metric in plain)
+        logger.warning(
+            "these metrics count padding, of which there is more with `max_tokens_per_device` "
+            "or `chunked_loss`: %s; give them as `weighted_metrics`",
+            names,
+        )
