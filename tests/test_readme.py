@@ -25,9 +25,10 @@ def test_notebook_snippet_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, snippet = snippets("README.md")
     # Full size would take longer than it tells: only the numbers in the text are made smaller.
-    snippet = snippet.replace("vocab_size=8000", "vocab_size=50").replace(
-        "d_ff=1024", "d_ff=64"
-    )
+    smaller = {"vocab_size=8000": "vocab_size=50", "num_layers=4": "num_layers=1"}
+    for printed, number in {**smaller, "d_ff=1024": "d_ff=64"}.items():
+        assert printed in snippet
+        snippet = snippet.replace(printed, number)
     ids = np.array([[5, 6, 3, 0], [7, 8, 9, 3]], "int32")
     shifted = np.array([[2, 5, 6, 0], [2, 7, 8, 9]], "int32")
     pairs = ({"source": ids, "target": shifted}, ids)
