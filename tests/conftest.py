@@ -1,16 +1,19 @@
 """Fixtures that several tests share."""
 
 import gc
+import io
 import logging
 import resource
+import runpy
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from command_line import TrainedRun, run_command, run_here, train_command
+from command_line import ROOT, TrainedRun, run_command, run_here, train_command
 from made_once import made_once
 from toy_labels import toy_labels
 from toy_trees import toy_trees
@@ -129,13 +132,19 @@ def exported(trained_run, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
-    """The mean of the trained run's last two checkpoints, as the command exports it."""
+    """The mean of the trained run's last two checkpoints, as export.py exports it.
+
+    What it printed is in the file "stdout" beside the model's folder.
+    """
 
     def make(folder: Path) -> Path:
         options = ["--average", "last2", "--precision", "bfloat16", "--beam", "2"]
-        command = ["export", str(trained_run.path), "--output", str(folder / "half")]
-        done = run_here([*command, *options])
-        assert done.returncode == 0, done.stderr
+        options += ["--alpha", "0.8", "--output", str(folder / "half")]
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+            patch.setattr(sys, "argv", ["export.py", str(trained_run.path), *options])
+            program = runpy.run_path(str(ROOT / "export.py"))
+            assert program["main"]() == 0  # as a program it would end its process
+        (folder / "stdout").write_text(out.getvalue(), "utf-8")
         return folder / "half" / "1"
 
     return made_once(tmp_path_factory, "bfloat16", make)

@@ -3,11 +3,10 @@
 import json
 import os
 import re
-import runpy
 import sys
 
 import pytest
-from command_line import ROOT, SIGNATURE, TF_TRANSFORMER, run_command, translated
+from command_line import SIGNATURE, TF_TRANSFORMER, run_command, translated
 from sacrebleu.metrics import BLEU
 
 from tf_transformer.cli.main import main
@@ -128,7 +127,7 @@ def test_score_equals_what_the_search_reports(trained_run, n_best, capsys):
         assert float(score) == pytest.approx(hypothesis.score, abs=1e-4)
 
 
-# --- export.py ---------------------------------------------------------------------------
+# --- export ------------------------------------------------------------------------------
 
 # All that a server has: TensorFlow, the operations of SentencePiece, and the folder.
 CLIENT = """
@@ -142,24 +141,13 @@ json.dump([translations, answer["score"].numpy().tolist()], sys.stdout)
 """
 
 
-def export(monkeypatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["export.py", *arguments])
-    return runpy.run_path(str(ROOT / "export.py"))["main"]()  # as a program it ends its process
-
-
-def test_an_exported_model_translates_on_its_own(
-    trained_run, n_best, tmp_path, monkeypatch, capsys
-):
-    models = tmp_path / "models"
-    options = ["--output", str(models), "--beam", "3", "--alpha", "0.8"]
-    assert export(monkeypatch, str(trained_run.path), *options) == 0
-    assert re.fullmatch(rf"exported {models}/1 \(\d+\.\d MB\)\n", capsys.readouterr().out)
-
+def test_an_exported_model_translates_on_its_own(trained_run, exported, tmp_path):
     texts = [*trained_run.lines("train.en")[:10], "", "中文 🙂"]
-    client = [sys.executable, "-c", CLIENT, str(models / "1")]
+    client = [sys.executable, "-c", CLIENT, str(exported)]
     done = run_command(client, json.dumps(texts).encode(), cwd=tmp_path)
     assert b"custom gradient" not in done.stderr  # TensorFlow's warning of such a SavedModel
     translations, scores = json.loads(done.stdout)
-    expected = [found[0] for found in n_best.translate(texts)]
+    translator = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
+    expected = [found[0] for found in translator.translate(texts)]
     assert translations == [hypothesis.text for hypothesis in expected]
     assert scores == pytest.approx([hypothesis.score for hypothesis in expected], abs=1e-4)

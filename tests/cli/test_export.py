@@ -1,6 +1,7 @@
 """export: which weights it takes, in which precision, and what its card says of them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
 def test_the_average_is_what_is_served(trained_run, exported, tmp_path):
     run = Run.open(trained_run.path)
     np.savez(tmp_path / "mean.npz", **mean_of_last_two(run))
-    decoding = run.config.replace({"decoding.beam_size": 2}).decoding
+    options = {"decoding.beam_size": 2, "decoding.alpha": 0.8}
+    decoding = run.config.replace(options).decoding
     translator = load_translator(run, tmp_path / "mean.npz", decoding, precision="bfloat16")
     texts = trained_run.lines("dev.en")[:10]
     with SavedModelSession(exported) as session:
@@ -34,6 +36,11 @@ def test_the_average_is_what_is_served(trained_run, exported, tmp_path):
     expected = [found[0] for found in translator.translate(texts)]
     assert [text.decode() for text in answer["translation"]] == [one.text for one in expected]
     assert answer["score"] == pytest.approx([one.score for one in expected], abs=0.05)
+
+
+def test_export_py_prints_where_it_is_and_its_size(exported):
+    printed = (exported.parents[1] / "stdout").read_text("utf-8")
+    assert re.fullmatch(rf"exported {exported} \(\d+\.\d MB\)\n", printed)
 
 
 def test_bfloat16_takes_two_bytes_a_weight(trained_run, exported):
@@ -49,7 +56,7 @@ def test_the_card_tells_where_the_model_comes_from(trained_run, exported):
     run = Run.open(trained_run.path)
     assert card["checkpoint"]["name"] == ("average of the last 2: step-00000160, step-00000240")
     assert card["precision"] == "bfloat16"
-    assert card["decoding"]["beam_size"] == 2
+    assert (card["decoding"]["beam_size"], card["decoding"]["alpha"]) == (2, 0.8)
     assert card["config"]["model"]["d_model"] == run.config.model.d_model
     best = max(run.history(), key=lambda record: record["valid_bleu"])
     assert card["best_evaluation"]["valid_bleu"] == best["valid_bleu"]

@@ -134,7 +134,7 @@ def bfloat16(
     trained_run, exported_in_bfloat16
 ) -> Iterator[tuple[SavedModelSession, BatchTranslator]]:
     """A translator in bfloat16 and its export, loaded, which has passed its self-test."""
-    run, decoding = Run.open(trained_run.path), DecodingConfig(beam_size=2)
+    run, decoding = Run.open(trained_run.path), DecodingConfig(beam_size=2, alpha=0.8)
     translator = load_translator(run, "average", decoding, precision="bfloat16")
     with SavedModelSession(exported_in_bfloat16) as loaded:
         yield loaded, translator
