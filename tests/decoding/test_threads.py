@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,31 +16,44 @@ from tf_transformer.errors import UserError
 MOST = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 has_choice = pytest.mark.skipif(MOST < 2, reason="a single core, or no Linux")
 
-# A new process, because this one has computed already.
+# Not in this process, which has computed already. The one that imports TensorFlow never
+# computes: each line, a load and an environment, is answered by a fork of it.
 SCRIPT = """
-import os, sys
-os.getloadavg = lambda: (float(sys.argv[1]), 0.0, 0.0)  # whatever else runs here
+import json, os, sys
 import tensorflow as tf
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.decoding.threads import use_threads
-use_threads(None, PRESETS["tiny"], [1, 32])
-print(tf.config.threading.get_intra_op_parallelism_threads())
+for line in sys.stdin:
+    if not os.fork():
+        load, environment = json.loads(line)
+        os.environ.update(environment)
+        os.getloadavg = lambda: (load, 0.0, 0.0)  # whatever else runs here
+        use_threads(None, PRESETS["tiny"], [1, 32])
+        print(tf.config.threading.get_intra_op_parallelism_threads(), flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit("the fork has failed")
 """
 
 
-def number_used(folder, load: float = 0.0, **environment: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(load)],
-        env=os.environ | {"XDG_CACHE_HOME": str(folder)} | environment,
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=120,
-    )
-    return int(done.stdout)
+@pytest.fixture(scope="module")
+def number_used() -> Iterator[Callable[..., int]]:
+    """`number_used(folder, load, ...)`: the number that a new process with this cache uses."""
+    command = [sys.executable, "-c", SCRIPT]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def number(folder, load: float = 0.0, **environment: str) -> int:
+            asked = [load, {"XDG_CACHE_HOME": str(folder)} | environment]
+            print(json.dumps(asked), file=process.stdin, flush=True)
+            return int(process.stdout.readline())
+
+        yield number
 
 
 @has_choice
-def test_a_measured_number_is_kept_for_the_next_process(tmp_path):
+def test_a_measured_number_is_kept_for_the_next_process(number_used, tmp_path):
     first = number_used(tmp_path)
     assert first in {1, min(4, MOST), MOST}
     file = tmp_path / "tf_transformer" / "threads.json"
@@ -53,7 +67,9 @@ def test_a_measured_number_is_kept_for_the_next_process(tmp_path):
 
 
 @has_choice
-def test_a_number_measured_on_a_busy_machine_or_given_by_the_user_is_not_kept(tmp_path):
+def test_a_number_measured_on_a_busy_machine_or_given_by_the_user_is_not_kept(
+    number_used, tmp_path
+):
     assert number_used(tmp_path, load=9.0 * MOST) in {1, min(4, MOST), MOST}
     assert number_used(tmp_path, TF_NUM_INTRAOP_THREADS="3") == 0  # TensorFlow reads it
     assert not (tmp_path / "tf_transformer").exists()
