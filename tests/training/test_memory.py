@@ -55,10 +55,19 @@ def _measured_peak() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 def test_the_estimate_is_within_a_third_of_a_measured_peak():
-    """The median of three: which operations meet, and so what is held at once, is by chance."""
-    measured = statistics.median(_measured_peak() for _ in range(3)) - TENSORFLOW_BYTES
+    """The median of three: which operations meet, and so what is held at once, is by chance.
+
+    Where the first two are close enough, so is the median, whatever the third is.
+    """
     estimate = estimate_memory(MEASURED, *SHAPE).total + PROCESS_BYTES - TENSORFLOW_BYTES
-    assert 3 / 4 < estimate / measured < 4 / 3
+
+    def is_close(peak: float) -> bool:
+        return 3 / 4 < estimate / (peak - TENSORFLOW_BYTES) < 4 / 3
+
+    peaks = [_measured_peak(), _measured_peak()]
+    if not all(map(is_close, peaks)):
+        peaks.append(_measured_peak())
+        assert is_close(statistics.median(peaks)), peaks
 
 
 @pytest.mark.parametrize(
