@@ -1,5 +1,6 @@
 """A Marian checkpoint as a run, against Marian written out in NumPy."""
 
+import dataclasses
 import functools
 import json
 import re
@@ -18,8 +19,9 @@ from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.serving.publish import publish
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.translations import export
+from tf_transformer.serving.translations import exportable
 from tf_transformer.tasks.models import load_translator
 
 TEXTS = [
@@ -163,14 +165,30 @@ def test_convert_writes_a_run_once(checkpoint, tmp_path, capsys):
 
 
 def test_it_is_exported_like_any_run(converted, tmp_path):
-    """Biases, activation and both tokenizers are in what an export writes."""
+    """Biases, activation and both tokenizers are in what an export writes.
+
+    Of the signatures, those that use one of these in a way of their own.
+    """
     translator = translator_of(converted[2], beam_size=2, max_length=5)
-    answer = SavedModelSession(export(translator, tmp_path / "exported")).run(
-        "serving_default", {"text": np.array(TEXTS, object)}
+    whole = exportable(translator)
+    names = ("serving_default", "attention", "score")
+    functions = {name: whole.functions[name] for name in names}
+    some = dataclasses.replace(
+        whole, functions=functions, requests=(), compare=lambda session: ()
     )
+    texts = np.array(TEXTS, object)
+    with SavedModelSession(publish(some, tmp_path / "exported")) as session:
+        answer = session.run("serving_default", {"text": texts})
+        drawn = session.run("attention", {"text": texts})
+        scored = session.run("score", {"source": texts, "target": texts[::-1]})
     expected = [found[0] for found in translator.translate(TEXTS)]
     assert [text.decode() for text in answer["translation"]] == [one.text for one in expected]
     np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-4)
+    pieces = [b"".join(row).decode() for row in drawn["target_pieces"]]
+    spelled = [piece.replace("▁", " ").replace("</s>", "").strip() for piece in pieces]
+    assert spelled == [one.text.replace(" ⁇ ", "<unk>").strip() for one in expected]
+    log_probs = [one.log_prob for one in translator.score(TEXTS, TEXTS[::-1])]
+    np.testing.assert_allclose(scored["log_prob"], log_probs, atol=1e-4)
 
 
 def test_it_is_fine_tuned_like_any_run(checkpoint, tmp_path, capsys):
