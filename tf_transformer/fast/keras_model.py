@@ -1,9 +1,15 @@
-"""The private hooks of `keras.Model` that an exact train step needs, under public names.
+"""Private hooks of Keras that losses and an exact train step need, under public names.
 
 The plain twin is `keras.Model`: `tests/models/test_token_model.py` compares the two.
 """
 
 import keras
+from keras.src.losses.loss import scale_loss_for_distribution
+
+
+def share_of_replica(loss):
+    """Divides a loss by the number of replicas, whose gradients Keras's own step adds up."""
+    return scale_loss_for_distribution(loss)
 
 
 class KerasModel(keras.Model):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tf_transformer.fast.cross_entropy import smoothed_cross_entropy
+from tf_transformer.fast.keras_model import share_of_replica
 from tf_transformer.layers.masking import padding_mask
 
 
@@ -69,8 +70,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         weights = token_weights(y_true, sample_weight)
         total = self.weighted_sum(y_true, y_pred, weights)
-        # Keras's own step adds up the gradients of the replicas.
-        return total / ops.maximum(ops.sum(weights), 1e-9) / _replicas()
+        return share_of_replica(total / ops.maximum(ops.sum(weights), 1e-9))
 
     def weighted_sum(self, labels, logits, weights):
         """Returns the sum of the tokens' losses times `weights` [B, T]."""
@@ -82,12 +82,3 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def get_config(self):
         names = ("label_smoothing", "first_label", "scatter")
         return super().get_config() | {name: getattr(self, name) for name in names}
-
-
-def _replicas() -> int:
-    """Returns the number of replicas that compute a batch together."""
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
-
-    return tf.distribute.get_strategy().num_replicas_in_sync

@@ -50,7 +50,7 @@ class SavedModelSession:
         load_text_operations()
         self.streams = most_streams()
         graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=graph)
+        self._session = tf.compat.v1.Session(graph=graph, config=_quick_start())
         try:
             with graph.as_default():
                 meta = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
@@ -135,6 +135,17 @@ class SavedModelSession:
                 f"There is no signature {name!r}. There are: {', '.join(self.signatures)}."
             )
         return self.signatures[name]
+
+
+def _quick_start() -> tf.compat.v1.ConfigProto:
+    """Returns options that optimise the graph of each set of outputs once instead of twice.
+
+    A second pass makes no search faster, and takes a quarter of the time of a first request.
+    """
+    config = tf.compat.v1.ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.meta_optimizer_iterations = type(rewrites).ONE
+    return config
 
 
 def try_signatures(session: SavedModelSession, path: Path) -> None:
