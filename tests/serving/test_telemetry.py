@@ -63,3 +63,19 @@ def test_the_access_log_has_levels(level, logged):
     log.write(400, {"path": "/", "error": None})
     log.write(503, {"path": "/readyz"})
     assert [json.loads(line)["status"] for line in stream.getvalue().splitlines()] == logged
+
+
+@pytest.mark.parametrize("reason", ["No space left on device", "I/O operation on closed file"])
+def test_an_access_log_that_cannot_be_written_changes_no_answer(start, reason, capsys):
+    class Lost(io.StringIO):
+        def flush(self):
+            raise OSError(28, reason)
+
+    log = Lost()
+    if "closed" in reason:
+        log.close()
+    port = start(Limits(), AccessLog("all", log))
+    assert [predict(port, text)[0] for text in ("The dog.", 1)] == [200, 400]
+    assert call(port, "GET", "/nowhere")[0] == 404
+    text = f"cannot write the access log: {reason}. Requests are still answered.\n"
+    assert capsys.readouterr().err == text

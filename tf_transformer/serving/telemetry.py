@@ -4,6 +4,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -100,6 +101,9 @@ PROBES = ("/healthz", "/readyz")  # polled every few seconds, even before a mode
 class AccessLog:
     """Writes one JSON object per line for each answer, or only for errors.
 
+    If the stream fails, as on a full disk or without its reader (`| head`), stderr says so
+    once, and requests are answered as before.
+
     Args:
         level: "off", "errors" (without those of probes) or "all".
         stream: where lines go; standard output by default.
@@ -107,6 +111,7 @@ class AccessLog:
 
     def __init__(self, level: str, stream: TextIO | None = None) -> None:
         self._level, self._stream = level, stream
+        self._failed = False
 
     def write(self, status: int, record: dict[str, Any]) -> None:
         """Writes a line: UTC time, status, then the record without its missing values."""
@@ -117,5 +122,17 @@ class AccessLog:
         known = {name: value for name, value in record.items() if value is not None}
         line = json.dumps({"time": now.replace("+00:00", "Z"), "status": status} | known)
         stream = self._stream or sys.stdout
-        stream.write(line + "\n")  # a single write, so that lines of threads do not mix
-        stream.flush()
+        try:
+            stream.write(line + "\n")  # a single write, so that lines of threads do not mix
+            stream.flush()
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self._report(error)
+
+    def _report(self, error: OSError | ValueError) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        reason = getattr(error, "strerror", None) or error
+        with suppress(OSError, ValueError):
+            text = f"cannot write the access log: {reason}. Requests are still answered."
+            print(text, file=sys.stderr)
