@@ -93,8 +93,8 @@ COMMANDS = [
     ),
     ("translate run --temperature 0.5", "--temperature needs --sample"),
     (
-        "translate run --sample --beam 4",
-        "--sample does not search: leave out --beam and --alpha",
+        "translate run --sample --lookahead 2",
+        "--sample does not search: leave out --beam, --alpha and --lookahead",
     ),
     ("translate run --prefix-file no.de", "no.de cannot be read: No such file"),
     (

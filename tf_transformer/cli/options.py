@@ -192,8 +192,10 @@ def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
     values = {name: getattr(options, name) for name in _SAMPLING}
     values = {name: value for name, value in values.items() if value is not None}
     if options.sample:
-        if (options.beam_size, options.alpha) != (None, None):
-            raise UserError("--sample does not search: leave out --beam and --alpha.")
+        if (options.beam_size, options.alpha, options.lookahead) != (None, None, None):
+            raise UserError(
+                "--sample does not search: leave out --beam, --alpha and --lookahead."
+            )
         if options.shortlist:
             raise UserError("--shortlist is for the search. Received: --sample as well.")
         return SamplingConfig(**values)
