@@ -126,6 +126,10 @@ COMMANDS = [
     ("curves run --output curves.txt", "must end in .png, .svg or .pdf. Received: curves.txt"),
     ("curves run --output train.en/curves.png", "must be in a writable folder"),
     ("tokenizer train.en --vocab-size 300 --output train.de", "train.de exists already"),
+    (
+        "tokenizer train.en --vocab-size 300 --output train.de/new.model",
+        "--output must be in a writable folder. Received: train.de/new.model",
+    ),
     ("tokenizer no.txt --vocab-size 300 --output new.model", "no.txt cannot be read"),
     ("tokenizer train.en --vocab-size 9000 --output new.model", "`vocab_size` must be at most"),
     (

@@ -4,6 +4,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from tf_transformer.cli.options import require_writable
 from tf_transformer.cli.parser import value_of
 from tf_transformer.config import NORMALIZATIONS
 from tf_transformer.data.corpus import read_lines
@@ -56,6 +57,7 @@ def command(options: argparse.Namespace) -> None:
     output = Path(options.output)
     if output.exists():
         raise UserError(f"{output} exists already. Remove it, or choose another --output.")
+    require_writable("--output", output)
     lines = (line for file in options.files for line in read_lines(Path(file)))
     train_tokenizer(
         lines,
