@@ -132,6 +132,7 @@ def test_each_file_is_told_in_a_line(trained_run, capsys):
         ("--layer 1 --head 1", "--head needs --kind encoder, decoder or cross", 1),
         ("--ensemble other", "a single model. Received: --ensemble", 1),
         ("--output a.gif", "--output must end in .png, .svg or .pdf. Received: a.gif", 1),
+        ("--data .", "--data must not be a folder or a device. Received: .", 1),
         ("--target=", "--target must not be empty", 2),
         ("--sentence=", "--sentence must not be empty", 2),
     ],

@@ -107,7 +107,10 @@ COMMANDS = [
     ),
     ("translate run --alignment-layer 1", "needs --alignments"),
     ("translate run --ensemble run thesis", "thesis is not a run directory"),
-    ("translate run --alignments train.en/new.align", "Cannot write train.en/new.align"),
+    (
+        "translate nowhere --alignments thesis",
+        "--alignments must not be a folder or a device. Received: thesis",
+    ),
     ("evaluate --reference dev.de", "takes either RUN and --source"),
     (
         "evaluate --hypothesis empty.en --reference empty.de",

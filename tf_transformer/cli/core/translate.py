@@ -19,6 +19,7 @@ from tf_transformer.cli.options import (
     add_shared_options,
     add_translator_options,
     load_translator,
+    require_writable,
     sampling_config,
 )
 from tf_transformer.cli.parser import int_from, integer
@@ -71,6 +72,8 @@ def command(options: argparse.Namespace) -> None:
     sampling = sampling_config(options)
     if options.alignments and options.ensemble:
         raise UserError("--alignments needs a single model. Received: --ensemble.")
+    if options.alignments:
+        require_writable("--alignments", Path(options.alignments))
     at_once = ONE if options.line_buffered else MANY
     translator = load_translator(
         options, options.n_best, sampled=sampling is not None, sentences=[at_once]

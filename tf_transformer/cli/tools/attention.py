@@ -10,6 +10,7 @@ from tf_transformer.cli.options import (
     add_shared_options,
     load_translator,
     picture,
+    require_writable,
 )
 from tf_transformer.cli.parser import integer
 from tf_transformer.errors import UserError
@@ -85,6 +86,8 @@ def _check(options: argparse.Namespace) -> None:
         )
     if options.head is not None and options.layer is None:
         raise UserError(f"--head needs --layer. Received: --head {options.head} alone.")
+    if options.data:
+        require_writable("--data", Path(options.data))
 
 
 def _layer(options: argparse.Namespace, translator) -> int:
