@@ -1,9 +1,13 @@
 """Options of `translate` beyond the best translation of each line."""
 
+import os
+import sys
+
 import pytest
 from command_line import translated
 
 from tf_transformer.cli.main import main
+from tools.storm.lab import stdin_of
 
 
 @pytest.fixture
@@ -100,3 +104,24 @@ def test_alignments_are_a_line_of_word_pairs_for_each_line(
         assert {number for _, number in pairs} == set(range(len(target.split())))
         assert {number for number, _ in pairs} <= set(range(len(source.split())))
     assert len(rows) == 4
+
+
+def pipe_without_reader() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("make_stdout", "status"), [(pipe_without_reader, 0), (lambda: "/dev/full", 1)]
+)
+def test_what_stops_stdout_is_not_blamed_on_the_alignments(
+    trained_run, four_lines, tmp_path, capsys, monkeypatch, make_stdout, status
+):
+    file = tmp_path / "out.align"
+    with stdin_of(four_lines), open(make_stdout(), "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        command = ["translate", str(trained_run.path), "--alignments", str(file)]
+        assert main(command) == status
+    assert "out.align" not in capsys.readouterr().err
+    assert not file.exists()

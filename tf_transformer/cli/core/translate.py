@@ -2,7 +2,9 @@
 
 import argparse
 import itertools
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,12 +115,18 @@ def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
 
 @contextmanager
 def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
-    """Opens the file of alignments, which appears only when it is complete."""
+    """Yields a temporary file of alignments, copied to `path` once it is complete.
+
+    `replacing` blames `path` for every error in its block, also for one of stdout.
+    """
     if path is None:
         yield None
         return
-    with replacing(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         yield file
+        file.seek(0)
+        with replacing(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as copy:
+            shutil.copyfileobj(file, copy)
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:
