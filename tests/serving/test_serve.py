@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,9 @@ pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 from tf_transformer import serving
+from tf_transformer.api import export
 from tf_transformer.cli.main import main
+from tf_transformer.serving.addresses import host_and_port
 
 
 def test_serve_follows_versions_and_ends_when_told(exported, tmp_path):
@@ -101,14 +104,53 @@ def test_the_folder_of_several_exports_is_refused_with_the_name_of_one(exported,
     )
 
 
-def test_serve_says_at_once_that_a_run_is_exported(classification_run, capsys):
-    """The name of a missing host ends it when the run has been exported."""
-    path = classification_run.path
-    assert main(["serve", str(path), "--port", "0", "--host", "no.such.host.invalid"]) == 1
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--name 'a b'", "A model's name must consist of letters, .*Received: 'a b'"),
+        ("--host no.such.host.invalid", "Cannot listen on no.such.host.invalid:8501: "),
+        ("--port TAKEN", "Cannot listen on 127.0.0.1:[0-9]+: Address already in use"),
+    ],
+)
+def test_a_wrong_name_or_address_is_refused_before_a_run_is_exported(
+    classification_run, port, arguments, message, capsys
+):
+    arguments = shlex.split(arguments.replace("TAKEN", str(port)))
+    assert main(["serve", str(classification_run.path), *arguments]) == 1
     printed = capsys.readouterr()
-    first = f"exporting {path} and testing the export: about a minute"
-    assert printed.out.splitlines()[0] == first
-    assert printed.err.startswith("error: Cannot listen on no.such.host.invalid:0: ")
+    assert re.fullmatch(f"error: {message}.*\n", printed.err)
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_the_export_of_a_run_leaves_no_file(
+    classification_run, number, tmp_path, monkeypatch, capsys
+):
+    received = []
+    before = signal.signal(number, lambda *_: received.append(number))  # not the end of pytest
+    handler = signal.getsignal(number)
+
+    def export_run(run, output, **_):
+        output.mkdir()
+        signal.raise_signal(number)
+        pytest.fail("the export went on")
+
+    monkeypatch.setattr(export, "export_run", export_run)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = classification_run.path
+    try:
+        assert status_of(["serve", str(path), "--port", "0"]) == 128 + number
+        assert signal.getsignal(number) == handler and not received
+    finally:
+        signal.signal(number, before)
+    assert not list(tmp_path.iterdir())
+    line = f"exporting {path} and testing the export: about a minute\n"
+    assert capsys.readouterr().out == line
+
+
+def test_a_url_has_brackets_around_an_ipv6_address():
+    assert host_and_port("::1", 8501) == "[::1]:8501"
+    assert host_and_port("127.0.0.1", 8501) == "127.0.0.1:8501"
 
 
 def test_serve_names_what_it_needs(exported, monkeypatch, capsys):

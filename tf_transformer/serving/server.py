@@ -7,7 +7,6 @@ of a request, the length of the queue, the time spent in it, and the number of c
 import json
 import logging
 import re
-import socket
 import time
 import uuid
 from concurrent.futures import CancelledError
@@ -15,7 +14,8 @@ from concurrent.futures import TimeoutError as DeadlineError
 from dataclasses import dataclass
 from importlib import resources
 
-from tf_transformer.errors import UserError, missing_extra
+from tf_transformer.errors import missing_extra
+from tf_transformer.serving.addresses import check_address, listening_errors
 from tf_transformer.serving.batcher import QueueFullError
 from tf_transformer.serving.loaded import (
     LoadedVersions,
@@ -194,11 +194,10 @@ def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Li
     Raises:
         UserError: if `host` resolves to no address or to several, or the port is taken.
     """
-    try:
-        # waitress would log every request that waits for a thread or a connection.
-        logging.getLogger("waitress").setLevel(logging.ERROR)
-        host = "127.0.0.1" if host == "localhost" else host
-        _check_host(host, port)
+    # waitress would log every request that waits for a thread or a connection.
+    logging.getLogger("waitress").setLevel(logging.ERROR)
+    host = check_address(host, port)
+    with listening_errors(host, port):
         return Listener(
             app,
             host=host,
@@ -211,18 +210,4 @@ def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Li
             max_request_header_size=16_384,
             asyncore_use_poll=True,
             ident=None,
-        )
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"Cannot listen on {host}:{port}: {reason}.") from None
-
-
-def _check_host(host: str, port: int) -> None:
-    """Raises UserError for a name with several addresses, each of which needs a server."""
-    entries = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
-    addresses = sorted({str(address[0]) for *_, address in entries})
-    if len(addresses) > 1:
-        raise UserError(
-            f"Cannot listen on {host!r}: it resolves to {' and '.join(addresses)}. Give --host "
-            "one of them, or 0.0.0.0 for every IPv4 address."
         )

@@ -6,8 +6,9 @@ import logging
 import re
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shared_options, open_run
@@ -16,10 +17,13 @@ from tf_transformer.config.decoding import in_litert
 from tf_transformer.decoding.threads import ONE, use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.serving.addresses import check_address, host_and_port
 from tf_transformer.serving.versions import find_export, is_version, read_config, versions
 from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +57,9 @@ def command(options: argparse.Namespace) -> None:
     The page at / lets you try the model. A run is exported first. See docs/guides/serving.md.
     """
     source = _source(options)
+    name = _name(options, source)
+    check_address(options.host, options.port)
+    _announce(source)
     import_tensorflow_quietly()
     use_threads(
         options.threads,
@@ -67,6 +74,7 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.serving.telemetry import AccessLog, Telemetry
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_on_signals(_ENDING, _exit))
         open_session: Callable[[Path], SavedModelSession] = SavedModelSession
         if isinstance(source, Path):
             path = source
@@ -74,7 +82,6 @@ def command(options: argparse.Namespace) -> None:
             if in_litert(options.precision, options.litert):
                 open_session = _lite_session(source, options)
             path = stack.enter_context(_temporary_export(source, options))
-        name = _name(options, path)
         limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
         batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
         loaded = LoadedVersions(
@@ -87,7 +94,7 @@ def command(options: argparse.Namespace) -> None:
         telemetry = Telemetry(loaded.waiting, loaded.numbers)
         app = server.make_app(loaded, name, limits, telemetry, AccessLog(options.access_log))
         listener = server.make_server(app, options.host, options.port, limits)
-        url = f"http://{options.host}:{listener.effective_port}/"
+        url = f"http://{host_and_port(options.host, listener.effective_port)}/"
         stack.callback(loaded.close, 1.0)
         loaded.follow(
             lambda number: logger.info(
@@ -116,14 +123,19 @@ def _source(options: argparse.Namespace) -> Path | Run:
             f"{min(given)} is for a run. Received: {options.model}, a SavedModel. {advice}"
         )
     if exported:
-        logger.info("loading %s", exported)
         return exported
     run = open_run(options.model, None)
     able = task_named(run.config.task).options
     if wrong := [option for option, name in given.items() if name not in able]:
         raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
-    logger.info("exporting %s and testing the export: about a minute", run.path)
     return run
+
+
+def _announce(source: Path | Run) -> None:
+    if isinstance(source, Run):
+        logger.info("exporting %s and testing the export: about a minute", source.path)
+    else:
+        logger.info("loading %s", source)
 
 
 def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
@@ -143,9 +155,8 @@ def _serve(listener, loaded, grace: float) -> None:
     Raises:
         UserError: if no version can be loaded, or a loaded one has stopped computing.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: _stop(listener, number))
-    listener.serve(lambda: loaded.alive)
+    with _on_signals((*_ENDING, signal.SIGINT), lambda number: listener.stop()):
+        listener.serve(lambda: loaded.alive)
     failed = not loaded.alive
     loaded.refuse()
     if listener.unanswered:
@@ -162,10 +173,25 @@ def _serve(listener, loaded, grace: float) -> None:
     logger.info("stopped")
 
 
-def _stop(listener, number: int) -> None:
-    """Ends serving; a second signal of the same kind ends the process at once."""
+@contextlib.contextmanager
+def _on_signals(numbers: Sequence[int], handler: Callable[[int], object]) -> Iterator[None]:
+    """Calls `handler` on these signals until the block ends; under nohup, SIGHUP is ignored."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    if before.get(signal.SIGHUP) == signal.SIG_IGN:
+        del before[signal.SIGHUP]
+    for number in before:
+        signal.signal(number, lambda number, _: handler(number))
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
+
+
+def _exit(number: int) -> NoReturn:
+    """Ends the command, which removes a temporary export; a second signal ends it at once."""
     signal.signal(number, signal.SIG_DFL)
-    listener.stop()
+    raise SystemExit(128 + number)
 
 
 @contextlib.contextmanager
@@ -198,10 +224,10 @@ def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
     return lambda path: LiteSession(path, translator)
 
 
-def _name(options: argparse.Namespace, path: Path) -> str:
+def _name(options: argparse.Namespace, source: Path | Run) -> str:
     """Returns --name, by default the run's name or, for MODELS/NAME/VERSION, NAME."""
     model = Path(options.model).resolve()
-    is_version_folder = model == path.resolve() and is_version(model.name)
+    is_version_folder = source == Path(options.model) and is_version(model.name)
     name = options.name or (model.parent if is_version_folder else model).name
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise UserError(
