@@ -116,11 +116,25 @@ def test_a_version_that_fails_is_passed_over_until_its_files_change(
     assert newest(loaded) == 2
 
 
-def test_the_first_version_must_load(loaded, folders, tmp_path):
-    folders(1)
-    (tmp_path / "1" / "saved_model.pb").write_text("nothing in it")
+def test_a_start_falls_back_on_the_newest_version_that_loads(loaded, folders, tmp_path, caplog):
+    folders(1, 2, 3, 4)
+    for number in (3, 4):
+        (tmp_path / str(number) / "saved_model.pb").write_text("broken")
+    announced = []
+    loaded.update(announced.append)
+    assert announced == [2] == loaded.numbers()
+    assert [record.message for record in caplog.records] == [
+        f"version {number} of small is not used: broken" for number in (4, 3)
+    ]
+    assert loaded.states()[4] == ("END", "broken")
+
+
+def test_one_version_must_load_at_the_start(loaded, folders, tmp_path):
+    folders(1, 2)
+    for number in (1, 2):
+        (tmp_path / str(number) / "saved_model.pb").write_text(f"nothing in {number}")
     loaded.follow(print).join(10)
-    assert not loaded.alive and str(loaded.failure) == "nothing in it"
+    assert not loaded.alive and str(loaded.failure) == "nothing in 1"
 
 
 def test_folders_that_cannot_be_listed_for_a_moment_change_nothing(loaded, folders, tmp_path):

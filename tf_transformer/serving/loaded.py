@@ -118,7 +118,7 @@ class LoadedVersions:
 
     @property
     def alive(self) -> bool:
-        """True unless the first version failed to load, or a loaded one no longer computes."""
+        """True unless no version could be loaded, or a loaded one no longer computes."""
         with self._lock:
             running = all(version.lanes.alive for version in self._loaded.values())
             return self.failure is None and running
@@ -189,7 +189,7 @@ class LoadedVersions:
             announce: called with the number of a version that was loaded.
 
         Raises:
-            UserError: if it cannot be loaded and no other version is.
+            UserError: if none can be loaded, and none is.
             OSError: if the folders cannot be listed and no version is loaded.
         """
         try:
@@ -203,29 +203,35 @@ class LoadedVersions:
             for number, (stamp, reason) in self._failed.items()
             if number in folders and _stamp(folders[number]) == stamp
         }
-        newest = max(folders.keys() - self._failed.keys(), default=None)
-        if newest is not None and newest not in self._loaded:
-            self._add(newest, folders[newest], announce)
+        untried = sorted(folders.keys() - self._failed.keys())
+        while untried and untried[-1] not in self._loaded:
+            number = untried.pop()
+            if self._add(number, folders[number], announce, is_last=not untried):
+                break
         present = sorted(self._loaded.keys() & folders.keys())
         for number in self._loaded.keys() - set(present[-KEPT:]) if present else ():
             self._free(number)
 
-    def _add(self, number: int, path: Path, announce: Callable[[int], None]) -> None:
+    def _add(
+        self, number: int, path: Path, announce: Callable[[int], None], is_last: bool
+    ) -> bool:
+        """Loads a version and returns whether that worked; raises if none is left to try."""
         self._loading, stamp = number, _stamp(path)  # files may change while it is loaded
         try:
             version = self._load(number, path)
         except UserError as error:
-            if not self._loaded:
+            if is_last and not self._loaded:
                 raise
             with self._lock:
                 self._failed[number] = (stamp, str(error))
             logger.warning("version %d of %s is not used: %s", number, self._name, error)
-            return
+            return False
         finally:
             self._loading = None
         with self._lock:
             self._loaded[number] = version
         announce(number)
+        return True
 
     def _free(self, number: int) -> None:
         with self._lock:
