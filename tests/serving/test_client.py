@@ -1,5 +1,6 @@
 """The clients against servers on real sockets: concurrent requests, errors, deadlines."""
 
+import http.server
 import socketserver
 import threading
 import time
@@ -214,3 +215,34 @@ def test_client_says_what_went_wrong(given, message, places, trained_run, capsys
     with stdin_of(trained_run.corpus / "dev.en"):
         assert status_of(["client", *arguments]) in (1, 2)
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_an_error_does_not_wait_for_the_other_requests(tmp_path, capsys):
+    """One request fails while another waits for a busy server."""
+    busy = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if b"wrong" in body:
+                busy.wait(10)
+            else:
+                busy.set()
+            self.send_response(404 if b"wrong" in body else 503)
+            self.send_header("Retry-After", "4")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    (tmp_path / "in").write_text("wrong\nright\n")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        arguments = ["client", "--rest", url, "--name", "small", "--batch", "1"]
+        start = time.monotonic()
+        with stdin_of(tmp_path / "in"):
+            assert main([*arguments, "--deadline", "5"]) == 1
+        assert time.monotonic() - start < 3
+        server.shutdown()
+    assert capsys.readouterr().err == "error: The server answered 404: \n"

@@ -50,7 +50,8 @@ def command(options: argparse.Namespace) -> None:
     def ask(batch: list[str]) -> list[str]:
         return patiently(lambda: best_answers(client, batch), options.deadline)
 
-    with ThreadPoolExecutor(options.concurrency) as pool:
+    pool = ThreadPoolExecutor(options.concurrency)
+    try:
         for batches in _batches(options):
             try:
                 answers = list(pool.map(ask, batches))
@@ -59,6 +60,8 @@ def command(options: argparse.Namespace) -> None:
             for text in itertools.chain.from_iterable(answers):
                 sys.stdout.write(f"{one_line(text)}\n")
             sys.stdout.flush()
+    finally:  # an error or Ctrl-C does not wait for the requests under way
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _client(options: argparse.Namespace):
