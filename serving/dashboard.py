@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
+from script import run
 
+from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import STYLES, new_figure, save
 
 PATH = "/monitoring/prometheus/metrics"
@@ -38,7 +40,11 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "Recorder":
-        self.read()
+        try:
+            self.read()
+        except (OSError, ValueError) as error:  # ValueError: no URL, or a page of text
+            text = f"{self._url} must be a server's metrics. Received: {error}."
+            raise UserError(text) from None
         self._thread.start()
         return self
 
@@ -196,4 +202,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from script import run, sentences
 
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import STYLES, new_figure, number_plainly, save
 from tf_transformer.serving.client import RestClient, ServerError, best_answers, patiently
 
@@ -106,12 +107,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="for each point")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
-    texts = list(read_lines(options.text))
+    texts = sentences(options.text)
     client = RestClient(options.url, options.name, deadline=60.0)
     try:
         patiently(lambda: best_answers(client, texts[:8]), PATIENCE)  # warm-up
     except ServerError as error:
-        raise SystemExit(f"{options.url} does not answer: {error}") from None
+        raise UserError(f"{options.url} does not answer: {error}") from None
     points = []
     for size, clients in itertools.product(options.sentences, options.clients):
         points.append(measure(client, texts, clients, size, options.seconds))
@@ -121,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -5,6 +5,7 @@
 For machines without tf_transformer, and to try an export under another TensorFlow.
 """
 
+import codecs
 import importlib.util
 import json
 import sys
@@ -15,17 +16,35 @@ import tensorflow as tf
 
 def main() -> None:
     """Answers stdin to stdout, a JSON record of all outputs for each line."""
-    package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
+    if len(sys.argv) != 2:
+        sys.exit("usage: python run_savedmodel.py MODEL/VERSION < in")
+    found = importlib.util.find_spec("tensorflow_text")
+    if found is None:
+        sys.exit("error: tensorflow_text is not installed: pip install tensorflow-text")
+    package = found.submodule_search_locations[0]
     tf.load_op_library(str(Path(package, "python", "ops", "_sentencepiece_tokenizer.so")))
     model = tf.saved_model.load(sys.argv[1])
-    # Only "\n" ends a line: text mode and splitlines() recognise ten other separators.
-    lines = sys.stdin.buffer.read().removesuffix(b"\n").split(b"\n")
+    if lines := _lines(sys.stdin.buffer.read()):
+        _answer(model, lines)
+    print(f"TensorFlow {tf.__version__}", file=sys.stderr)
+
+
+def _lines(text: bytes) -> list[bytes]:
+    r"""Returns the lines of a text without line ends, "\n" or "\r\n", or byte order mark.
+
+    Text mode and `splitlines` would recognise ten other line ends.
+    """
+    text = text.removeprefix(codecs.BOM_UTF8)
+    lines = text.removesuffix(b"\n").split(b"\n") if text else []
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+def _answer(model, lines: list[bytes]) -> None:
     answer = model.signatures["serving_default"](text=tf.constant(lines, tf.string))
     columns = [values.numpy().tolist() for values in answer.values()]
     for row in zip(*columns, strict=True):
         record = dict(zip(answer, row, strict=True))
         print(json.dumps(record, ensure_ascii=False, default=bytes.decode))
-    print(f"TensorFlow {tf.__version__}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from dashboard import Recorder, draw
+from script import run, sentences
 
-from tf_transformer.data.corpus import read_lines
 from tf_transformer.serving.client import RestClient, ServerError, best_answers, patiently
 
 PATIENCE = 120.0  # seconds for which a client retries a busy server
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=5.0, help="seconds between readings")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
-    lines = [line for line in read_lines(options.text) if line.strip()]
+    lines = sentences(options.text)
     client = RestClient(options.url, options.name, deadline=PATIENCE)
     load = Load(client, lines, options.requests)
     hostile = Hostile(options.url, options.name, lines)
@@ -206,4 +206,4 @@ def report(load: Load, recorder: Recorder, first: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -2,7 +2,9 @@
 
 import dataclasses
 import http.server
+import importlib.util
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -25,6 +27,7 @@ sys.path.insert(0, str(ROOT / "serving"))
 import dashboard
 import load_test
 import proof
+import run_savedmodel
 import soak_test
 
 SERVING = ROOT / "serving"
@@ -65,7 +68,7 @@ def test_a_text_is_split_at_line_ends_alone(tmp_path, monkeypatch):
         url = f"http://127.0.0.1:{server.server_address[1]}"
         arguments = ["load_test.py", url, "small", str(tmp_path / "in.en")]
         monkeypatch.setattr(sys, "argv", arguments)
-        with pytest.raises(SystemExit, match=f"^{url} does not answer: 500"):
+        with pytest.raises(SystemExit, match=f"^error: {url} does not answer: 500"):
             runpy.run_path(str(SERVING / "load_test.py"), run_name="__main__")
     assert asked[0]["inputs"]["text"] == ["one\u2028still one\x85and\x0bon", "two"]
 
@@ -73,8 +76,70 @@ def test_a_text_is_split_at_line_ends_alone(tmp_path, monkeypatch):
 def test_a_saved_model_is_asked_for_a_line_a_line(exported):
     """With TensorFlow alone, as a machine without the package has it."""
     program = [sys.executable, str(SERVING / "run_savedmodel.py"), str(exported)]
-    done = subprocess.run(program, input=ODD.encode(), capture_output=True, check=True)
+    text = ODD.encode().replace(b"\n", b"\r\n", 1)
+    done = subprocess.run(program, input=text, capture_output=True, check=True)
     assert len(done.stdout.split(b"\n")) == 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (b"", []),
+        (b"\n", [b""]),
+        (b"\xef\xbb\xbfone\r\ntwo", [b"one", b"two"]),
+        (ODD.encode(), [b"one\xe2\x80\xa8still one\xc2\x85and\x0bon", b"two"]),
+    ],
+)
+def test_a_saved_model_gets_the_lines_that_translate_would_read(text, lines):
+    assert run_savedmodel._lines(text) == lines
+
+
+def test_a_saved_model_must_be_named(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["run_savedmodel.py"])
+    with pytest.raises(SystemExit, match="^usage: "):
+        run_savedmodel.main()
+
+
+def test_a_saved_model_needs_tensorflow_text(exported, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["run_savedmodel.py", str(exported)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="tensorflow_text is not installed"):
+        run_savedmodel.main()
+
+
+# --- A user's mistakes -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("load_test.py URL small none.en", "none.en cannot be read: No such file"),
+        (
+            "load_test.py URL small blank.en",
+            "blank.en must have a line of text.",
+        ),
+        (
+            "soak_test.py URL small blank.en",
+            "blank.en must have a line of text.",
+        ),
+        (
+            "soak_test.py URL small in.en",
+            "URL/monitoring.* must be .*metrics. .*refused",
+        ),
+        ("dashboard.py URL --picture x.png", "URL/monitoring.* must be a server's metrics. "),
+        ("dashboard.py nothing --picture x.png", "nothing/monitoring.* Received: unknown url"),
+    ],
+)
+def test_a_script_answers_a_mistake_with_one_line(command, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank.en").write_text(" \n\n")
+    (tmp_path / "in.en").write_text("a dog\n")
+    script, *arguments = command.replace("URL", "http://127.0.0.1:1").split()
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(SERVING / script), run_name="__main__")
+    expected = message.replace("URL", "http://127.0.0.1:1")
+    assert re.match(f"error: .*{expected}[^\n]*$", str(end.value.code)), end.value.code
 
 
 # --- dashboard.py and soak_test.py -------------------------------------------------------
