@@ -49,6 +49,13 @@ def test_several_references_are_those_of_sacrebleu(files, capsys):
     assert printed.endswith("\nexact 50.0% (1 of 2)\n")
 
 
+def test_the_output_is_compressed_if_its_name_says_so(files, capsys):
+    assert evaluate("--hypothesis hyp --reference ref1 --output copy.gz") == 0
+    of_text = capsys.readouterr().out
+    assert evaluate("--hypothesis copy.gz --reference ref1") == 0
+    assert capsys.readouterr().out == of_text
+
+
 def test_the_report_has_every_kind_and_the_caution(files, capsys):
     pytest.importorskip("sacremoses")
     assert evaluate("--hypothesis hyp --reference ref1 --report de") == 0

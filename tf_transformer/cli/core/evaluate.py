@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import gzip
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
-from tf_transformer.files import sha256, write_text
+from tf_transformer.files import replacing, sha256
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run.records import read_results
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hypothesis", metavar="FILE", action=Once, help=text)
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
-    add("--output", metavar="FILE", help="where to write the translations")
+    add("--output", metavar="FILE", help="where to write the translations, plain or .gz")
     record = "keep the scores in RUN/results.jsonl, for `tf-transformer card`"
     add("--record", action="store_true", help=record)
     add("--lowercase", action="store_true", help="case-insensitive BLEU")
@@ -84,7 +85,7 @@ def command(options: argparse.Namespace) -> None:
         return
     hypotheses = lines if options.hypothesis else _translate(options, lines)
     if options.output:
-        write_text(Path(options.output), "".join(f"{line}\n" for line in hypotheses))
+        _write(Path(options.output), hypotheses)
     scores = score_translations(
         hypotheses, *references, lowercase=options.lowercase, tokenize=options.tokenize
     )
@@ -155,6 +156,14 @@ def _record(
         }
     )
     logger.info("recorded in %s", run.results)
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    """Writes lines to a file, compressed if its name ends in .gz."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    with replacing(path) as temporary:
+        # No time in the header, so that the same lines give the same bytes.
+        temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
