@@ -1,5 +1,6 @@
 """`compare` of a run, its export, a folder of seeds and files, on one test set."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,16 +9,18 @@ from command_line import assert_refused, translated
 from metric_package import declare_metrics
 
 from tf_transformer.cli.main import main
+from tf_transformer.serving.versions import CARD, read_card
 
 
 @pytest.fixture
 def texts(trained_run, tmp_path, monkeypatch) -> Path:
-    """The current folder: test.en, test.de and "short", a file with a line too few."""
+    """The current folder: test.en, test.de and "short", a line shorter, and "empty"."""
     monkeypatch.chdir(tmp_path)
     for language in ("en", "de"):
         lines = trained_run.lines(f"dev.{language}")[:20]
         Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     Path("short").write_text("Hallo.\n" * 19)
+    Path("empty").touch()
     return tmp_path
 
 
@@ -39,6 +42,19 @@ def test_a_run_equals_its_export_its_own_translations_and_its_copies(
     assert "has seen these lines" in printed.err
 
 
+def test_the_search_of_an_export_counts_and_a_card_of_another_version_does_not(
+    trained_run, exported, exported_in_bfloat16, texts, capsys
+):
+    old = Path(shutil.copytree(exported, texts / "old" / "1"))
+    card = read_card(old) | {"config": {"model": {"unknown": 1}}}
+    (old / CARD).write_text(json.dumps(card))
+    words = ["compare", *map(str, (trained_run.path, exported_in_bfloat16, old.parent))]
+    words += ["--source", "test.en", "--reference", "test.de", "--metric", "bleu"]
+    assert main(words) == 0
+    [row] = [row for row in capsys.readouterr().out.splitlines() if "beam_size" in row]
+    assert row.split()[-2:] == ["4", "2"]
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -47,6 +63,10 @@ def test_a_run_equals_its_export_its_own_translations_and_its_copies(
         ("test.de", "two different systems or more"),
         ("test.de nowhere", "need --source"),
         ("test.de nowhere --source test.en", "must be a run, an export.* Received: nowhere"),
+        (
+            "test.de nowhere --source empty",
+            "must have the same number of lines.* Received: test.de with 20, empty with 0",
+        ),
         ("test.de short --metric blue", "Did you mean 'bleu'"),
         ("test.de short --output a.gif", "must end in .png, .svg or .pdf"),
     ],

@@ -1,7 +1,6 @@
 """`tf-transformer compare A B...`: which system translates a test set better."""
 
 import argparse
-import json
 import logging
 import os
 import sys
@@ -14,13 +13,12 @@ from tf_transformer.cli.options import add_shared_options, open_run, picture
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.scores import seen_before
 from tf_transformer.cli.terminal import print_report
-from tf_transformer.config import Config
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.metrics import find_metric, make_metric
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, read_card
+from tf_transformer.serving.versions import find_export, read_config
 from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, render, sections
 from tf_transformer.studies.comparison.results import (
     System,
@@ -75,10 +73,12 @@ def command(options: argparse.Namespace) -> None:
     references = [_lines(each) for each in options.reference]
     sources = _lines(options.source) if options.source else []
     finished = {path: _lines(path) for path in paths if Path(path).is_file()}
-    if not sources and (added or len(finished) < len(paths)):
+    if options.source is None and (added or len(finished) < len(paths)):
         raise UserError("Runs, exports and metrics of other packages need --source.")
     texts = dict(zip(options.reference, references, strict=True)) | finished
-    for path, lines in (texts | {options.source: sources} if sources else texts).items():
+    if options.source:
+        texts[options.source] = sources
+    for path, lines in texts.items():
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
     made = {each: make_metric(each, sources, references) for each in metrics}
@@ -139,8 +139,8 @@ def _system(
     if tag:
         logger.warning("%s is an export: --tag has no effect on it", path)
     export = find_export(Path(path))
-    config = read_card(export).get("config") if export else None
-    settings = Config.from_json(json.dumps(config)).flat() if config else {}
+    config = read_config(export) if export else None
+    settings = config.flat() if config else {}
     return System(name, [_translated(Path(path), sources, None)], settings)
 
 
