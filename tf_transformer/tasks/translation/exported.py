@@ -16,7 +16,8 @@ class ExportedTranslator(BaseTranslator):
     """Translates and scores with an exported SavedModel, without Keras.
 
     The search is fixed by the export, except for the options `alpha` and `max_length`, and
-    returns at most as many translations as its beam is wide. Aligning, attention and exporting
+    returns at most as many translations as its beam is wide. `max_length` can only lower the
+    export's own limit; 0 leaves that limit. Aligning, attention and exporting
     need a `Translator`, which has the model itself.
 
     Args:
