@@ -255,6 +255,7 @@ def test_a_classifier_gives_labels_with_probabilities(classification_run):
     [
         ({"task": "parsing"}, "must be of task 'parsing'. Received: a run of task translation"),
         ({"checkpoint": "first"}, "no checkpoint 'first'. There are: best"),
+        ({"checkpoint": 0}, "no checkpoint '0'. There are: best"),
         ({"tokenizer": "x"}, "`tokenizer` is not for a run of task translation"),
         ({"precision": "float16"}, "`precision` must be one of .* Received: 'float16'"),
         ({"ensemble": ["nowhere"]}, "nowhere must be a run directory"),
@@ -263,6 +264,11 @@ def test_a_classifier_gives_labels_with_probabilities(classification_run):
 def test_options_of_another_kind_are_refused(trained_run, options, message):
     with pytest.raises(UserError, match=message):
         load(trained_run.path, **options)
+
+
+def test_a_step_may_be_an_int(trained_run, texts):
+    by_number, last = (load(trained_run.path, checkpoint=each) for each in (240, "last"))
+    assert by_number.score(texts[0], "Gut.") == last.score(texts[0], "Gut.")
 
 
 def test_what_is_neither_run_nor_export_is_refused(exported, tmp_path):

@@ -43,23 +43,24 @@ class _Source:
 # fmt: off
 @overload
 def load(path: str | Path, *, task: Literal["translation"] | None = None,
-         checkpoint: str | None = None, ensemble: Strings = (), shortlist: bool = False,
+         checkpoint: str | int | None = None, ensemble: Strings = (), shortlist: bool = False,
          tag: str | None = None, precision: str = "float32", litert: bool = False,
          tokenizer: str | Path | None = None,
          threads: int | None = None) -> "AnyTranslator": ...
 @overload
-def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | None = None,
+def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | int | None = None,
          ensemble: Strings = (), precision: str = "float32",
          threads: int | None = None) -> "AnyParser": ...
 @overload
-def load(path: str | Path, *, task: Literal["classification"], checkpoint: str | None = None,
-         precision: str = "float32", threads: int | None = None) -> "AnyClassifier": ...
+def load(path: str | Path, *, task: Literal["classification"],
+         checkpoint: str | int | None = None, precision: str = "float32",
+         threads: int | None = None) -> "AnyClassifier": ...
 # fmt: on
 def load(
     path: str | Path,
     *,
     task: str | None = None,
-    checkpoint: str | None = None,
+    checkpoint: str | int | None = None,
     ensemble: Strings = (),
     shortlist: bool = False,
     tag: str | None = None,
@@ -104,7 +105,8 @@ def load(
     if task not in (None, content.task):
         raise UserError(f"{path} must be of task {quoted(task)}. Received: {content.kind}.")
     options: dict[str, Any] = {
-        "checkpoint": checkpoint, "ensemble": strings("ensemble", ensemble),
+        "checkpoint": str(checkpoint) if isinstance(checkpoint, int) else checkpoint,
+        "ensemble": strings("ensemble", ensemble),
         "shortlist": shortlist, "tag": tag, "tokenizer": tokenizer, "litert": litert,
         "precision": "" if precision == PRECISIONS[0] else precision,
     }  # fmt: skip
