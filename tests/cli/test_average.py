@@ -36,6 +36,12 @@ def test_the_average_is_of_the_checkpoints_asked_for(copied, capsys, arguments, 
             np.testing.assert_allclose(average[name], mean, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
+def test_a_damaged_checkpoint_is_not_named_among_those_averaged(copied, capsys):
+    Run.open(copied).checkpoints.step_path(160).write_bytes(b"damaged")
+    assert main(["average", str(copied)]) == 0
+    assert capsys.readouterr().out.endswith("mean of 2 checkpoints, steps 80, 240\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--last", "4"], ["--best", "9"], ["--last", "0"], ["--best", "0"], ["--last", "-1"]],

@@ -58,5 +58,6 @@ def _weights(
         )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "average.npz")
-        average_checkpoints(files, file)
-        yield f"average of the last {average}: {', '.join(f.stem for f in files)}", file
+        used = average_checkpoints(files, file)
+        some = "" if len(used) == average else f"{len(used)} of "  # others are damaged
+        yield f"average of {some}the last {average}: {', '.join(f.stem for f in used)}", file

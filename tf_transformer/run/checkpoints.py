@@ -117,11 +117,11 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
     return [name for name in weights if name not in taken]
 
 
-def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
+def average_checkpoints(paths: Sequence[Path], output: Path) -> list[Path]:
     """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
 
     Returns:
-        The number of valid checkpoints; UserError if there is none.
+        The valid checkpoints, which the mean is of; UserError if there is none.
     """
     good = [path for path in paths if is_valid(path)]
     for path in paths:
@@ -137,7 +137,7 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> int:
         for name, value in arrays.items():
             totals[name] = totals.get(name, 0) + value.astype(np.float64) / len(good)
     write_arrays(output, {name: value.astype(np.float32) for name, value in totals.items()})
-    return len(good)
+    return good
 
 
 class CheckpointFolder:

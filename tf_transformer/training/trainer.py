@@ -249,7 +249,7 @@ class Trainer:
         checkpoints.load_weights(average, self.model)
         measured, result = self._measure()
         if result is not None:
-            measured["weights"] = f"average of the last {used} checkpoints"
+            measured["weights"] = f"average of the last {len(used)} checkpoints"
             logger.info("%s: dev %s", measured["weights"], result.headline)
             add_record(average, measured | {"step": self._step()})
             if not self.best.offer(average, measured, self._history()):

@@ -39,12 +39,14 @@ def command(options: argparse.Namespace) -> None:
             f"The number of checkpoints must be between 1 and {len(kept)}, as many as "
             f"{run.path} has kept (see training.keep_last){scored}. Received: {number}."
         )
-    steps = kept[:number] if by_score else kept[-number:]
+    steps = sorted(kept[:number] if by_score else kept[-number:])
     used = average_checkpoints(
         [run.checkpoints.step_path(step) for step in steps], run.checkpoints.average
     )
-    names = ", ".join(f"{step:,}" for step in sorted(steps))
-    logger.info("%s: mean of %d checkpoints, steps %s", run.checkpoints.average, used, names)
+    names = ", ".join(f"{step:,}" for step in steps if run.checkpoints.step_path(step) in used)
+    logger.info(
+        "%s: mean of %d checkpoints, steps %s", run.checkpoints.average, len(used), names
+    )
 
 
 def _best_first(run: Run) -> list[int]:
