@@ -60,8 +60,8 @@ def train(
     """Trains a model, or resumes its training, and loads the best weights.
 
     Without `train` it learns from the built-in English-German corpus. When interrupted, it
-    saves everything, and the same call resumes; in an interactive session it then returns the
-    best weights so far.
+    saves everything, and the same call resumes. After `stop_after`, or Ctrl-C in an interactive
+    session, it returns the best weights so far, if there are any.
 
     Args:
         model: name of a preset, such as "small" or "base"; by default the one in `config` or in
@@ -87,7 +87,8 @@ def train(
 
     Raises:
         UserError: if a setting, the data or the run directory is invalid.
-        KeyboardInterrupt: if training was interrupted in a script.
+        KeyboardInterrupt: after Ctrl-C in a script or another signal, or if there are no best
+            weights yet.
     """
     text = {"train": _listed(train), "valid": _listed(valid), "source": source}
     text["target"] = target

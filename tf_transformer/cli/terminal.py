@@ -40,12 +40,12 @@ def print_error(message: str) -> None:
 
 
 def print_line(line: str, *, hanging: str = _HANGING, warning: bool = False) -> None:
-    """Prints a line of a report to stdout, on a terminal wrapped, and a warning yellow."""
+    """Prints a line of a report to stdout; on a terminal wrapped, with warnings in yellow."""
     print(_shown(line, sys.stdout, _YELLOW if warning else None, hanging))
 
 
 class MessageFormatter(logging.Formatter):
-    """Formats messages: one line in a file; on a terminal wrapped, and warnings yellow."""
+    """Formats messages: one line in a file; on a terminal wrapped, with warnings in yellow."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__("%(message)s")

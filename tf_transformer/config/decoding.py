@@ -35,7 +35,7 @@ class DecodingConfig:
     checkpoint: str = setting(
         "best", choices=("best", "average", "last"), help="weights used by default")
     batch_tokens: int = setting(
-        4_096, low=1, high=MAX_COUNT, help="source positions translated at once")
+        4_096, low=1, high=MAX_COUNT, help="source tokens times beams in a batch")
     min_length: int = setting(
         0, low=0, high=MAX_TOKENS, help="fewest output tokens, EOS included; 0: off")
     max_length: int = setting(

@@ -1,9 +1,9 @@
 """Token-counted batches on a small fixed set of shapes (paper 5.1).
 
 With batch_tokens=32 and max_length=16 the buckets are 8, 12 and 16, and batches of the first
-have 32 // 8 = 4 rows. Of seven pairs up to 8 tokens long, three are left for the second batch,
-and a row of PAD fills it up. Each of two replicas gets every other row; their shares have the
-same shape:
+have 32 // 8 = 4 rows. Left-over pairs move to the next longer bucket; if three are left
+for the last batch of an epoch, a row of PAD fills it up. Each of two replicas gets every other
+row; their shares have the same shape:
 
     source [4, 8]                             replica 0, [2, 8]   replica 1, [2, 8]
     pair 5:  w  w  w  w  w  w  w  EOS         pair 5              pair 2

@@ -75,8 +75,9 @@ class Attention:
         Args:
             kind: "encoder", "decoder" or "cross"; "alignment" is the mean of the heads of
                 cross-attention, with aligned words in boxes.
-            layer: from 0; `alignment.default_layer` if None.
-            head: from 0; all if None.
+            layer: counted from 0, while the titles and the command line count from 1;
+                `alignment.default_layer` if None.
+            head: counted from 0; all if None.
         """
         aligned = kind == _ALIGNMENT
         heads = getattr(self, "cross" if aligned else kind)

@@ -1,7 +1,7 @@
 """Beam search in NumPy, the twin of `beam_search` for a step that runs outside TensorFlow.
 
 It finds the same hypotheses as `beam_search`, by the same rules and in the same order; a test
-holds the two equal. In a TensorFlow graph, the search alone takes a millisecond per step:
+checks that the two agree. In a TensorFlow graph, the search alone takes a millisecond per step:
 several times as long as the step of a small model in LiteRT. B, W, V, C, N, L, P, t and k are
 as in `beam_search` and `candidates`.
 """

@@ -93,7 +93,7 @@ class ChunkedLoss:
     def _in_chunks(self, rows, scale, variables: Sequence[keras.Variable], loss: Loss):
         """Returns the loss, the gradient of the hidden states, and those of `variables`.
 
-        `variables` are kernel and bias, or one of them.
+        `variables` are those of kernel and bias that train, if any.
         """
         num_chunks, chunks = in_parts(rows, LOGIT_ROWS)
         kernel, bias = self._projection(rows[0].dtype)

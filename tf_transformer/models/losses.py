@@ -46,7 +46,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     A label without a column in the logits makes the loss NaN.
 
     Raises:
-        ValueError: for a `reduction`, since the result is always the mean.
+        ValueError: for a `reduction` other than "sum", which `get_config` has: the result is
+            always the mean.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ class TokenAccuracy(TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenCount(TokenMean):
-    """Number of real target tokens since the last reset."""
+    """Number of real target tokens since the last reset, each times its sample weight."""
 
     default_name = "tokens"
 

@@ -51,8 +51,8 @@ def draw_attention(maps: Heatmaps, path: Path) -> None:
     """Draws the panels side by side: white is 0, black the largest weight of all panels.
 
     Raises:
-        UserError: if matplotlib is missing, the picture would be too large or the file, a .png
-            or .svg, cannot be written.
+        UserError: if matplotlib is missing, the picture would be too large or the file, a
+            .png, .svg or .pdf, cannot be written.
     """
     figure = attention_figure(maps)
     with warnings.catch_warnings():

@@ -36,9 +36,10 @@ _LOST = (
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     """Returns the strategy of this process; call it before TensorFlow computes anything.
 
-    `MultiWorkerMirroredStrategy` if TF_CONFIG names several workers, else `MirroredStrategy`
-    over all visible GPUs, or `devices` of them. Without a GPU, `devices` above 1 splits the
-    CPU, which is no faster but allows experiments.
+    `MultiWorkerMirroredStrategy` if TF_CONFIG names several workers, `MirroredStrategy` for
+    several devices, and the default strategy for one. Uses all visible GPUs, or `devices` of
+    them. Without a GPU, `devices` above 1 splits the CPU, which is no faster but allows
+    experiments.
 
     Raises:
         UserError: if there are fewer GPUs than `devices`, or TF_CONFIG cannot be read.

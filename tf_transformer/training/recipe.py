@@ -31,7 +31,7 @@ def compile_model(model: TokenModel, config: Config) -> None:
 
 
 def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
-    """Returns Adam with the paper's betas, epsilon and learning rate (paper 5.3)."""
+    """Returns Adam with the configured betas and epsilon, and the schedule of paper 5.3."""
     return Adam(
         TransformerSchedule(
             d_model,

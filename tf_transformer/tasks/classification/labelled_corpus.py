@@ -103,7 +103,7 @@ def labelled_dataset(
         corpus: a `LabelledCorpus`.
         plan: the batches of `corpus`.
         sampler: segments the sentences anew at every step; None for the ids of the corpus.
-        **options: as in `batching.make_dataset`.
+        **options: as in `datasets.make_dataset`.
 
     Returns:
         `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
