@@ -125,7 +125,8 @@ def _check(options: argparse.Namespace, config: Config, output: Path) -> float:
         before = Config.from_json(file.read_text("utf-8"))
         if wrong := differences(before, config, lambda name: name == "training.steps"):
             raise UserError(
-                f"{output} holds runs with another configuration: {wrong[0]}. Give another --output."
+                f"{output} holds runs with another configuration: {wrong[0]}. Give "
+                "another --output."
             )
     return seconds_of(options.stop_after, "--seeds")
 
