@@ -1,4 +1,4 @@
-"""A Marian checkpoint as a run, against Marian written out in NumPy."""
+"""A Marian checkpoint as a run."""
 
 import dataclasses
 import functools
@@ -8,13 +8,10 @@ import re
 import numpy as np
 import pytest
 import sentencepiece
-
-pytest.importorskip("safetensors")
-
 from marian_folder import LAYERS, change_json, marian_logits, write_checkpoint
 
 from tf_transformer.cli.main import main
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
@@ -23,6 +20,9 @@ from tf_transformer.serving.publish import publish
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.translations import exportable
 from tf_transformer.tasks.models import load_translator
+
+pytest.importorskip("safetensors")
+
 
 TEXTS = [
     "The old man sees a red house.",
@@ -274,3 +274,48 @@ def test_a_damaged_folder_is_refused(checkpoint, assert_refused, name, content, 
     if content is not None:
         (checkpoint / name).write_bytes(content)
     assert_refused(message)
+
+
+def test_lengths_repetitions_and_nulls_of_the_checkpoint(checkpoint, tmp_path):
+    """Of a minimum of 7, start and no end, transformers' end is the 7th of our tokens."""
+    wishes = {"min_length": 7, "max_length": 12, "no_repeat_ngram_size": 3}
+    neutral = {"do_sample": False, "repetition_penalty": 1.0, "suppress_tokens": []}
+    nulls = dict.fromkeys(["num_beams", "length_penalty", "forced_bos_token_id"])
+    change_json(checkpoint / "generation_config.json", wishes | neutral | nulls)
+    change_json(checkpoint / "config.json", {"dropout": None, "length_penalty": 0.5})
+    config = from_marian(checkpoint, tmp_path / "run").config
+    assert config.decoding == DecodingConfig(
+        beam_size=4, alpha=0.5, max_source_length=64, max_length=11, min_length=7,
+        no_repeat_ngram=3,
+    )  # fmt: skip
+    assert config.model.dropout == 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_length", 1),
+        ("max_length", "40"),
+        ("num_beams", 0),
+        ("num_beams", 1.5),
+        ("num_beams", "4"),
+        ("length_penalty", -1),
+        ("length_penalty", 10.5),
+        ("length_penalty", "x"),
+        ("min_length", 40),
+        ("no_repeat_ngram_size", -1),
+        ("forced_eos_token_id", 1),
+        ("forced_bos_token_id", 3),
+        ("repetition_penalty", 1.2),
+        ("do_sample", True),
+        ("num_beam_groups", 2),
+        ("max_new_tokens", 5),
+        ("suppress_tokens", [4]),
+    ],
+)
+def test_a_search_that_ours_cannot_be_is_refused_by_name(
+    checkpoint, assert_refused, name, value
+):
+    change_json(checkpoint / "generation_config.json", {name: value})
+    received = re.escape(repr(value))
+    assert_refused(f"`{name}` must be .*Received: {received}\\.")

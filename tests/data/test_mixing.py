@@ -8,8 +8,7 @@ import pytest
 
 from tf_transformer.config import DataConfig
 from tf_transformer.config.data import mix_weights
-from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.mixing import Mixture
+from tf_transformer.data.batching import BatchPlan, Mixture
 from tf_transformer.errors import UserError
 
 SIZES = [900, 100]

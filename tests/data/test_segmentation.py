@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 
 from tf_transformer.data import builtin
-from tf_transformer.data.segmentation import Segmenter
+from tf_transformer.data.subword_sampling import Segmenter
 from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 
@@ -74,7 +74,7 @@ def test_another_process_draws_the_same(model, kind, library, tmp_path):
     program = f"""
 from pathlib import Path
 from random import Random
-from tf_transformer.data.segmentation import Segmenter
+from tf_transformer.data.subword_sampling import Segmenter
 segmenter, random = Segmenter(Path("model").read_bytes(), {RATES[kind]}), Random(7)
 print([segmenter.draw(ids, random) for ids in {usual}])
 """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.data import builtin
-from tf_transformer.doctor.direction import learn_direction, swapped_pairs
+from tf_transformer.doctor.pair_checks import learn_direction, swapped_pairs
 
 PAIRS = builtin.pairs(2_000)
 
@@ -65,6 +65,6 @@ def test_long_corpora_are_looked_at_in_chunks(monkeypatch):
     weights = learn_direction(*zip(*PAIRS, strict=True))
     sides = [list(side) for side in zip(*swap(PAIRS, 0.2)[0], strict=True)]
     whole = swapped_pairs(weights, *sides)
-    monkeypatch.setattr("tf_transformer.doctor.direction.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("tf_transformer.doctor.pair_checks.CHUNK_PAIRS", 7)
     np.testing.assert_array_equal(swapped_pairs(weights, *sides), whole)
     np.testing.assert_array_equal(learn_direction(*zip(*PAIRS, strict=True)), weights)

@@ -1,11 +1,11 @@
-"""Paired tests against all possible exchanges, and against resampling in NumPy."""
+"""Significance tests and means over trainings."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from tf_transformer.evaluation.comparison import paired_tests
+from tf_transformer.evaluation.comparison import Spread, paired_tests
 from tf_transformer.evaluation.metrics import SentenceMean, make_metric
 
 ROWS = 10
@@ -61,3 +61,12 @@ def test_bleu_and_chrf_are_tested_too():
         assert first.low == pytest.approx(100) and second.low < 70
         assert 0 < second.bootstrap <= 1 and 0 < second.randomisation <= 1
         assert (low.low, high.high) == (0, 100)  # mean and half width alone would exceed these
+
+
+def test_a_spread_is_the_standard_deviation_of_a_sample():
+    values = [3.0, 4.5, 4.0]
+    spread = Spread.of(values)
+    assert spread.mean == pytest.approx(np.mean(values))
+    assert spread.deviation == pytest.approx(np.std(values, ddof=1))
+    assert Spread.of([3.0]) == Spread(3.0, None)
+    assert [str(Spread(3.456, 0.5)), str(Spread(3.0))] == ["3.46 ± 0.50", "3.00"]

@@ -19,8 +19,13 @@ from tf_transformer.run.checkpoints import (
     save_state,
     save_weights,
 )
-from tf_transformer.run.npz import is_valid, read_arrays, write_arrays
-from tf_transformer.run.scores import best_scores, save_best
+from tf_transformer.run.weight_files import (
+    best_scores,
+    is_valid,
+    read_arrays,
+    save_best,
+    write_arrays,
+)
 from tf_transformer.training.recipe import compile_model
 
 ARCHITECTURE = {"vocab_size": 16, "num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}

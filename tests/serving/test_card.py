@@ -6,7 +6,7 @@ import pytest
 
 from tf_transformer.run import Run
 from tf_transformer.run.facts import evaluation_of, sha256
-from tf_transformer.run.scores import save_best
+from tf_transformer.run.weight_files import save_best
 from tf_transformer.serving.card import model_card
 
 

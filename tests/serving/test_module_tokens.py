@@ -18,8 +18,7 @@ from test_warmup import records
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.serving.comparisons import comparisons, source_ids
-from tf_transformer.serving.publish import CARD, TOKENIZER
-from tf_transformer.serving.selftest import agree
+from tf_transformer.serving.publish import CARD, TOKENIZER, agree
 from tf_transformer.serving.session import SavedModelSession
 
 

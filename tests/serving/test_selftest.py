@@ -11,7 +11,7 @@ from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.comparisons import comparisons
-from tf_transformer.serving.selftest import BFLOAT16, FLOAT32, agree, self_test
+from tf_transformer.serving.publish import BFLOAT16, FLOAT32, agree, self_test
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.translations import exportable
 from tf_transformer.serving.warmup import replay

@@ -8,8 +8,14 @@ import pytest
 from tf_transformer.config import Config
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
-from tf_transformer.run.npz import read_arrays, write_arrays
-from tf_transformer.run.scores import add_record, best_dev_set, best_scores, save_best
+from tf_transformer.run.weight_files import (
+    add_record,
+    best_dev_set,
+    best_scores,
+    read_arrays,
+    save_best,
+    write_arrays,
+)
 from tf_transformer.training.selection import NOT_EVALUATED, BestWeights, what_is_unfinished
 
 SCORES = {10: 0.3, 20: 0.666, 30: 0.514}

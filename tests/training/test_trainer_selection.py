@@ -12,8 +12,7 @@ from test_trainer import assert_same_training, losses, open_run, rising, train_r
 
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.run.npz import read_arrays, write_arrays
-from tf_transformer.run.scores import best_scores
+from tf_transformer.run.weight_files import best_scores, read_arrays, write_arrays
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.trainer import Trainer
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import SETTINGS, Config, presets, recipes
+from tf_transformer.config.config import read_settings_file
 from tf_transformer.config.settings import nearest
-from tf_transformer.config.settings_file import read_settings_file
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.tasks.transfer import take_over

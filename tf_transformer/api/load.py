@@ -165,7 +165,7 @@ def _load_keras(
     import_tensorflow()
     use_threads(threads, None, [])
 
-    from tf_transformer.tasks.translation.loading import load_keras_file
+    from tf_transformer.tasks.translation.translator import load_keras_file
 
     return load_keras_file(path, tokenizer)
 

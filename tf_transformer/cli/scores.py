@@ -99,11 +99,9 @@ def _bracket_table(scores: Sequence[SentenceScore], cutoff: int) -> str:
 
 def print_class_scores(scores, picture: Path | None) -> None:
     """Prints `ClassScores` and, if `picture` is given, draws the confusions."""
-    from tf_transformer.tasks.classification.metrics import format_scores
+    from tf_transformer.tasks.classification.metrics import draw_confusion, format_scores
 
     print_report(format_scores(scores))
     if picture:
-        from tf_transformer.tasks.classification.plot import draw_confusion
-
         draw_confusion(scores, picture)
         logger.info("%s", picture)

@@ -16,11 +16,11 @@ from tf_transformer.cli.terminal import print_report
 from tf_transformer.cli.training_options import seconds_of
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.evaluation.spread import Spread
+from tf_transformer.evaluation.comparison import Spread
 from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
-from tf_transformer.run.changes import differences
 from tf_transformer.run.facts import evaluation_of
+from tf_transformer.run.records import differences
 from tf_transformer.training.selection import what_is_unfinished
 
 logger = logging.getLogger(__name__)

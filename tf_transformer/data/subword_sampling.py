@@ -1,15 +1,167 @@
-"""Subword regularisation: sentences are segmented at random, anew at every training step."""
+"""Subword regularisation: segmentations drawn as a pure function of seed and step."""
 
-from collections.abc import Iterator
+import functools
+import heapq
+import itertools
+import math
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import TypeAlias
 
 import numpy as np
+from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.segmentation import Segmenter
+from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.errors import UserError
+
+Ids: TypeAlias = tuple[int, ...]
+Draw: TypeAlias = Callable[[Random], Ids]  # draws a segmentation of one word
+Known: TypeAlias = dict[str, tuple[int, float]]  # id and score of each piece
+
+_CACHED_WORDS = 1 << 16
+_CACHED_IDS = 8  # text without spaces is one long word, which hardly ever comes again
+_UNIGRAM, _BPE = 1, 2  # kinds of models
+_NORMAL = sentencepiece_proto.ModelProto.SentencePiece.NORMAL
+
+
+class Segmenter:
+    """Draws segmentations of encoded sentences, word by word.
+
+    Bytes and symbols that are never split stay as they are.
+
+    Args:
+        model: content of a SentencePiece model file.
+        rate: for BPE, the probability of skipping a merge; for a unigram vocabulary, the
+            exponent of the probabilities.
+
+    Raises:
+        UserError: if the model is neither BPE nor unigram.
+    """
+
+    def __init__(self, model: bytes, rate: float) -> None:
+        proto = sentencepiece_proto.ModelProto.FromString(model)
+        kind = proto.trainer_spec.model_type
+        if kind not in (_UNIGRAM, _BPE):
+            raise UserError(
+                "data.subword_sampling needs a tokenizer of kind bpe or unigram. Received: "
+                f"SentencePiece's kind {kind}. Turn it off with --set data.subword_sampling=0."
+            )
+        normal = [(id, each) for id, each in enumerate(proto.pieces) if each.type == _NORMAL]
+        self._texts = {id: each.piece for id, each in normal}
+        self._first = {id for id, text in self._texts.items() if text.startswith(SPACE_PIECE)}
+        known = {each.piece: (id, each.score) for id, each in normal}
+        longest = max(map(len, known))
+        make = _bpe if kind == _BPE else functools.partial(_unigram, longest=longest)
+
+        def word(usual: Ids) -> Draw:
+            return make("".join(map(self._texts.__getitem__, usual)), usual, known, rate)
+
+        self._word, self._cached = word, functools.lru_cache(_CACHED_WORDS)(word)
+
+    def draw(self, ids: Sequence[int], random: Random) -> list[int]:
+        """Draws a segmentation of the text with these ids, which have neither BOS nor EOS."""
+        drawn: list[int] = []
+        for word in self._words(ids):
+            if word[0] in self._texts:
+                of_word = self._cached if len(word) <= _CACHED_IDS else self._word
+                word = of_word(word)(random)
+            drawn += word
+        return drawn
+
+    def _words(self, ids: Sequence[int]) -> Iterator[Ids]:
+        """Yields the ids of each word, and runs of bytes and other symbols."""
+        texts, start = self._texts, 0
+        for index in range(1, len(ids)):
+            starts = ids[index] in self._first
+            if starts or (ids[index] in texts) != (ids[index - 1] in texts):
+                yield tuple(ids[start:index])
+                start = index
+        if ids:
+            yield tuple(ids[start:])
+
+
+def _bpe(text: str, usual: Ids, known: Known, rate: float) -> Draw:
+    """Returns BPE-dropout of a word."""
+    if any(character not in known for character in text):
+        return lambda random: usual
+    _, number = _merged(text, known, itertools.repeat(False))
+
+    def draw(random: Random) -> Ids:
+        skipped = [random.random() < rate for _ in range(number)]
+        if not any(skipped):
+            return usual
+        more = (random.random() < rate for _ in itertools.count())
+        return _merged(text, known, itertools.chain(skipped, more))[0]
+
+    return draw
+
+
+def _merged(text: str, known: Known, skipped: Iterator[bool]) -> tuple[Ids, int]:
+    """Merges characters, best pair first; returns the ids and the number of merges offered."""
+    symbols, end = list(text), len(text)
+    before, after = list(range(-1, end - 1)), list(range(1, end + 1))
+    offers: list[tuple[float, int, int, int]] = []
+
+    def offer(left: int) -> None:
+        if left >= 0 and (right := after[left]) < end:
+            pair = symbols[left] + symbols[right]
+            if pair in known:
+                heapq.heappush(offers, (-known[pair][1], left, right, len(pair)))
+
+    for left in range(end):
+        offer(left)
+    number = 0
+    while offers:
+        _, left, right, size = heapq.heappop(offers)
+        pair = symbols[left] + symbols[right]
+        if not (symbols[left] and symbols[right]) or len(pair) != size:
+            continue  # one of the two has been merged with another symbol
+        number += 1
+        if next(skipped):
+            continue
+        symbols[left], symbols[right] = pair, ""
+        after[left] = after[right]
+        if after[left] < end:
+            before[after[left]] = left
+        offer(before[left])
+        offer(left)
+    return tuple(known[symbol][0] for symbol in symbols if symbol), number
+
+
+def _unigram(text: str, usual: Ids, known: Known, rate: float, longest: int) -> Draw:
+    """Returns segmentations of a word, drawn in proportion to probability ** rate."""
+    totals = [0.0]  # log of the sum over the segmentations of each prefix
+    last: list[tuple[list[int], list[float]]] = [([], [])]  # starts, and sums of their weights
+    for end in range(1, len(text) + 1):
+        logs = {
+            start: totals[start] + rate * known[text[start:end]][1]
+            for start in range(max(0, end - longest), end)
+            if text[start:end] in known and totals[start] > -math.inf
+        }
+        highest = max(logs.values(), default=-math.inf)
+        weights = list(itertools.accumulate(math.exp(log - highest) for log in logs.values()))
+        totals.append(highest + math.log(weights[-1]) if weights else -math.inf)
+        last.append((list(logs), weights))
+    if not last[-1][0]:
+        return lambda random: usual
+
+    def draw(random: Random) -> Ids:
+        ids: list[int] = []
+        end = len(text)
+        while end:
+            starts, weights = last[end]
+            chosen = bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
+            ids.append(known[text[starts[chosen] : end]][0])
+            end = starts[chosen]
+        return tuple(reversed(ids))
+
+    return draw
+
 
 _TRIED_PAIRS = 1_000  # sampled to measure how much longer sentences become
 _FITTING = 95  # percentage of their sentences for which batches have room

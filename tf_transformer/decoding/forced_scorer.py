@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.decoding.alignment import default_layer, nearest_pieces, word_pairs
-from tf_transformer.decoding.attention import Alignment, Attention
+from tf_transformer.decoding.alignment import (
+    Alignment,
+    Attention,
+    default_layer,
+    nearest_pieces,
+    word_pairs,
+)
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble, only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty

@@ -8,7 +8,7 @@ import numpy as np
 
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.attention import Alignment, Attention
+from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.forced_scorer import ForcedScorer

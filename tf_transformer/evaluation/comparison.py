@@ -1,7 +1,9 @@
-"""Comparison of several translations of one text, with tests of significance."""
+"""Comparison of translations of one text, with significance tests; means over trainings."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
@@ -135,3 +137,22 @@ def _paired(
     del results["System"]
     [by_system] = results.values()
     return by_system  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean of a figure over seeds, and its standard deviation (None for a single seed)."""
+
+    mean: float
+    deviation: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Computes the spread of `values`, at least one."""
+        several = len(values) > 1
+        return cls(statistics.mean(values), statistics.stdev(values) if several else None)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + (
+            "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        )

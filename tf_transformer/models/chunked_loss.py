@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_transformer.config.training import LOGIT_ROWS
 from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.layers.embedding import OutputProjection, PositionalEmbedding
-from tf_transformer.models.accumulation import in_parts, sum_over_parts
+from tf_transformer.models.sums import in_parts, sum_over_parts
 
 # Maps labels [R], logits [R, V] and weights [R] to the sum of the loss.
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]

@@ -7,12 +7,11 @@ import tensorflow as tf
 
 from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
-from tf_transformer.models.accumulation import sum_over_parts
 from tf_transformer.models.checks import check_fit, check_loss, only_loss, warn_of_padding
 from tf_transformer.models.chunked_loss import ChunkedLoss
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, token_weights
 from tf_transformer.models.metrics import full_precision
-from tf_transformer.models.replicas import ReplicaSeeds, sum_over_replicas
+from tf_transformer.models.sums import ReplicaSeeds, sum_over_parts, sum_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -1,6 +1,6 @@
 """Checkpoints: .npz files, weights for decoding and states to resume training from.
 
-Weights are stored under their Keras paths ("model/..."); `run.scores` adds scores to best.npz
+Weights are stored under their Keras paths ("model/..."); `weight_files` adds scores to best.npz
 and averages. A state keeps LoRA adapters unmerged, and adds the optimizer's variables
 ("optimizer/..."), the dropout seeds ("seed/..."), which no Keras writer saves, and the
 trainer's progress ("progress/..."). Zip's checksums reveal damaged files.
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.run.adapters import idle, kernel_of, merged
-from tf_transformer.run.npz import (
+from tf_transformer.run.weight_files import (
     Arrays,
+    idle,
     is_valid,
+    kernel_of,
+    merged,
     read_arrays,
     read_named,
     require_numbers,

@@ -12,7 +12,7 @@ from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import parse_json, sha256
 from tf_transformer.run.records import comparable, score_of
 from tf_transformer.run.run import Run
-from tf_transformer.run.scores import best_dev_set, best_scores, read_record
+from tf_transformer.run.weight_files import best_dev_set, best_scores, read_record
 
 
 @dataclass(frozen=True)

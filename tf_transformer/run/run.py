@@ -11,11 +11,17 @@ from tf_transformer.config import Config
 from tf_transformer.config.model import DEFAULT_GAIN, EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.files import LOCK_FILE, parse_json, write_text
-from tf_transformer.run.changes import changed, forbidden_changes
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.checksums import Checksums
 from tf_transformer.run.installed import versions
-from tf_transformer.run.records import read_changes, read_history, read_results, write_lines
+from tf_transformer.run.records import (
+    changed,
+    forbidden_changes,
+    read_changes,
+    read_history,
+    read_results,
+    write_lines,
+)
 
 logger = logging.getLogger(__name__)
 

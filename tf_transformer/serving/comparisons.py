@@ -13,7 +13,7 @@ from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.serving.selftest import (
+from tf_transformer.serving.publish import (
     Answer,
     Comparison,
     Expected,

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.batching import BatchPlan
+from tf_transformer.data.batching import BatchPlan, Mixture
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.datasets import make_dataset
@@ -21,7 +21,6 @@ from tf_transformer.data.encoded import (
     old_fingerprint,
 )
 from tf_transformer.data.encoding import encode_corpus
-from tf_transformer.data.mixing import Mixture
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tags import require_whole, symbol_pieces, symbols_of
 from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files

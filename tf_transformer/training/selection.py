@@ -8,7 +8,7 @@ from tf_transformer.data.texts import identity
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
 from tf_transformer.run.records import Record, comparable, score_of
-from tf_transformer.run.scores import best_dev_set, best_scores, read_record, save_best
+from tf_transformer.run.weight_files import best_dev_set, best_scores, read_record, save_best
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import averaged_weights, learning_rate, step_of
 from tf_transformer.run import Run, checkpoints
 from tf_transformer.run.records import Record, line, write_tensorboard
-from tf_transformer.run.scores import add_record
+from tf_transformer.run.weight_files import add_record
 from tf_transformer.training import devices
 from tf_transformer.training.callbacks import ProgressBar, StepWatch
 from tf_transformer.training.interruption import Stopper

@@ -5,7 +5,7 @@ import pytest
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
-from tf_transformer.studies.heads.masks import HeadMasks
+from tf_transformer.studies.heads.measurements import HeadMasks
 from tf_transformer.tasks.models import load_translator
 
 

@@ -1,4 +1,4 @@
-"""Loss and BLEU are what they are called, and no measurement is made twice."""
+"""Masked heads, and what is measured with them."""
 
 import json
 from collections import Counter
@@ -9,8 +9,95 @@ import pytest
 from tf_transformer.config import BOS_ID
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.studies.heads.masks import Head
-from tf_transformer.studies.heads.measurements import Measurements, measures
+from tf_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.studies.heads.measurements import (
+    KINDS,
+    Head,
+    HeadMasks,
+    Measurements,
+    measures,
+)
+
+
+def attention_of(model: Transformer, kind: str) -> MultiHeadAttention:
+    if kind == "encoder":
+        return model.encoder.layers[0].self_attention
+    [layer] = model.decoder.layers
+    return layer.self_attention if kind == "decoder" else layer.cross_attention
+
+
+def results(translator, pairs) -> tuple[list, list]:
+    sources, targets = pairs
+    found = [one for [one] in translator.translate(sources)]
+    scored = translator.score(sources, targets)
+    return [one.text for one in found], [one.log_prob for one in (*found, *scored)]
+
+
+def test_the_model_has_a_head_for_every_kind_layer_and_number():
+    model = Transformer(50, num_layers=2, d_model=12, d_ff=8, num_heads=3)
+    heads = HeadMasks(model).heads
+    assert heads == [Head(kind, i, j) for kind in KINDS for i in (1, 2) for j in (1, 2, 3)]
+    assert [Head.parse(str(head)) for head in heads] == heads
+
+
+def test_a_masked_head_takes_its_own_term_out_of_the_sum():
+    """MultiHead is the sum of head_i times its rows of W^O, plus a bias."""
+    model = Transformer(
+        50, num_layers=1, d_model=8, d_ff=8, num_heads=2, value_dim=3, attention_bias=True
+    )
+    attention = attention_of(model, "encoder")
+    attention.output_bias.assign(np.arange(8.0))
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    heads = scaled_dot_product_attention(*attention.project_self(x))[0].numpy()
+    terms = heads @ attention.output_kernel.numpy().reshape(2, 3, 8)  # [B, H, T, D]
+    HeadMasks(model).apply([Head("encoder", 1, 1)])
+    np.testing.assert_allclose(attention(x), terms[:, 1] + np.arange(8.0), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masking_is_the_same_as_values_of_zero(translator, masks, pairs, kind):
+    """Another way to the same: a head whose values are all zero has the output zero."""
+    whole = results(translator, pairs)
+    attention, number = attention_of(translator.model, kind), 2
+    masks.apply([Head(kind, 1, number)])
+    texts, log_probs = results(translator, pairs)
+    masks.apply([])
+    kernel = attention.value_kernel.numpy()  # [D, H * value_dim]
+    without = kernel.copy()
+    without.reshape(len(kernel), attention.num_heads, -1)[:, number - 1] = 0
+    attention.value_kernel.assign(without)
+    expected_texts, expected_log_probs = results(translator, pairs)
+    attention.value_kernel.assign(kernel)
+    assert texts == expected_texts
+    np.testing.assert_allclose(log_probs, expected_log_probs, atol=1e-4)
+    assert not np.allclose(log_probs, whole[1], atol=1e-2)
+
+
+def test_a_source_is_not_read_without_cross_attention(translator, masks, pairs):
+    masks.apply([head for head in masks.heads if head.kind == "cross"])
+    sources = [pairs[0][0], "cow", " ".join(pairs[0])]
+    one, *others = translator.score(sources, [pairs[1][0]] * 3)
+    for other in others:
+        assert other.log_prob == pytest.approx(one.log_prob, abs=1e-4)
+
+
+def test_masks_are_not_added_to_those_before_and_go_without_a_trace(translator, pairs):
+    before = {v.path: v.numpy() for v in translator.model.trainable_variables}
+    masks = HeadMasks(translator.model)
+    masks.apply([Head("cross", 1, 1)])
+    masks.apply([Head("encoder", 1, 1)])
+    both = {v.path: v.numpy() for v in translator.model.trainable_variables}
+    assert sum(not np.array_equal(both[path], before[path]) for path in before) == 1
+    masks.apply([])
+    for variable in translator.model.trainable_variables:
+        np.testing.assert_array_equal(variable.numpy(), before[variable.path])
+
+
+def test_a_head_that_is_not_there_is_refused(masks):
+    with pytest.raises(ValueError, match=r"Received: cross 2\.1, of a model whose last head"):
+        masks.apply([Head("encoder", 1, 1), Head("cross", 2, 1)])
+
 
 HEADS = [Head("encoder", 1, 1), Head("cross", 1, 2)]
 

@@ -5,8 +5,7 @@ import math
 
 import pytest
 
-from tf_transformer.studies.heads.masks import Head
-from tf_transformer.studies.heads.measurements import Measurements
+from tf_transformer.studies.heads.measurements import Head, Measurements
 from tf_transformer.studies.heads.pruning import curve, importances, iterative_order, order_of
 
 A, B, C, D = HEADS = [Head("encoder", 1, 1), Head("decoder", 1, 1), Head("cross", 1, 1),

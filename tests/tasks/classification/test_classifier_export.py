@@ -9,8 +9,7 @@ from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.run import Run
 from tf_transformer.serving.gate import Gate, NotPublishedError
-from tf_transformer.serving.publish import CARD
-from tf_transformer.serving.selftest import agree
+from tf_transformer.serving.publish import CARD, agree
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.classification.predictor import _comparisons
 from tf_transformer.tasks.classification.task import read_dev_text

@@ -12,8 +12,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.publish import CARD
-from tf_transformer.serving.selftest import agree
+from tf_transformer.serving.publish import CARD, agree
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.parsing.exported import ExportedParser
 from tf_transformer.tasks.parsing.parser import Parser, _comparisons

@@ -208,7 +208,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
 def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
     """Returns a function that opens a SavedModel of the run with a search in LiteRT."""
-    from tf_transformer.serving.lite_session import LiteSession
+    from tf_transformer.serving.lite import LiteSession
     from tf_transformer.tasks.models import load_translator
 
     translator = load_translator(

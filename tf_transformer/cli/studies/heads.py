@@ -48,7 +48,7 @@ def command(options: argparse.Namespace) -> None:
     pairs = _check(options, run, output)
     translator = load_translator(options)
 
-    from tf_transformer.studies.heads.masks import HeadMasks
+    from tf_transformer.studies.heads.measurements import HeadMasks
     from tf_transformer.studies.heads.pruning import write_pruned_run
     from tf_transformer.studies.heads.study import fitting_pairs, measure_heads
 

@@ -56,8 +56,13 @@ def command(options: argparse.Namespace) -> None:
     sources, references = _read_pairs(options.source, options.reference)
     import_tensorflow_quietly()
 
-    from tf_transformer.studies.lengths.measurements import buckets_of, measure_run
-    from tf_transformer.studies.lengths.report import lengths_figure, lengths_table, to_json
+    from tf_transformer.studies.lengths import (
+        buckets_of,
+        lengths_figure,
+        lengths_table,
+        measure_run,
+        to_json,
+    )
     from tf_transformer.tasks.models import load_translator
 
     groups = buckets_of(runs, sources, options.width, options.least)

@@ -16,7 +16,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
-from tf_transformer.run.npz import read_arrays
+from tf_transformer.run.weight_files import read_arrays
 
 logger = logging.getLogger(__name__)
 

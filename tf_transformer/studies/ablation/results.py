@@ -10,7 +10,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run, holds_other_files
-from tf_transformer.run.changes import differences
+from tf_transformer.run.records import differences
 from tf_transformer.studies.ablation.rows import ROWS
 from tf_transformer.training.memory import parameter_count
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tf_transformer.config import Config
-from tf_transformer.evaluation.spread import Spread
+from tf_transformer.evaluation.comparison import Spread
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.studies.ablation.results import Result
 from tf_transformer.studies.ablation.rows import BASE, ROWS, change, depth
-from tf_transformer.studies.paper import TABLE3_PRINTED, Printed
+from tf_transformer.studies.cost import TABLE3_PRINTED, Printed
 from tf_transformer.training.memory import parameter_count
 
 PARAMETERS_NOTE = (

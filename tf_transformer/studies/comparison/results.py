@@ -9,8 +9,7 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
-from tf_transformer.evaluation.comparison import Tested, paired_tests
-from tf_transformer.evaluation.spread import Spread
+from tf_transformer.evaluation.comparison import Spread, Tested, paired_tests
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import encoder_outputs
 from tf_transformer.training.memory import parameter_count

@@ -12,8 +12,7 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.progress import bar
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
-from tf_transformer.studies.heads.masks import Head, HeadMasks
-from tf_transformer.studies.heads.measurements import Measurements
+from tf_transformer.studies.heads.measurements import Head, HeadMasks, Measurements
 
 PRUNED_FILE = "pruned_heads.json"
 

@@ -21,8 +21,13 @@ from tf_transformer.files import write_text
 from tf_transformer.plots.figure import save
 from tf_transformer.run.facts import sha256
 from tf_transformer.studies.heads import MEASUREMENTS
-from tf_transformer.studies.heads.masks import KINDS, Head, HeadMasks
-from tf_transformer.studies.heads.measurements import Measurements, measures
+from tf_transformer.studies.heads.measurements import (
+    KINDS,
+    Head,
+    HeadMasks,
+    Measurements,
+    measures,
+)
 from tf_transformer.studies.heads.plot import Grids, importance_figure, pruning_figure
 from tf_transformer.studies.heads.pruning import (
     Importance,

@@ -17,8 +17,13 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.publish import Exportable, publish
-from tf_transformer.serving.selftest import Comparison, compare, tolerance_of
+from tf_transformer.serving.publish import (
+    Comparison,
+    Exportable,
+    compare,
+    publish,
+    tolerance_of,
+)
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs, strings

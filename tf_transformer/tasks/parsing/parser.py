@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import PAD_ID, DecodingConfig
-from tf_transformer.decoding.attention import Attention
+from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypothesis
@@ -18,8 +18,7 @@ from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.publish import Exportable, publish
-from tf_transformer.serving.selftest import Comparison, Expected, compare
+from tf_transformer.serving.publish import Comparison, Expected, Exportable, compare, publish
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs

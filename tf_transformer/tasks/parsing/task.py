@@ -183,7 +183,7 @@ def load_parser(
 ) -> Parser:
     """Loads a parser whose search is constrained to trees.
 
-    See `tasks.translation.loading.load_run` for the arguments.
+    See `tasks.translation.translator.load_run` for the arguments.
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.

@@ -22,7 +22,7 @@ from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.tasks.translation.exported import ExportedTranslator
-from tf_transformer.tasks.translation.loading import load_run
+from tf_transformer.tasks.translation.translator import load_run
 
 logger = logging.getLogger(__name__)
 

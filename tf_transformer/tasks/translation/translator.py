@@ -1,4 +1,4 @@
-"""Translator that holds its model; it also aligns, shows attention and exports."""
+"""Translator that holds its model: loads, translates, aligns, shows attention and exports."""
 
 import dataclasses
 import functools
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
+import keras
+
 from tf_transformer.config import DecodingConfig, SearchOptions
 from tf_transformer.config.settings import Setting
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.attention import Alignment, Attention
+from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.ensemble import Ensemble, models_of
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
@@ -18,11 +20,12 @@ from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
 from tf_transformer.serving import translations
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.lite_export import export_lite
+from tf_transformer.serving.lite import export_lite
 from tf_transformer.strings import Strings, one_or_more, pairs
-from tf_transformer.tasks.models import Card
+from tf_transformer.tasks.models import Card, card_of, load_translator
 from tf_transformer.tasks.translation.base import BaseTranslator, Call, search_options
 
 
@@ -152,7 +155,7 @@ class Translator(BaseTranslator):
             text: whether the model takes text; otherwise token ids, as LiteRT always does.
             gate: refuses an export that is worse than the published model; see `serving.gate`.
                 Not for LiteRT.
-            format: "savedmodel", or "litert": see `serving.lite_export`.
+            format: "savedmodel", or "litert": see `serving.lite`.
             fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
                 dynamic shapes.
             **options: search settings that replace those of `decoding`.
@@ -188,3 +191,63 @@ class Translator(BaseTranslator):
             raise UserError(f"{wrong} needs the format litert. Received: savedmodel.")
         if self.tokenizer.tag and (format == "litert" or not text):
             raise UserError("A tag needs a SavedModel that takes text. Received: token ids.")
+
+
+def load_run(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    name: str = "",
+    decoding: DecodingConfig | None = None,
+    litert: bool = False,
+    threads: int | None = None,
+    **options: Any,
+) -> Translator:
+    """Loads the translator of a run.
+
+    See `tasks.models.load_translator` for arguments and errors. `name` describes the weights in
+    the card; by default the checkpoint does.
+    """
+    batches = load_translator(
+        run, checkpoint, decoding, litert=litert, threads=threads, **options
+    )
+    card = card_of(run, checkpoint, name, **options)
+    return Translator(
+        batches.model,
+        batches.tokenizer,
+        batches.decoding,
+        shortlist=batches.shortlist,
+        lite=batches.lite,
+        card=card,
+    )
+
+
+def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translator:
+    """Loads a .keras file of a `Transformer`.
+
+    Args:
+        path: the file.
+        tokenizer: its SentencePiece model, or the run that has it; by default tokenizer.model
+            beside the file.
+
+    Raises:
+        UserError: if the file does not hold such a model, or there is no tokenizer.
+    """
+    try:
+        model = keras.saving.load_model(path, compile=False)
+    except (ValueError, TypeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} does not hold a model that Keras can load: {reason}") from None
+    if not isinstance(model, Transformer):
+        raise UserError(
+            f"{path} must hold a Transformer. Received: a {type(model).__name__}, which only "
+            "Keras can use."
+        )
+    file = Path(tokenizer or path.parent)
+    file = file / "tokenizer.model" if file.is_dir() else file
+    if not file.exists():
+        raise UserError(
+            f"{path} has no tokenizer beside it: expected {file}. Give `tokenizer`, a "
+            "SentencePiece model or the run that has it."
+        )
+    return Translator(model, Tokenizer(file))

@@ -1,5 +1,6 @@
-"""Arrays in .npz files, checked by zip's checksums and by a list of the members."""
+"""Files of weights: .npz arrays with checksums, LoRA adapters and dev scores inside them."""
 
+import re
 import struct
 import zipfile
 import zlib
@@ -10,6 +11,7 @@ import numpy as np
 
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
+from tf_transformer.run.records import Record
 
 Arrays = dict[str, np.ndarray]
 
@@ -106,3 +108,83 @@ def require_numbers(path: Path, arrays: Arrays) -> None:
                 f"The checkpoint {path} must hold finite numbers. Received: NaN or infinity in "
                 f"{name}. Choose another with --checkpoint."
             )
+
+
+_OURS, _OF_KERAS = (
+    re.compile(r"^(.*kernel)_lora_[ab]$"),
+    re.compile(r"^(.*/)lora_(kernel)_[ab]$"),
+)
+
+
+def kernel_of(name: str) -> str | None:
+    """Returns the name of the kernel that an adapter changes; None if `name` is no adapter."""
+    match = _OURS.match(name) or _OF_KERAS.match(name)
+    return "".join(match.groups()) if match else None
+
+
+def merged(weights: Arrays) -> Arrays:
+    """Returns weights without adapters, each kernel W replaced by W + A B.
+
+    A B has the scale 1, because training sets lora_alpha to the rank.
+    """
+    merged = {name: value for name, value in weights.items() if kernel_of(name) is None}
+    for name, a in weights.items():
+        if (kernel := kernel_of(name)) and name.endswith("_a"):
+            merged[kernel] = merged[kernel] + a @ weights[f"{name[:-1]}b"]
+    return merged
+
+
+def idle(weights: Arrays) -> Arrays:
+    """Returns the adapters among `weights` with B set to 0, so that they have no effect."""
+    adapters = {name: value for name, value in weights.items() if kernel_of(name)}
+    return {
+        name: np.zeros_like(value) if name.endswith("_b") else value
+        for name, value in adapters.items()
+    }
+
+
+_DEV_SET = "dev_set"
+_BEST, _RECORD = "best/", "record/"
+
+
+def add_record(path: Path, record: Record) -> None:
+    """Adds the evaluation of averaged weights to their file; a step's is in the history.
+
+    Args:
+        path: the file of weights.
+        record: numbers and strings by name.
+    """
+    values = {f"{_RECORD}{name}": np.array(value) for name, value in record.items()}
+    write_arrays(path, read_arrays(path, prefix="model/") | values)
+
+
+def read_record(path: Path) -> Record | None:
+    """Reads the evaluation in a file of weights; None if it has none or is damaged."""
+    if not is_valid(path):
+        return None
+    return {name: value.item() for name, value in read_named(path, _RECORD).items()} or None
+
+
+def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
+    """Copies weights to best.npz, with the scores that chose them and their dev set."""
+    marks: Arrays = {f"{_BEST}{name}": np.array(score, float) for name, score in scores.items()}
+    marks[_DEV_SET] = np.array(dev_set)
+    record = read_arrays(source, prefix=_RECORD)
+    write_arrays(best, read_arrays(source, prefix="model/") | record | marks)
+
+
+def best_scores(best: Path) -> dict[str, float]:
+    """Reads the scores that chose the best weights; none if missing or damaged."""
+    if not is_valid(best):
+        return {}
+    return {
+        name: float(value)
+        for name, value in read_named(best, _BEST).items()
+        if not value.shape and value.dtype.kind == "f"
+    }
+
+
+def best_dev_set(best: Path) -> str | None:
+    """Reads the dev set on which the best weights were chosen; None if it is unknown."""
+    mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
+    return None if mark is None else str(mark)

@@ -1,4 +1,4 @@
-"""An export for LiteRT: its file, its card, and the loop of the example."""
+"""LiteRT: exports, and the session of `serve --litert`."""
 
 import importlib.util
 import json
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -14,7 +15,12 @@ import tensorflow as tf
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
+from tf_transformer.decoding.lite_file import lite_file
+from tf_transformer.decoding.lite_model import LiteModel
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
+from tf_transformer.serving.lite import LiteSession
+from tf_transformer.serving.session import BadRequestError, ClosedError
 from tf_transformer.serving.versions import find_export
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
@@ -133,3 +139,43 @@ def test_what_a_format_cannot_hold_is_refused(trained_run, tmp_path, capsys, opt
     assert main(["export", str(trained_run.path), "--output", str(output), *options]) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not output.exists()
+
+
+@pytest.fixture(scope="module")
+def of_lite(translator, exported):
+    lite = LiteModel(lite_file(translator.model, "float32"), threads=1)
+    model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
+    return LiteSession(exported, BatchTranslator(model, tokenizer, decoding, lite=lite))
+
+
+@pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
+@pytest.mark.parametrize("signature", ["serving_default", "nbest"])
+def test_it_answers_what_the_session_answers(of_lite, session, trained_run, signature, rows):
+    texts = ["", *trained_run.lines("train.en")[:4], "Füße \udcff", "word " * 1_200][rows]
+    text = np.array([each.encode("utf-8", "surrogatepass") for each in texts], object)
+    found = of_lite.run(signature, {"text": text})
+    expected = session.run(signature, {"text": text})
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert found[name].dtype == values.dtype and len(found[name]) == len(texts)
+        if name in ("score", "scores"):
+            np.testing.assert_allclose(found[name], values, atol=1e-4)
+        else:
+            assert found[name].tolist() == values.tolist()
+
+
+def test_requests_are_checked_cancelled_and_passed_on_as_before(of_lite, session, trained_run):
+    text = np.array([line.encode() for line in trained_run.lines("train.en")], object)
+    assert of_lite.run("nbest", {"text": text[:2]}, ["count"]).keys() == {"count"}
+    with pytest.raises(BadRequestError, match="text must be a string. Received: 1"):
+        of_lite.run("nbest", {"text": [1]})
+    with pytest.raises(TimeoutError, match="nbest took more than 0.001 s"):
+        of_lite.run("nbest", {"text": text}, timeout=0.001)
+    pair = {"source": text[:2], "target": text[2:4]}
+    found, expected = of_lite.run("score", pair), session.run("score", pair)
+    assert {name: found[name].tolist() for name in found} == {
+        name: expected[name].tolist() for name in expected
+    }
+    of_lite.close()
+    with pytest.raises(ClosedError):
+        of_lite.run("serving_default", {"text": text})

@@ -1,1 +1,0 @@
-"""Quality of translations by the length of the sentence."""
