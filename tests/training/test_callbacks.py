@@ -82,7 +82,7 @@ def test_the_bar_is_no_wider_than_the_terminal(columns, monkeypatch):
     shown = [line.strip() for line in text.split("\r") if "loss" in line]
     assert shown
     for line in shown:
-        assert re.fullmatch(r"[\d/]+ \|.+\| .* left, loss [\d.]+(, .*\d(/s)?)?", line)
+        assert re.fullmatch(r"[\d/]+ \|.+\| .* left, loss [\d.]+(, .*\d( tokens/s)?)?", line)
         assert len(line) <= columns
 
 
