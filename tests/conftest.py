@@ -31,6 +31,11 @@ _CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 4)
 
 
+# Tracing makes objects by the hundred thousand, of which few are garbage. With Python's own
+# threshold of 700, looking for it took a sixth of the CPU time of test_transformer_in_keras.py.
+gc.set_threshold(100_000, 50, 100)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def young_heap() -> Iterator[None]:
     """Keeps the objects of earlier modules out of the collections that training asks for.
