@@ -1,4 +1,4 @@
-"""A greedy translator without TensorFlow: the loop around `export --format litert`."""
+"""Greedy translation of stdin without TensorFlow, with a folder from `export --format litert`."""
 
 import json
 import os
