@@ -1,4 +1,4 @@
-"""Greedy translation of stdin without TensorFlow, with a folder from `export --format litert`."""
+"""Greedy translation of stdin without TensorFlow, with an `export --format litert` folder."""
 
 import json
 import os
