@@ -19,8 +19,8 @@
 # in about a minute on a laptop, translates sentences it has never seen, and ends with a
 # SavedModel that takes text and returns text.
 #
-# Cells demonstrate every claim of the text: where a cell says `assert`, the claim is checked
-# each time the notebook runs.
+# The cells demonstrate every claim in the text: where a cell says `assert`, the claim is
+# checked each time the notebook runs.
 
 # %%
 import random
@@ -91,8 +91,8 @@ for weight in layer.weights:
     print(f"{weight.path:58} {tuple(weight.shape)}")
 
 # %% [markdown]
-# Four attention matrices, two feed-forward matrices with biases, and twice the scale and shift
-# of a layer normalisation: that is all. Since the normalisation comes last ("post-LN"), each
+# Four attention matrices, two feed-forward matrices with biases, and the scale and shift of two
+# layer normalisations: that is all. Since the normalisation comes last ("post-LN"), each
 # position of a new layer's output has mean 0 and variance 1, for any input:
 
 # %%
@@ -124,8 +124,8 @@ assert same(outputs, by_hand) and same(attention_weights, weights)
 # %% [markdown]
 # Why divide by $\sqrt{d_k}$? The dot product of two vectors of $d_k$ independent numbers of
 # variance 1 has variance $d_k$. Large scores push the softmax to where one weight is nearly 1,
-# the others nearly 0, and the gradient vanishes. The left picture shows the variance, the right
-# one its effect on the largest of ten weights.
+# the others are nearly 0, and the gradient vanishes. The left plot shows the variance, the
+# right one its effect on the largest of ten weights.
 
 # %%
 sizes = 2 ** np.arange(2, 11)
@@ -161,8 +161,8 @@ assert np.allclose(variance, sizes, rtol=0.1) and np.allclose(scaled_variance, 1
 #
 # A single attention function is a single weighted mean: it cannot attend to two positions for
 # two reasons. So D is divided among H heads, each with its own projections; their outputs are
-# concatenated and projected once more. The cell below takes the layer apart: computed head by
-# head with the layer's four matrices, the result is the same.
+# concatenated and projected once more. The cell below takes the layer apart and computes the
+# same result head by head, with the layer's four matrices.
 
 # %%
 attention = MultiHeadAttention(num_heads=4)
@@ -200,8 +200,8 @@ for num_heads in (1, 2, 4, 8, 16):
 print(ops.cast(causal_mask(5)[0], "int32").numpy())
 
 # %% [markdown]
-# To test it, change the last target position: nothing before it may change. Without the mask
-# everything does.
+# To test it, change the last target position: no output before it may change. Without the mask,
+# every output does.
 
 # %%
 decoder_layer = DecoderLayer(num_heads=4, d_ff=128)
@@ -240,10 +240,9 @@ assert same(together, by_hand)
 # ## 3.4 Embeddings and softmax
 #
 # One matrix of V rows serves three purposes: it embeds the source, embeds the target and,
-# transposed, projects to the V logits before the softmax. As an embedding it is multiplied by
-# $\sqrt{d_{model}}$: rows of variance 1 / D give logits of variance 1; multiplied by
-# $\sqrt{D}$ they are embeddings of variance 1, as strong as the positions that are added to
-# them.
+# transposed, projects to the V logits before the softmax. When it embeds, it is multiplied by
+# $\sqrt{d_{model}}$: rows of variance 1 / D give logits of variance 1; multiplied by $\sqrt{D}$
+# they are embeddings of variance 1, as strong as the positions that are added to them.
 
 # %%
 embedding = PositionalEmbedding(vocab_size=1_000, d_model=64)
@@ -374,7 +373,7 @@ print(np.round(reach.numpy(), 3))
 # %% [markdown]
 # ## 5.1 Training data and batching
 #
-# The paper uses 4.5 million sentence pairs. This notebook uses a tiny part of the language that
+# The paper uses 4.5 million sentence pairs. This notebook uses a tiny fragment of language that
 # can be learnt in a minute and still needs attention: English to German, where the day moves to
 # the front, the participle moves to the end, and article and adjective agree in gender and
 # case.
@@ -630,8 +629,8 @@ plt.show()
 # ## 6.2 Model variations
 #
 # Table 3 varies the base model: heads, key size, depth, width, dropout, positions. All its rows
-# are presets of the package. Do they have the size that the paper prints? The paper says that
-# the vocabulary has "about 37000" tokens, so compare the differences from base rather than the
+# are presets of the package. Do they have as many parameters as the paper says? The paper's
+# vocabulary has "about 37000" tokens, so compare the differences from base rather than the
 # totals: where D is unchanged, the vocabulary does not affect them.
 
 # %%
@@ -650,13 +649,13 @@ sizes = {"num_layers": NUM_LAYERS, "d_model": D_MODEL, "d_ff": D_FF, "num_heads"
 assert parameter_count(ModelConfig(vocab_size=VOCAB_SIZE, **sizes)) == model.count_params()
 
 # %% [markdown]
-# They agree up to the rounding of the paper. The last line compares the count with the model
-# built above.
+# They agree up to the paper's rounding. The last line compares the formula with the model built
+# above.
 #
 # ## A SavedModel: text in, text out
 #
 # Tokenizer, model and beam search are TensorFlow operations, so one graph holds all three. The
-# written files are tested against the translator before they appear.
+# exported files are tested against the translator before they are published.
 
 # %%
 path = translator.export(folder / "exported")

@@ -14,7 +14,7 @@
 # # Attention and heads
 #
 # What does a trained Transformer look at, and which of its heads does it need? This notebook
-# trains a small one, looks into it, and then removes its heads one by one.
+# trains a small one, looks inside, and then removes its heads one by one.
 
 # %%
 import json
@@ -83,8 +83,8 @@ for kind in ("encoder", "decoder", "cross"):
     print(f"{kind:8} {getattr(weights, kind).shape}")
 
 # %% [markdown]
-# Two laws hold for every head. The weights of a row sum to 1, because they come from a softmax.
-# And the decoder never looks ahead: all weights above the diagonal are 0.
+# Two things hold for every head. The weights of a row sum to 1, because they come from a
+# softmax. And the decoder never looks ahead: all weights above the diagonal are 0.
 
 # %%
 for kind in ("encoder", "decoder", "cross"):
@@ -95,7 +95,7 @@ assert not np.triu(weights.decoder, k=1).any()
 assert np.ptp(weights.cross[-1], axis=0).max() > 0.5
 
 # %% [markdown]
-# ## Cross-attention: who translates whom
+# ## Cross-attention: what each piece translates
 #
 # The command `attention` draws the same weights: all heads of the last layer. Rows are German
 # pieces at the step that predicts them, columns the English pieces. `▁` marks the beginning of
@@ -107,8 +107,8 @@ tf_transformer(f"attention run {sentence} --kind cross --layer 2 --output cross.
 Image("cross.png")
 
 # %% [markdown]
-# The heads differ: one looks at pieces that another ignores. Their mean is a word alignment,
-# with the pairs of words in boxes. Follow the time and the participle: both are at other
+# The heads differ: one looks at pieces that another ignores. Their mean gives a word alignment,
+# in which pairs of words have boxes. Follow the time and the participle: both are in different
 # positions than in English.
 
 # %%
@@ -155,8 +155,8 @@ panels[1].legend()
 plt.show()
 
 # %% [markdown]
-# A head without a preference for positions would be a flat line. The cell below measures how
-# far each head is from that.
+# A head that prefers no position would give a flat line. The cell below measures how far each
+# head is from that.
 
 # %%
 for layer, head in np.ndindex(2, 4):
@@ -194,7 +194,7 @@ assert loss() == whole < blind
 
 # %% [markdown]
 # Without cross-attention the decoder does not see the source and can only invent German. The
-# difference is the worth of these heads together. How much is each worth alone?
+# difference is what these heads are worth together. How much is each worth alone?
 #
 # ## Which heads the model needs
 #
@@ -207,8 +207,8 @@ assert loss() == whole < blind
 tf_transformer("heads run --source dev.en --reference dev.de --no-bleu --output heads")
 
 # %% [markdown]
-# The first picture shows how much each head alone is worth: the head that is missed most is
-# black.
+# The first picture shows how much each head is worth alone: the head whose removal hurts most
+# is black.
 
 # %%
 Image("heads/importance.png", width=800)
@@ -221,10 +221,10 @@ Image("heads/importance.png", width=800)
 Image("heads/pruning.png", width=480)
 
 # %% [markdown]
-# So single heads are worth little, since others do the same work, and all of them together are
-# worth nearly everything. The cell asserts it: the worth of each head alone, added up, is less
-# than the worth of all together, and the less important half is worth less than a tenth of
-# that.
+# So a single head is worth little, because others do the same work, but all of them together
+# are worth nearly everything. The cell asserts this: the values of the heads alone, added up,
+# are less than the value of all together, and the less important half is worth less than a
+# tenth of that.
 
 # %%
 study = json.loads(Path("heads/heads.json").read_text("utf-8"))

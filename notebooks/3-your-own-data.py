@@ -68,9 +68,9 @@ for split, part in splits.items():
 # %% [markdown]
 # ## Checks before training
 #
-# `doctor` takes the same options as the training command and looks for common mistakes: lines
-# that do not belong together, copies, swapped languages, test sentences in the training text,
-# too little memory. It ends with the number of warnings.
+# `doctor` takes the same options as `train` and looks for common mistakes: lines that do not
+# belong together, copies, swapped languages, test sentences in the training text, too little
+# memory. It ends with the number of warnings.
 
 # %%
 data = "--train text/train --valid text/dev --source en --target de"
@@ -86,11 +86,12 @@ tf_transformer(f"doctor {data} {size} --test text/test")
 #
 # Training is one command. `--output` names the run directory, which receives everything that
 # the other commands need: configuration, tokenizer, checkpoints and records. The settings make
-# model and training small enough for this page; without them `--model tiny` takes some minutes,
-# and [the tutorial](../docs/tutorials/your-own-data.md) says which model suits more text.
+# the model and the training small enough for this page; without them, the preset `tiny` takes
+# some minutes, and [the tutorial](../docs/tutorials/your-own-data.md) says which model suits
+# more text.
 #
-# Look at the lines with "step": loss and perplexity fall, and BLEU of real translations of the
-# dev set rises.
+# Look at the lines with "step": loss and perplexity fall, and the BLEU score of dev set
+# translations rises.
 
 # %%
 recipe = (
@@ -101,8 +102,8 @@ train = f"train --output runs/mine {data} {size} {recipe}"
 tf_transformer(f"{train} --stop-after '100 steps'")
 
 # %% [markdown]
-# The warning is right, and harmless here: with so little text the pieces soon merge into whole
-# words, and the smaller pieces are left unused.
+# The warning is right, and harmless here: with so little text, pieces soon merge into whole
+# words, and smaller pieces are left unused.
 #
 # This training was stopped early on purpose. After `--stop-after`, Ctrl-C, a crash or an empty
 # battery, the same command resumes. "best" at the end of a line marks the best checkpoint so
@@ -112,7 +113,8 @@ tf_transformer(f"{train} --stop-after '100 steps'")
 tf_transformer(train)
 
 # %% [markdown]
-# The curves come from `runs/mine/metrics.jsonl`, which has a JSON object for each evaluation.
+# The curves are drawn from `runs/mine/metrics.jsonl`, which has a JSON object for each
+# evaluation.
 
 # %%
 tf_transformer("curves runs/mine --output curves.png")

@@ -1,4 +1,4 @@
-"""A greedy translator without TensorFlow: the loop around `export --format litert`."""
+"""Greedy translation of stdin without TensorFlow, with an `export --format litert` folder."""
 
 import json
 import os
