@@ -146,7 +146,7 @@ def test_rules_that_forbid_what_a_tree_needs_are_refused(task, rule):
     with pytest.raises(UserError, match="must be 0 .* when the search is constrained to trees"):
         check_config(dataclasses.replace(config, decoding=decoding))
     translator = load_translator(task.run, "best", decoding)
-    with pytest.raises(UserError, match="`parse --unconstrained` accepts"):
+    with pytest.raises(UserError, match="`parse --constraint none` accepts"):
         Parser(translator, load_grammar(task.run, translator.tokenizer))
     Parser(translator)
 

@@ -104,6 +104,18 @@ def test_a_word_that_no_tag_fits_may_have_any(tokenizer):
     assert grammar.context([";", "a"]).tolist() == [[[True, True]], [[True, True]]]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_with_any_tag_every_way_through_is_still_a_tree_over_the_words(tokenizer, seed):
+    lexicon = Lexicon.of_sequences(PAIRS)
+    grammar = TreeGrammar(tokenizer, lexicon, any_tag=True)
+    sentence = PAIRS[seed][0]
+    assert grammar.context([sentence]).shape[1:] == (len(sentence.split()), len(lexicon.tags))
+    assert grammar.context([sentence]).all()
+    ids = walk(grammar, sentence, random.Random(seed))
+    text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
+    assert delinearise(text.split(), sentence.split()).repairs == 0
+
+
 def test_brackets_do_not_open_without_end(grammar, tokenizer):
     bracket = ids_of(tokenizer, "(NP")[0]
     assert bracket in allowed(grammar, "the", [bracket] * (LONGEST_CHAIN - 1))

@@ -55,7 +55,7 @@ class Lexicon:
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read: {error.strerror}. Training with --task parsing writes "
-                "it; `parse --unconstrained` does not need it."
+                "it; `parse --constraint none` does not need it."
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(

@@ -20,9 +20,10 @@ OPEN, CLOSE, TAG = 1, 2, 3
 class TreeGrammar:
     """Constrains a beam search to trees over exactly the words of its sentences.
 
-    Every word gets one tag that the lexicon allows; a closing bracket closes the innermost
-    constituent, which must not be empty; EOS follows once all words are tagged and all brackets
-    are closed. A sequence is then incomplete only if it reaches its length limit.
+    Every word gets one tag, by default one that the lexicon allows for it; a closing bracket
+    closes the innermost constituent, which must not be empty; EOS follows once all words are
+    tagged and all brackets are closed. A sequence is then incomplete only if it reaches its
+    length limit.
 
     B batch, W beam width, V vocabulary, N words of the longest sentence, G tags, t tokens so
     far.
@@ -30,6 +31,7 @@ class TreeGrammar:
     Args:
         tokenizer: the parser's tokenizer, in which brackets and tags are single pieces.
         lexicon: the tags of each word.
+        any_tag: whether every word may have any tag of the lexicon.
 
     Attributes:
         lexicon: the tags of each word.
@@ -41,9 +43,11 @@ class TreeGrammar:
         UserError: if a tag is not a piece of the tokenizer.
     """
 
-    def __init__(self, tokenizer: Tokenizer, lexicon: Lexicon) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, lexicon: Lexicon, *, any_tag: bool = False
+    ) -> None:
         ids = _words_of(tokenizer)
-        self.lexicon = lexicon
+        self.lexicon, self._any_tag = lexicon, any_tag
         _check_tags(lexicon, ids)
         kinds, closing, tag_columns = np.zeros((3, tokenizer.vocab_size), np.int32)
         for label in (text[1:] for text in ids if text.startswith("(") and text[1:]):
@@ -67,7 +71,7 @@ class TreeGrammar:
         allowed = np.zeros((len(split), max(map(len, split)), len(self.lexicon.tags)), bool)
         for row, words in zip(allowed, split, strict=True):
             for column, word in enumerate(words):
-                fitting = self.lexicon.tags_of(word)
+                fitting = [] if self._any_tag else self.lexicon.tags_of(word)
                 row[column] = [not fitting or tag in fitting for tag in self.lexicon.tags]
         return allowed
 
@@ -110,15 +114,15 @@ class TreeGrammar:
         return only[..., tf.newaxis] == tf.range(tf.size(self.kinds))
 
 
-def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
-    """Loads the grammar of a parsing run.
+def load_grammar(run: Run, tokenizer: Tokenizer, *, any_tag: bool = False) -> TreeGrammar:
+    """Loads the grammar of a parsing run; see `TreeGrammar` for `any_tag`.
 
     Raises:
         UserError: if its lexicon is missing, damaged or does not fit the tokenizer.
     """
     file = run.path / LEXICON_FILE
     run.checksums.require(file)
-    return TreeGrammar(tokenizer, Lexicon.load(file))
+    return TreeGrammar(tokenizer, Lexicon.load(file), any_tag=any_tag)
 
 
 def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
@@ -128,7 +132,7 @@ def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
             "A parser's tokenizer must have each tag of the training trees as a single piece. "
             f"Received: {len(missing)} of {len(lexicon.tags)} tags are not, such as "
             f"{', '.join(missing[:3]) or 'all'}. Train a new run without --set "
-            "data.tokenizer; `parse --unconstrained` does not need the tags."
+            "data.tokenizer; `parse --constraint none` does not need the tags."
         )
 
 
