@@ -76,7 +76,7 @@ class TreeGrammar:
         return allowed
 
     def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """Returns the tokens that may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
+        """Tells which tokens may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
 
         `context` holds the tags allowed for the words; see the method of that name.
         """
@@ -90,7 +90,8 @@ class TreeGrammar:
         tags = tf.gather(context, done, batch_dims=1)  # [B, W, 1 + G]
         unfinished = tf.reduce_any(tags, axis=-1, keepdims=True)
         depth = tf.reduce_sum(_changes(kinds), axis=-1)
-        may_open = (_run_length(is_open) < LONGEST_CHAIN) & (depth < MAX_DEPTH - 2)
+        chain = tf.shape(tokens)[-1] - _last(~is_open)  # opening brackets at the end
+        may_open = (chain < LONGEST_CHAIN) & (depth < MAX_DEPTH - 2)
         may_open = unfinished & may_open[..., tf.newaxis]
         return (
             tf.gather(tags, self.tag_columns, axis=-1)
@@ -99,7 +100,7 @@ class TreeGrammar:
         )
 
     def _closes(self, tokens: tf.Tensor, kinds: tf.Tensor, unfinished: tf.Tensor) -> tf.Tensor:
-        """Returns the closing bracket or EOS that may follow, if any: bool [B, W, V]."""
+        """Tells which closing bracket or EOS may follow, if any: bool [B, W, V]."""
         is_open, changes = kinds == OPEN, _changes(kinds)
         depths = tf.cumsum(changes, axis=-1)
         depth = tf.reduce_sum(changes, axis=-1, keepdims=True)  # [B, W, 1]
@@ -157,8 +158,3 @@ def _last(where: tf.Tensor) -> tf.Tensor:
     """Returns the position of the last True, from 1; 0 if none: [B, W, t] -> [B, W]."""
     positions = tf.where(where, tf.range(1, tf.shape(where)[-1] + 1), 0)
     return tf.reduce_max(_with_first(positions), axis=-1)
-
-
-def _run_length(where: tf.Tensor) -> tf.Tensor:
-    """Returns the length of the run of True at the end: [B, W, t] -> [B, W]."""
-    return tf.shape(where)[-1] - _last(~where)
