@@ -12,7 +12,7 @@ _RATES = ("dropout", "attention_dropout", "activation_dropout")
 _FREE = (*_RATES, *EARLIER_GAINS)
 # Settings without effect in an encoder-only model.
 _OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
-# Settings of the source run's own start and checkpoints, reset to their defaults.
+# Settings that are not taken over from the source run but reset to their defaults.
 _RESET = {
     "training.freeze": (),
     "training.lora_rank": 0,

@@ -183,8 +183,8 @@ class Line:
 def keep_quotes_of_both(gold: Line, output: Line) -> None:
     """Keeps in both trees the quotation marks that only one of the two deletes.
 
-    The trees tag them differently. Of two adjacent marks evalb keeps one twice and then reports
-    differing words; here each is kept once.
+    The trees tag them differently. If two marks are adjacent, evalb keeps one of them twice and
+    then reports differing words; here each is kept once.
     """
     for ours, theirs in itertools.product(output.quotes(), gold.quotes()):
         same_position = sum(output.kept[:ours]) == sum(gold.kept[:theirs])

@@ -71,7 +71,7 @@ def read_trees(lines: Iterable[str], name: str = "text", start: int = 1) -> Iter
 
 
 def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...]:
-    """Reads the trees of one line: usually one, none if it is blank; see `read_trees`."""
+    """Reads the trees of one line, none if it is blank; UserError as in `read_trees`."""
     return tuple(read_trees([line], name, number))
 
 
