@@ -9,6 +9,8 @@ from command_line import assert_refused
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
+from tf_transformer.run import Run
+from tf_transformer.tasks.parsing.lexicon import Lexicon
 from tf_transformer.tasks.parsing.trees import read_line
 from tools.storm.lab import stdin_of
 
@@ -72,10 +74,24 @@ def test_an_unconstrained_search_needs_no_lexicon_and_is_mended(parser, capfd):
         assert main(["parse", "run"]) == 1
     assert "lexicon.json cannot be read: No such file" in capfd.readouterr().err
     with stdin_of(Path("in")):
-        assert main(["parse", "run", "--unconstrained"]) == 0
+        assert main(["parse", "run", "--constraint", "none"]) == 0
     captured = capfd.readouterr()
     assert read_line(captured.out)[0].words() == ["the"] * 7
     assert re.search(r"1 sentences; .* repaired: 1, by [1-9]", captured.err)
+
+
+@pytest.mark.parametrize(("constraint", "tag"), [("tags", "DT"), ("words", "NN")])
+def test_constrained_to_words_alone_a_search_may_use_any_tag(parser, capfd, constraint, tag):
+    run, file = Run.open("run"), Path("run/lexicon.json")
+    lexicon = Lexicon.load(file)
+    Lexicon(lexicon.tags, lexicon.words | {"cat": ("DT",)}).save(file)
+    run.checksums.keep(file)
+    Path("in").write_text("the cat sees a dog .\n")
+    with stdin_of(Path("in")):
+        assert main(["parse", "run", "--constraint", constraint]) == 0
+    captured = capfd.readouterr()
+    assert f"({tag} cat)" in captured.out
+    assert "well-formed: 100.0%" in captured.err
 
 
 def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):

@@ -1,4 +1,4 @@
-"""A task's files as parallel text: written once, and again if a file or its text changed."""
+"""A task's files become parallel text, written again only if a file or the text changed."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def data(tmp_path) -> DataConfig:
 
 
 @pytest.mark.parametrize("missing", ["train", "valid"])
-def test_data_given_in_part_is_refused(data, missing):
+def test_incomplete_data_options_are_refused(data, missing):
     with pytest.raises(
         UserError, match="Parsing needs --train FILE and --valid FILE of trees"
     ) as error:
@@ -79,7 +79,7 @@ def test_text_is_written_again_only_if_its_file_or_format_changed(data):
     assert text_of(prefix, "low") == "no\n"
 
 
-def test_damaged_text_is_written_again_with_a_word(data, caplog):
+def test_damaged_text_is_written_again_with_a_warning(data, caplog):
     prefix = written(data).train[0]
     Path(f"{prefix}.high").write_text("WE\nLOST\n")
     written(data)
@@ -87,7 +87,7 @@ def test_damaged_text_is_written_again_with_a_word(data, caplog):
     assert "damaged: written again" in caplog.text
 
 
-def test_text_of_an_earlier_version_is_left_as_it_is(data, caplog):
+def test_text_of_an_earlier_version_is_kept(data, caplog):
     prefix = written(data).train[0]
     stamp = Path(f"{prefix}.sha256")
     stamp.write_text(stamp.read_text().splitlines(keepends=True)[0])

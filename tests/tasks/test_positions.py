@@ -1,4 +1,4 @@
-"""Learned positions that training never reached are never used."""
+"""Learned positions beyond the longest training sentence are never used."""
 
 import logging
 
@@ -34,14 +34,14 @@ def translator(run) -> BatchTranslator:
 
 
 def sources(translator: BatchTranslator) -> tuple[str, str]:
-    """A text of as many tokens as training's longest with EOS, and the same with more."""
+    """A text as long as the longest training sentence, and a longer one."""
     fitting, longer = " ".join(["the"] * 5), " ".join(["the"] * 8)
     ids = translator.tokenizer.tokenize(tf.constant([fitting, longer]))
     assert ids.row_lengths().numpy().tolist() == [5, 8]
     return fitting, longer
 
 
-def test_training_keeps_the_longest_lengths_of_its_text(run):
+def test_training_records_the_lengths_of_its_longest_sentences(run):
     task = TranslationTask(run, lambda *_: None)
     corpus = EncodedCorpus.open(run.data / "train")
     longest = int(corpus.source_lengths.max()), int(corpus.target_lengths.max())
@@ -49,7 +49,7 @@ def test_training_keeps_the_longest_lengths_of_its_text(run):
     assert max(longest) < run.config.data.max_length
 
 
-def test_sources_are_cut_where_the_trained_positions_end_and_a_line_says_so(translator, caplog):
+def test_sources_are_cut_where_the_trained_positions_end_with_a_warning(translator, caplog):
     fitting, longer = sources(translator)
     with caplog.at_level(logging.WARNING, logger="tf_transformer"):
         ((whole,),) = translator.translate([fitting])
@@ -63,7 +63,7 @@ def test_sources_are_cut_where_the_trained_positions_end_and_a_line_says_so(tran
     assert scored.num_tokens == 7
 
 
-def test_the_saved_models_functions_cut_likewise(translator):
+def test_exported_functions_cut_sources_too(translator):
     fitting, longer = sources(translator)
     answer = Signatures(translator).functions()["serving_default"](
         tf.constant([fitting, longer])
@@ -73,14 +73,14 @@ def test_the_saved_models_functions_cut_likewise(translator):
     assert translations[0] == translations[1]
 
 
-def test_a_run_without_a_record_is_limited_by_its_filters(run):
+def test_without_recorded_lengths_the_filters_are_the_limit(run):
     limit = run.config.data.max_length
     assert position_limits(run) == (limit, limit)
     sinusoidal = Run(run.path, run.config.replace({"model.positions": "sinusoidal"}))
     assert position_limits(sinusoidal) is None
 
 
-def test_lengths_that_training_reached_before_still_count(run):
+def test_lengths_of_earlier_training_still_count(run):
     assert run.checkpoints.state_steps()
     run.write_trained_lengths(30, 20)
     run.write_trained_lengths(10, 25)
@@ -88,7 +88,7 @@ def test_lengths_that_training_reached_before_still_count(run):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"source": "x", "target": 1}'])
-def test_a_damaged_record_is_one_line(run, text):
+def test_a_damaged_record_is_a_user_error(run, text):
     run.lengths.write_text(text, "utf-8")
     with pytest.raises(UserError, match="lengths.json is damaged"):
         load_translator(run, "best", DECODING)

@@ -1,4 +1,4 @@
-"""The tasks by name, and what is refused before any of them begins."""
+"""Tasks by name; configurations and runs that do not fit their task are refused."""
 
 import pytest
 
@@ -23,15 +23,8 @@ def test_a_score_that_a_task_does_not_measure_is_refused(name):
             check_config(config)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_every_score_of_a_task_may_choose_the_best(name):
-    for best_by in (*TASKS[name].scores, "perplexity"):
-        config = Config(task=name).replace({"training.best_by": best_by})
-        assert config.training.best_by == best_by
-
-
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_chosen_by_the_main_score_of_its_task(name):
+def test_a_preset_selects_checkpoints_by_the_main_score_of_its_task(name):
     config = PRESETS[name]
     assert config.training.best_by == task_named(config.task).main_score
 
@@ -45,7 +38,7 @@ OF_TASK = {
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_run_whose_task_was_changed_by_hand_is_refused(tmp_path, name):
-    """By perplexity, which every task measures."""
+    """`best_by` is perplexity, which every task measures."""
     for number, (trained, settings) in enumerate(OF_TASK.items()):
         path = tmp_path / f"{number}"
         path.mkdir()
@@ -60,7 +53,7 @@ def test_a_run_whose_task_was_changed_by_hand_is_refused(tmp_path, name):
                 check_run(run)
 
 
-def test_a_converted_run_is_of_translation_without_data(tmp_path):
+def test_a_converted_run_is_a_translation_run_without_data(tmp_path):
     check_run(Run(tmp_path, Config()))
     with pytest.raises(UserError, match="There is no task 'juggling'"):
         check_run(Run(tmp_path, Config(task="juggling")))

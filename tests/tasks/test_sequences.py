@@ -1,4 +1,4 @@
-"""What a run gives: its model, its translator, its tokenizer."""
+"""The model, translator, tokenizer and corpora of a run."""
 
 import json
 import shutil
@@ -63,25 +63,23 @@ def test_the_tokenizer_of_the_run_is_kept(run):
     assert run.tokenizer.read_bytes() == before
 
 
-def test_a_given_tokenizer_is_copied_into_the_run(trained_run, tmp_path):
-    given = tmp_path / "given.model"
-    train_tokenizer(trained_run.lines("train.en"), given, vocab_size=400, kind="unigram")
-    config = Config().replace({"data.tokenizer": str(given)})
+def test_a_configured_tokenizer_is_copied_into_the_run(trained_run, tmp_path):
+    file = tmp_path / "configured.model"
+    train_tokenizer(trained_run.lines("train.en"), file, vocab_size=400, kind="unigram")
+    config = Config().replace({"data.tokenizer": str(file)})
     new = Run.create_or_resume(tmp_path / "new", config)
-    assert load_tokenizer(new, no_lines).model_bytes == given.read_bytes()
-    given.unlink()
+    assert load_tokenizer(new, no_lines).model_bytes == file.read_bytes()
+    file.unlink()
     assert Tokenizer(new.tokenizer).vocab_size == 400
 
 
 @pytest.fixture
 def two_models(trained_run, tmp_path) -> Tokenizer:
-    """A tokenizer whose target language is segmented by a model of other pieces."""
-    folder = tmp_path / "given"
-    folder.mkdir()
+    """A tokenizer with a separate model for the target language."""
     for language, name in (("en", "two.model"), ("de", "two.target.model")):
         lines = trained_run.lines(f"train.{language}")
-        train_tokenizer(lines, folder / name, vocab_size=330, kind="bpe")
-    return Tokenizer(folder / "two.model")
+        train_tokenizer(lines, tmp_path / name, vocab_size=330, kind="bpe")
+    return Tokenizer(tmp_path / "two.model")
 
 
 def prepared(trained_run, run: Path, tokenizer: Tokenizer) -> SequenceTask:
@@ -91,10 +89,8 @@ def prepared(trained_run, run: Path, tokenizer: Tokenizer) -> SequenceTask:
     return SequenceTask(new, config.data, lambda *_: None)
 
 
-def test_the_target_is_trained_on_as_its_own_model_segments_it(
-    trained_run, two_models, tmp_path
-):
-    """In the run and in its corpora, which are made again when that model changes."""
+def test_targets_are_segmented_by_a_model_of_their_own(trained_run, two_models, tmp_path):
+    """They are encoded again when that model changes."""
     task = prepared(trained_run, tmp_path / "new", two_models)
     for language, model, ids_of in (
         ("en", two_models.path, task.train.source),
@@ -117,9 +113,8 @@ def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
     other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
     assert load_translator(run, "best", DecodingConfig(), ensemble=[other])
     shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
-    with pytest.raises(
-        UserError, match="must have the same tokenizer.*different ones in .*other"
-    ):
+    message = "must have the same tokenizer.*different ones in .*other"
+    with pytest.raises(UserError, match=message):
         load_translator(run, "best", DecodingConfig(), ensemble=[other])
 
 
@@ -128,24 +123,22 @@ def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):
     config = Config().replace({"model.vocab_size": 276, "data.tokenizer_kind": "unigram"})
     new = Run.create_or_resume(tmp_path / "new", config)
     tokenizer = load_tokenizer(new, lambda: iter(lines))
-    path: Path = tmp_path / "expected.model"
+    path = tmp_path / "expected.model"
     train_tokenizer(lines, path, vocab_size=276, kind="unigram")
     assert tokenizer.model_bytes == path.read_bytes()
 
 
 @pytest.mark.parametrize(("kind", "told"), [("bpe", 0), ("unigram", 1)])
-def test_a_kind_that_a_given_tokenizer_overrides_is_announced(
-    tmp_path, trained_run, caplog, kind, told
-):
-    given = str(trained_run.path / "tokenizer.model")
-    settings = {"data.tokenizer": given, "data.tokenizer_kind": kind}
+def test_a_tokenizer_kind_without_effect_is_reported(tmp_path, trained_run, caplog, kind, told):
+    file = str(trained_run.path / "tokenizer.model")
+    settings = {"data.tokenizer": file, "data.tokenizer_kind": kind}
     load_tokenizer(Run.create_or_resume(tmp_path / "new", Config().replace(settings)), no_lines)
-    expected = f"data.tokenizer_kind={kind} has no effect: the kind of {given} is fixed"
-    assert [record.message for record in caplog.records] == [expected] * told
+    expected = f"data.tokenizer_kind={kind} has no effect: the kind of {file} is fixed"
+    assert caplog.messages == [expected] * told
 
 
-def test_a_lost_tokenizer_is_made_again_if_it_comes_out_the_same(run, trained_run):
-    """Else the weights would be of other pieces."""
+def test_a_lost_tokenizer_is_trained_again_but_must_be_the_same(run, trained_run):
+    """With different pieces the weights would be useless."""
     before = run.tokenizer.read_bytes()
     lines = trained_run.lines("train.en") + trained_run.lines("train.de")
     run.tokenizer.unlink()
@@ -159,12 +152,10 @@ def test_a_damaged_tokenizer_is_refused(run):
     data = bytearray(run.tokenizer.read_bytes())
     data[len(data) // 2] ^= 1
     run.tokenizer.write_bytes(data)
-    for use in (
-        lambda: load_tokenizer(run, no_lines),
-        lambda: load_translator(run, "best", DecodingConfig()),
-    ):
-        with pytest.raises(UserError, match="tokenizer.model is damaged.*Restore it"):
-            use()
+    with pytest.raises(UserError, match="tokenizer.model is damaged.*Restore it"):
+        load_tokenizer(run, no_lines)
+    with pytest.raises(UserError, match="tokenizer.model is damaged.*Restore it"):
+        load_translator(run, "best", DecodingConfig())
 
 
 def corpus_task(run: Run, **options) -> SequenceTask:
@@ -174,13 +165,11 @@ def corpus_task(run: Run, **options) -> SequenceTask:
 @pytest.mark.parametrize(
     "file", ["source_ids.bin", "target_ids.bin", "source_lengths.npy", "corpus.json"]
 )
-def test_a_damaged_corpus_is_made_again_with_a_word(run, caplog, file):
+def test_a_damaged_corpus_is_encoded_again_with_a_warning(run, caplog, file):
     path = run.data / "train" / file
     before = path.read_bytes()
     path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    with pytest.raises(
-        UserError, match="does not match the text that this worker sees.*damaged"
-    ):
+    with pytest.raises(UserError, match="not match the text that this worker sees.*damaged"):
         corpus_task(run, may_encode=False)
     task = corpus_task(run)
     assert path.read_bytes() == before
@@ -188,8 +177,8 @@ def test_a_damaged_corpus_is_made_again_with_a_word(run, caplog, file):
     assert len(task.train) == task.train.report.kept
 
 
-def test_a_moved_corpus_is_not_made_again(run, trained_run, tmp_path, caplog):
-    """Its text is known by the content, wherever it lies."""
+def test_moved_text_is_not_encoded_again(run, trained_run, tmp_path, caplog):
+    """Text is identified by its content, not by its path."""
     for name in ("train.en", "train.de", "dev.en", "dev.de"):
         shutil.copy(trained_run.corpus / name, tmp_path)
     inode = (run.data / "train" / "source_ids.bin").stat().st_ino
@@ -200,7 +189,7 @@ def test_a_moved_corpus_is_not_made_again(run, trained_run, tmp_path, caplog):
     assert caplog.messages == []
 
 
-def test_a_corpus_of_an_earlier_version_is_known_by_sizes_and_times(run, caplog):
+def test_text_of_an_earlier_version_is_identified_by_sizes_and_times(run, caplog):
     task = corpus_task(run)
     files = [Path(text.path) for text in task.texts["train"]]
     settings = f"{task.data.max_length} {task.data.max_ratio}"

@@ -1,4 +1,4 @@
-"""The configuration of a training that begins with another run."""
+"""The configuration of training that starts from another run."""
 
 import dataclasses
 from pathlib import Path
@@ -12,6 +12,8 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_config
 from tf_transformer.tasks.transfer import take_over
+
+DROPOUT_RATES = ("dropout", "attention_dropout", "activation_dropout")
 
 
 @pytest.fixture
@@ -32,19 +34,18 @@ def source(tmp_path) -> Path:
 
 
 def test_without_a_preset_training_search_and_languages_are_those_of_the_run(source):
-    config = configure(
-        settings={"training.init_from": str(source)}, overrides=["model.dropout=0"]
-    )
+    settings = {"training.init_from": str(source)}
+    config = configure(settings=settings, overrides=["model.dropout=0"])
     expected = preset("multi30k")
     assert config.model == dataclasses.replace(expected.model, dropout=0)
     assert config.training.steps == 77 and config.training.warmup_steps == 2_000
     assert (config.data.source, config.data.target, config.data.max_length) == ("en", "fr", 60)
     assert config.data.tokenizer == str(source / "tokenizer.model")
-    assert config.decoding == expected.decoding  # its best weights, whatever it was tuned to
+    assert config.decoding == expected.decoding  # with checkpoint "best" again
     assert config.training.freeze == () and config.data.train == ()
 
 
-def test_a_task_without_sampled_subwords_takes_none_over(tmp_path):
+def test_a_task_that_samples_no_subwords_does_not_start_to(tmp_path):
     run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
     config = preset("parsing-small")
     assert take_over(config, str(run.path), recipe_too=False).data.subword_sampling == 0
@@ -59,17 +60,13 @@ def test_subwords_are_sampled_as_in_the_run(source):
     assert again.data.subword_sampling == 0.2
 
 
-RATES = ("dropout", "attention_dropout", "activation_dropout")
-
-
-def test_with_a_preset_the_model_alone_is_that_of_the_run(source):
+def test_with_a_preset_only_the_model_is_that_of_the_run(source):
     config = configure("tiny", settings={"training.init_from": str(source)})
     model = preset("multi30k").model
-    rates = {name: getattr(preset("tiny").model, name) for name in RATES}
+    rates = {name: getattr(preset("tiny").model, name) for name in DROPOUT_RATES}
     assert config.model == dataclasses.replace(model, **rates)
-    assert config.training == dataclasses.replace(
-        preset("tiny").training, init_from=str(source)
-    )
+    training = preset("tiny").training
+    assert config.training == dataclasses.replace(training, init_from=str(source))
 
 
 @pytest.mark.parametrize(
@@ -81,12 +78,12 @@ def test_with_a_preset_the_model_alone_is_that_of_the_run(source):
         (["training.init_from=", "training.lora_rank=4"], "add --init-from RUN. .* --lora 4"),
     ],
 )
-def test_what_does_not_fit_the_run_is_refused_at_once(source, overrides, expected):
+def test_settings_that_do_not_fit_the_run_are_refused(source, overrides, expected):
     settings = {"training.init_from": str(source)}
     with pytest.raises(UserError, match=expected):
         check_config(configure(settings=settings, overrides=overrides))
 
 
-def test_a_configuration_with_the_earlier_name_is_read():
+def test_the_earlier_name_of_init_from_is_read():
     text = Config().to_json().replace('"init_from": ""', '"encoder_from": "runs/a"')
     assert Config.from_json(text).training.init_from == "runs/a"

@@ -1,1 +1,1 @@
-"""Tasks that a run can learn, a package each, and their shared code; `registry` lists them."""
+"""The tasks, one package each, and the code they share; `registry` lists them."""

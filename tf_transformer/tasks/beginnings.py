@@ -1,4 +1,4 @@
-"""Initial weights of a training: taken from another run, some of them frozen or adapted."""
+"""Initial weights from another run, and weights that are frozen or adapted by LoRA."""
 
 import json
 import logging
@@ -93,7 +93,7 @@ def _take_weights(
     """Loads the matching weights from the best checkpoint of `source`.
 
     Returns:
-        The paths of weights that keep initial values, in full or for some pieces.
+        The paths of weights that keep random values, entirely or for some pieces.
     """
     file = source.checkpoints.find("best")
     pieces = _Pieces(Tokenizer(source.require_tokenizer()), tokenizer)
@@ -118,7 +118,7 @@ def _take_weights(
             "pieces": [pieces.count, tokenizer.vocab_size],
         }
         write_text(run.origin, json.dumps(origin, indent=2) + "\n")
-    partial = [weight.path for weight in model.weights if has_pieces(weight.path)]
+    partial = [weight.path for weight in model.weights if _has_pieces(weight.path)]
     return missing + partial * (pieces.differ and not pieces.complete)
 
 
@@ -142,7 +142,7 @@ class _Pieces:
 
         `new` is changed in place.
         """
-        if not has_pieces(path):
+        if not _has_pieces(path):
             return None
         is_target = path.startswith(("target_", "output_"))
         new_ids, old_ids = self._rows["target" if is_target else "source"]
@@ -153,7 +153,7 @@ class _Pieces:
         return new
 
 
-def has_pieces(path: str) -> bool:
+def _has_pieces(path: str) -> bool:
     """Tells whether a weight has a row or a column for each piece."""
     return path == _PIECE_COLUMNS or path.rpartition("/")[2] in _PIECE_ROWS
 

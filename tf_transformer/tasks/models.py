@@ -1,4 +1,4 @@
-"""Building the model of a run, loading it for decoding, and limits of learned positions."""
+"""Builds the model of a run, loads it for decoding and limits learned positions."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -89,9 +89,9 @@ def load_translator(
 
 def _check_litert(precision: str, ensemble: Sequence[Run], shortlist: bool) -> None:
     """Raises UserError for what a search in LiteRT does not support."""
-    extra = {"an ensemble": ensemble, "a shortlist": shortlist}
-    extra[precision] = precision not in LITE_PRECISIONS
-    if wrong := [name for name, given in extra.items() if given]:
+    unsupported = {"an ensemble": ensemble, "a shortlist": shortlist}
+    unsupported[precision] = precision not in LITE_PRECISIONS
+    if wrong := [name for name, requested in unsupported.items() if requested]:
         raise UserError(
             "LiteRT is for one model in float32 or int8, with its whole vocabulary. "
             f"Received: {wrong[0]}."

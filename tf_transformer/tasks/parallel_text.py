@@ -11,8 +11,6 @@ from tf_transformer.files import replacing, sha256, write_text
 
 logger = logging.getLogger(__name__)
 
-Pairs = Iterator[tuple[str, str]]
-
 
 def require_files(data: DataConfig, task: str, content: str) -> None:
     """Raises UserError unless --train and --valid name files, without languages.
@@ -38,7 +36,7 @@ def write_parallel_text(
     data: DataConfig,
     folder: Path,
     sides: tuple[str, str],
-    read_pairs: Callable[[Path], Pairs],
+    read_pairs: Callable[[Path], Iterator[tuple[str, str]]],
     version: str = "1",
 ) -> DataConfig:
     """Writes data files into `folder` as parallel text; returns the data with the new paths.

@@ -105,9 +105,7 @@ class SequenceTask:
         made_from = fingerprint(hashed, models, settings)
         try:
             corpus = self.corpus_class.open(folder)
-            if corpus.fingerprint in (
-                made_from, old_fingerprint(paths, models, settings)
-            ):  # fmt: skip
+            if corpus.fingerprint in (made_from, old_fingerprint(paths, models, settings)):
                 return corpus
             reason = "it was encoded from other text or with other settings"
         except UserError as error:
@@ -145,8 +143,7 @@ class SequenceTask:
         """Returns the settings that encoding depends on, besides text and tokenizer."""
         limits = f"{self.data.max_length} {self.data.max_ratio}"
         # Corpora of earlier versions do not record how many pairs come from each text.
-        mixed = " mixed" if self.data.mix else ""
-        return f"{limits}{mixed}"
+        return f"{limits} mixed" if self.data.mix else limits
 
     def _encoder(self) -> Callable[..., EncodedCorpus]:
         """Returns a function that encodes texts, with the length limits of the data."""
@@ -172,11 +169,11 @@ class SequenceTask:
 
     def describe(self) -> str:
         """Describes the corpora and their batches, for the console."""
-        reports = self.train.report.summary(), self.valid.report.summary()
+        train, valid = self.train.report.summary(), self.valid.report.summary()
         mix = [self.mixture.summary(self.data.train)] if self.mixture else []
         sampling = [self.sampler.summary()] if self.sampler else []
-        valid = f"valid: {reports[1]}"
-        return "\n".join([f"train: {reports[0]}", *mix, *sampling, valid, self.plan.summary()])
+        lines = [f"train: {train}", *mix, *sampling, f"valid: {valid}", self.plan.summary()]
+        return "\n".join(lines)
 
     def evaluator(self, model: TokenModel) -> Callable[[], Result]:
         """Returns a function that scores the model's current weights on the dev set."""
@@ -198,9 +195,8 @@ class SequenceTask:
     ) -> tf.data.Dataset:
         """Returns an endless dataset of batches, starting at `start_step`."""
         share = {"replicas": replicas, "num_replicas": num_replicas}
-        sampler = {"sampler": self.sampler} if self.sampler else {}
         return self.make_batches(
-            self.train, self.plan, start_step=start_step, **share, **sampler
+            self.train, self.plan, sampler=self.sampler, start_step=start_step, **share
         )
 
     def validation_data(

@@ -1,4 +1,4 @@
-"""Settings of a training that starts from the weights of another run; no TensorFlow."""
+"""Settings of training that starts from the weights of another run; no TensorFlow."""
 
 import dataclasses
 
@@ -10,9 +10,9 @@ from tf_transformer.run import Run
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
 # Settings of `model` that affect no weight's shape and may differ from those of the source run.
 _FREE = (*_RATES, *EARLIER_GAINS)
-# Of no effect in an encoder-only model.
+# Settings without effect in an encoder-only model.
 _OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
-# Settings of the source run's own start and checkpoints, reset to their defaults.
+# Settings that are not taken over from the source run but reset to their defaults.
 _RESET = {
     "training.freeze": (),
     "training.lora_rank": 0,
@@ -24,7 +24,7 @@ _RESET = {
 def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
     """Returns the configuration with the model and tokenizer of a run.
 
-    If it samples subwords, it does so at the rate of the run.
+    If it samples subwords, it does so at the run's rate.
 
     Args:
         config: the configuration.

@@ -1,4 +1,4 @@
-"""The bag of words: its features, its minimum, its answers."""
+"""The bag-of-words baseline: its features, its optimum and its answers."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_the_weights_are_a_minimum_of_the_objective(l2, num_classes):
         for _ in range(20):
             moved = weights + size * rng.normal(size=weights.shape)
             assert loss_by_hand(counts, gold, moved, biases, l2) > least
-        for sign in (-1, 1):  # along the weights the penalty's strength tells
+        for sign in (-1, 1):  # scaling changes the penalty most
             moved = weights * (1 + sign * size)
             assert loss_by_hand(counts, gold, moved, biases, l2) > least
 

@@ -13,20 +13,20 @@ from tf_transformer.tasks.classification.metrics import (
 )
 
 GOLD = ["a", "a", "a", "b", "b", "c"]
-GIVEN = ["a", "a", "b", "b", "a", "a"]
+PREDICTED = ["a", "a", "b", "b", "a", "a"]
 
 
-def f1_by_hand(gold, given, label) -> float:
-    pairs = list(zip(gold, given, strict=True))
+def f1_by_hand(gold, predicted, label) -> float:
+    pairs = list(zip(gold, predicted, strict=True))
     hits = pairs.count((label, label))
     if not hits:
         return 0.0
-    precision, recall = hits / given.count(label), hits / gold.count(label)
+    precision, recall = hits / predicted.count(label), hits / gold.count(label)
     return 2 * precision * recall / (precision + recall)
 
 
 def test_every_class_has_its_precision_recall_and_f1():
-    scores = score_classes(GOLD, GIVEN, ["a", "b", "c"])
+    scores = score_classes(GOLD, PREDICTED, ["a", "b", "c"])
     assert scores.rows() == [
         ClassScore("a", 2 / 4, 2 / 3, pytest.approx(4 / 7), 3),
         ClassScore("b", 1 / 2, 1 / 2, 1 / 2, 2),
@@ -40,10 +40,10 @@ def test_every_class_has_its_precision_recall_and_f1():
 def test_macro_f1_is_the_mean_over_the_classes_that_occur(seed):
     rng = random.Random(seed)
     labels = list("abcdefgh")
-    gold, given = (rng.choices(labels[: 3 + seed], k=30) for _ in range(2))
-    occur = {*gold, *given}
-    expected = sum(f1_by_hand(gold, given, label) for label in occur) / len(occur)
-    assert score_classes(gold, given, labels).macro_f1 == pytest.approx(expected)
+    gold, predicted = (rng.choices(labels[: 3 + seed], k=30) for _ in range(2))
+    occur = {*gold, *predicted}
+    expected = sum(f1_by_hand(gold, predicted, label) for label in occur) / len(occur)
+    assert score_classes(gold, predicted, labels).macro_f1 == pytest.approx(expected)
 
 
 def test_a_class_that_does_not_occur_has_zeros_and_does_not_count():
@@ -53,8 +53,8 @@ def test_a_class_that_does_not_occur_has_zeros_and_does_not_count():
 
 
 def test_mistakes_are_listed_most_frequent_first():
-    gold, given = ["a", "b", "b", "c", "c", "b"], ["b", "a", "a", "a", "c", "c"]
-    assert score_classes(gold, given, ["a", "b", "c"]).confusions() == [
+    gold, predicted = ["a", "b", "b", "c", "c", "b"], ["b", "a", "a", "a", "c", "c"]
+    assert score_classes(gold, predicted, ["a", "b", "c"]).confusions() == [
         ("b", "a", 2),
         ("a", "b", 1),
         ("b", "c", 1),
@@ -63,7 +63,7 @@ def test_mistakes_are_listed_most_frequent_first():
 
 
 def test_the_table_has_percentages_that_line_up():
-    assert format_scores(score_classes(GOLD, GIVEN, ["a", "b", "c"])) == (
+    assert format_scores(score_classes(GOLD, PREDICTED, ["a", "b", "c"])) == (
         "   precision  recall      F1  sentences\n"
         "a      50.00   66.67   57.14          3\n"
         "b      50.00   50.00   50.00          2\n"
@@ -72,10 +72,10 @@ def test_the_table_has_percentages_that_line_up():
     )
 
 
-@pytest.mark.parametrize(("gold", "given"), [([], []), (["a"], ["a", "a"])])
-def test_sentences_without_labels_are_a_programming_error(gold, given):
+@pytest.mark.parametrize(("gold", "predicted"), [([], []), (["a"], ["a", "a"])])
+def test_different_numbers_of_labels_or_none_are_an_error(gold, predicted):
     with pytest.raises(ValueError, match="of equal length, at least 1"):
-        score_classes(gold, given, ["a"])
+        score_classes(gold, predicted, ["a"])
 
 
 images = pytest.importorskip("matplotlib.image")
@@ -111,20 +111,20 @@ def test_a_matrix_shows_every_label_and_count(tmp_path):
         assert f"<!-- {shown}" in text, shown
 
 
-def test_of_many_classes_the_mistakes_are_shown(tmp_path):
+def test_for_many_classes_the_picture_lists_the_mistakes(tmp_path):
     text = text_of(many(), tmp_path)
     assert "class 3 \N{RIGHTWARDS ARROW} class 7" in text
     assert "the 1 most frequent of 1 kinds of mistake: 5 of 5 mistakes" in text
     assert "class 9" not in text
 
 
-def test_a_single_mistake_is_shown_only_where_there_are_no_others(tmp_path):
-    gold, given, labels = many()
-    with_single = [*gold, labels[9]], [*given, labels[1]], labels
+def test_mistakes_that_occur_once_are_shown_only_if_all_do(tmp_path):
+    gold, predicted, labels = many()
+    with_single = [*gold, labels[9]], [*predicted, labels[1]], labels
     assert "class 9" not in text_of(with_single, tmp_path)
     alone = [labels[9]], [labels[1]], labels
     assert "class 9 \N{RIGHTWARDS ARROW} class 1" in text_of(alone, tmp_path)
 
 
-def test_without_a_mistake_there_is_a_picture_all_the_same(tmp_path):
+def test_a_picture_is_drawn_even_without_mistakes(tmp_path):
     assert "0 of 0 mistakes" in text_of(many(0), tmp_path)

@@ -1,4 +1,4 @@
-"""An exported classifier: text in, labels out, as the run it was made from."""
+"""An exported classifier maps text to the same labels as its run."""
 
 import json
 
@@ -20,17 +20,24 @@ def classifier(classification_run):
     return load(classification_run.path, task="classification")
 
 
-def test_an_export_classifies_as_its_run(classification_run, classifier, exported_classifier):
-    of_export = load(exported_classifier, task="classification")
+@pytest.fixture(scope="module")
+def dev(classification_run) -> tuple[list[str], list[str]]:
+    """The labels and the sentences of the dev set."""
     rows = [line.split("\t") for line in classification_run.lines("dev.tsv")]
-    labels, texts = (list(column) for column in zip(*rows, strict=True))
+    labels, texts = zip(*rows, strict=True)
+    return list(labels), list(texts)
+
+
+def test_an_export_classifies_like_its_run(dev, classifier, exported_classifier):
+    of_export = load(exported_classifier, task="classification")
+    labels, texts = dev
     assert of_export.labels == classifier.labels
-    texts += ["", "\u200b", "the cat " * 300]
+    odd = [*texts, "", "\u200b", "the cat " * 300]
     np.testing.assert_allclose(
-        of_export.probabilities(texts), classifier.probabilities(texts), atol=1e-6
+        of_export.probabilities(odd), classifier.probabilities(odd), atol=1e-6
     )
-    scores = of_export.evaluate(texts[: len(labels)], labels)
-    assert scores.accuracy == classifier.evaluate(texts[: len(labels)], labels).accuracy > 0.9
+    scores = of_export.evaluate(texts, labels)
+    assert scores.accuracy == classifier.evaluate(texts, labels).accuracy > 0.9
     assert str(of_export.classify("we saw the cat .")) == "animal"
     assert of_export.classify([]) == []
 
@@ -41,7 +48,7 @@ def test_the_card_has_the_task_and_sizes(exported_classifier):
     assert card["evaluation_of_these_weights"]["valid_accuracy"] > 0.9
 
 
-def test_its_self_test_overlooks_nothing(exported_classifier, classifier):
+def test_the_self_test_of_an_export_detects_every_difference(exported_classifier, classifier):
     class Tampered:
         def run(self, signature, inputs):
             answer = session.run(signature, inputs)
@@ -51,31 +58,31 @@ def test_its_self_test_overlooks_nothing(exported_classifier, classifier):
 
     with SavedModelSession(exported_classifier) as session:
         assert all(agree(*each[2:]) for each in _comparisons(session, classifier))
-        found = list(_comparisons(Tampered(), classifier))
-    assert not any(agree(*each[2:]) for each in found)
+        tampered = list(_comparisons(Tampered(), classifier))
+    assert not any(agree(*each[2:]) for each in tampered)
     outputs = session.signature("serving_default").outputs
-    assert {what for what, *_ in found} == {f"serving_default: {name}" for name in outputs}
+    assert {what for what, *_ in tampered} == {f"serving_default: {name}" for name in outputs}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--beam", "2"], "An option of the search is not for runs of --task classification"),
-        (["AGAIN"], "An ensemble is not for runs of --task classification"),
+        (["RUN"], "An ensemble is not for runs of --task classification"),
     ],
 )
-def test_what_a_classifier_cannot_have_is_refused(
+def test_options_that_classifiers_lack_are_refused(
     classification_run, tmp_path, arguments, message, capsys
 ):
     run = str(classification_run.path)
-    arguments = [run if each == "AGAIN" else each for each in arguments]
+    arguments = [run if argument == "RUN" else argument for argument in arguments]
     assert main(["export", run, *arguments, "--output", str(tmp_path / "new")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
-def test_the_command_exports_in_bfloat16_what_is_no_worse(
-    classification_run, classifier, exported_classifier, tmp_path
+def test_an_export_in_bfloat16_that_is_no_worse_is_published(
+    classification_run, dev, classifier, exported_classifier, tmp_path
 ):
     run, output = str(classification_run.path), tmp_path / "half"
     gate = ["--better-than", str(exported_classifier)]
@@ -84,8 +91,7 @@ def test_the_command_exports_in_bfloat16_what_is_no_worse(
     assert main(command) == 0
     card = json.loads((output / "1" / CARD).read_text("utf-8"))
     assert card["precision"] == "bfloat16"
-    rows = [line.split("\t") for line in classification_run.lines("dev.tsv")]
-    labels, texts = (list(column) for column in zip(*rows, strict=True))
+    labels, texts = dev
     expected = 100 * classifier.evaluate(texts, labels).accuracy
     assert card["compared"]["accuracy_of_published"] == pytest.approx(expected)
     assert card["compared"]["changed_settings"] == {}

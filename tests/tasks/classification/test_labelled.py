@@ -1,4 +1,4 @@
-"""Labelled text: what is read, and what is refused with file and line."""
+"""Labelled text is read, and errors in it are reported with file and line."""
 
 import gzip
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_line_is_a_label_and_a_sentence(tmp_path):
     ]
 
 
-def test_a_gzipped_file_is_read_as_it_is(tmp_path):
+def test_a_gzipped_file_is_read(tmp_path):
     (tmp_path / "f.tsv.gz").write_bytes(gzip.compress("pos\tgrün\n".encode()))
     assert list(read_examples(tmp_path / "f.tsv.gz")) == [Example("grün", "pos")]
 
@@ -37,14 +37,14 @@ def test_a_gzipped_file_is_read_as_it_is(tmp_path):
         ("odd\tA film.", "the label 'odd'. They have: neg, pos"),
     ],
 )
-def test_a_bad_line_is_refused_with_its_place(tmp_path, line, expected):
+def test_a_bad_line_is_refused_with_its_number(tmp_path, line, expected):
     file = write(tmp_path / "f.tsv", f"pos\tGood.\n{line}\nneg\tBad.\n")
     with pytest.raises(UserError, match=expected) as error:
         list(read_examples(file, ["neg", "pos"]))
     assert str(error.value).startswith(f"{file}:2: ")
 
 
-def test_text_in_latin_1_is_refused_with_its_place(tmp_path):
+def test_text_in_latin_1_is_refused_with_its_line(tmp_path):
     (tmp_path / "f.tsv").write_bytes(b"pos\tGood.\nneg\tB\xf6se.\n")
     with pytest.raises(UserError, match=r"f.tsv:2: text must be UTF-8.*iconv"):
         list(read_examples(tmp_path / "f.tsv"))
@@ -55,13 +55,13 @@ def test_an_empty_file_is_refused(tmp_path):
         list(read_examples(write(tmp_path / "f.tsv", "")))
 
 
-def test_of_many_labels_a_message_has_some(tmp_path):
+def test_a_message_lists_only_some_of_many_labels(tmp_path):
     file = write(tmp_path / "f.tsv", "x\tA film.\n")
     with pytest.raises(UserError, match="They have: a, b, c, d, e and 2 more"):
         list(read_examples(file, list("abcdefg")))
 
 
-def test_labels_are_those_of_all_files_in_a_fixed_order(tmp_path):
+def test_labels_of_all_files_are_in_a_fixed_order(tmp_path):
     one = write(tmp_path / "one", "b\tx\nZ\tx\nb\ty\n")
     two = write(tmp_path / "two", "é\tx\na\tx\n")
     assert labels_of([one, two]) == labels_of([two, one]) == ["Z", "a", "b", "é"]

@@ -1,4 +1,4 @@
-"""Labelled sentences as ids and numbers on disk, and in batches."""
+"""Labelled sentences as token ids and class numbers, on disk and in batches."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def corpus(tokenizer, tmp_path_factory) -> LabelledCorpus:
     )
 
 
-def test_sentences_and_labels_come_back(tokenizer, corpus):
+def test_sentences_and_labels_can_be_restored(tokenizer, corpus):
     assert len(corpus) == len(EXAMPLES)
     for index, (sentence, label) in enumerate(EXAMPLES):
         ids = corpus.source(index)
@@ -83,8 +83,8 @@ def test_pieces_are_counted_in_the_sentences_alone(corpus):
     assert counts[EOS_ID] == len(corpus)
 
 
-def test_whoever_asks_for_lengths_only_finds_them(corpus, tokenizer, tmp_path):
-    """The card of a run reads it as any corpus: a label counts as one token."""
+def test_it_has_lengths_like_any_corpus(corpus, tokenizer, tmp_path):
+    """A run's model card reads it as an `EncodedCorpus`, where a label counts as one token."""
     encode_labelled([EXAMPLES], tokenizer, LABELS, tmp_path / "c", max_length=256)
     plain = EncodedCorpus.open(tmp_path / "c")
     np.testing.assert_array_equal(plain.source_lengths, corpus.source_lengths)
@@ -92,35 +92,30 @@ def test_whoever_asks_for_lengths_only_finds_them(corpus, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("num_replicas", [1, 3])
-def test_an_epoch_has_each_sentence_once_and_zeros_for_the_rest(corpus, num_replicas):
+def test_an_epoch_has_each_sentence_once_and_is_padded_with_zeros(corpus, num_replicas):
     plan = BatchPlan(corpus.source_lengths, batch_tokens=128, max_length=256, seed=1)
-    found = []
+    examples = []
+    steps, replicas = plan.steps_per_epoch, range(num_replicas)
     dataset = labelled_dataset(
-        corpus,
-        plan,
-        num_steps=plan.steps_per_epoch,
-        replicas=range(num_replicas),
-        num_replicas=num_replicas,
+        corpus, plan, num_steps=steps, replicas=replicas, num_replicas=num_replicas
     )
     for inputs, classes in dataset:
         source, classes = inputs["source"].numpy(), classes.numpy()
         assert classes.shape == source.shape[:1]
         np.testing.assert_array_equal(classes == 0, ~source.any(axis=1))
-        found += [
+        examples += [
             (tuple(ids[ids != 0]), number)
             for ids, number in zip(source, classes, strict=True)
             if number
         ]
     expected = [(tuple(corpus.source(i)), corpus.target(i)[0]) for i in range(len(corpus))]
-    assert sorted(found) == sorted(expected)
+    assert sorted(examples) == sorted(expected)
 
 
-def test_a_plan_of_one_side_counts_one_side(corpus):
+def test_a_plan_for_one_side_counts_only_that_side(corpus):
     plan = BatchPlan(corpus.source_lengths, batch_tokens=128, max_length=256, seed=1)
-    positions = sum(
-        plan.batch(step).num_rows * plan.batch(step).length
-        for step in range(plan.steps_per_epoch)
-    )
+    batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
+    positions = sum(batch.num_rows * batch.length for batch in batches)
     expected = 1 - corpus.source_lengths.sum() / positions
     assert plan.padding_waste() == pytest.approx(expected)
     mean = corpus.source_lengths.sum() / plan.steps_per_epoch

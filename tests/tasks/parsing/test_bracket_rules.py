@@ -1,4 +1,4 @@
-"""Parameter files of evalb say what ours do."""
+"""Rules read from evalb's parameter files."""
 
 import pytest
 from shared_data import lines_of, shared_data
@@ -11,7 +11,7 @@ def test_the_rules_of_collins_are_those_of_his_parameter_file():
     assert read_rules(lines_of(shared_data("evalb-check") / "COLLINS.prm")) == COLLINS
 
 
-def test_a_parameter_file_gathers_what_its_lines_say():
+def test_every_line_of_a_parameter_file_adds_to_the_rules():
     lines = ["## rules ##", "", "LABELED 0   ", "CUTOFF_LEN 70", "DEBUG 1", "MAX_ERROR 10"]
     lines += ["DELETE_LABEL TOP", "DELETE_LABEL ,", "DELETE_LABEL_FOR_LENGTH -NONE-"]
     lines += ["QUOTE_LABEL ``", "EQ_LABEL ADVP PRT", "EQ_LABEL A B", "EQ_WORD an a"]

@@ -1,4 +1,4 @@
-"""The tags of words: counted, kept, read again."""
+"""A lexicon is learned from sequences, saved and loaded."""
 
 import pytest
 
@@ -12,35 +12,35 @@ def lexicon(*pairs: tuple[str, str]) -> Lexicon:
     return Lexicon.of_sequences(pairs)
 
 
-def test_a_word_seen_often_has_the_tags_it_was_seen_with():
-    found = lexicon(*[SAW] * MIN_COUNT)
-    assert found.tags == (".", "DT", "NN", "VBD")
-    assert found.words == {"the": ("DT",), "saw": ("NN", "VBD"), ".": (".",)}
-    assert found.tags_of("saw") == ["NN", "VBD"]
+def test_a_frequent_word_has_the_tags_it_was_seen_with():
+    learned = lexicon(*[SAW] * MIN_COUNT)
+    assert learned.tags == (".", "DT", "NN", "VBD")
+    assert learned.words == {"the": ("DT",), "saw": ("NN", "VBD"), ".": (".",)}
+    assert learned.tags_of("saw") == ["NN", "VBD"]
 
 
-def test_a_word_seen_less_often_may_have_all_but_those_of_punctuation():
-    found = lexicon(*[SAW] * (MIN_COUNT - 1))  # "saw" is in it twice as often as that
-    assert set(found.words) == {"saw"}
-    assert found.tags_of("the") == found.tags_of("unseen") == ["DT", "NN", "VBD"]
+def test_a_rare_word_may_have_any_tag_except_those_of_punctuation():
+    learned = lexicon(*[SAW] * (MIN_COUNT - 1))  # "saw" occurs twice in each
+    assert set(learned.words) == {"saw"}
+    assert learned.tags_of("the") == learned.tags_of("unseen") == ["DT", "NN", "VBD"]
 
 
 @pytest.mark.parametrize(("word", "tags"), [("?", ["."]), ("-", [".", "DT", "NN", "VBD"])])
-def test_punctuation_has_the_tag_that_the_word_says_or_any(word, tags):
+def test_a_punctuation_mark_may_have_any_tag_unless_it_determines_its_own(word, tags):
     assert lexicon(SAW).tags_of(word) == tags
 
 
-def test_no_tag_in_the_lexicon_may_fit_a_word():
+def test_a_word_may_fit_no_tag_of_the_lexicon():
     assert lexicon(SAW).tags_of(",") == []
 
 
-def test_what_is_saved_is_what_is_loaded(tmp_path):
-    found = lexicon(*[SAW] * MIN_COUNT, ('«é» "', "(X FW `` )X"))
-    found.save(tmp_path / "lexicon.json")
-    assert Lexicon.load(tmp_path / "lexicon.json") == found
+def test_a_saved_lexicon_is_loaded_unchanged(tmp_path):
+    learned = lexicon(*[SAW] * MIN_COUNT, ('«é» "', "(X FW `` )X"))
+    learned.save(tmp_path / "lexicon.json")
+    assert Lexicon.load(tmp_path / "lexicon.json") == learned
 
 
-def test_a_sequence_of_other_words_is_an_error():
+def test_a_sequence_with_fewer_tags_than_words_is_an_error():
     with pytest.raises(ValueError, match="shorter|longer"):
         lexicon(("the saw", "(NP DT )NP"))
 

@@ -1,4 +1,4 @@
-"""Trees survive the way to tokens and back, and any tokens give a tree over the words."""
+"""Trees survive conversion to tokens and back; any tokens give a tree over the words."""
 
 import random
 from collections.abc import Iterator
@@ -35,8 +35,7 @@ def read(text: str) -> Tree:
 
 
 def trees_of(name: str, part: str) -> Iterator[Tree]:
-    """The trees of a treebank in shared data, to save time a fourth of train's, or 500 random
-    ones."""
+    """Yields a treebank's trees (a quarter of a train file, for speed), or 500 random ones."""
     if name == "random":
         chance = random.Random(0)
         yield from (
@@ -55,7 +54,7 @@ def random_tree(chance: random.Random, depth: int) -> Tree:
     return Tree(chance.choice(["S", "NP", "NP-SBJ-1", "VP=2"]), tuple(children))
 
 
-def test_normalising_takes_traces_and_function_tags_away():
+def test_normalising_removes_traces_and_function_tags():
     assert str(normalise(read(RAW))) == (
         "(TOP (S (NP (PRP We)) (VP (VBD saw) (NP (NN fire))) (. .)))"
     )
@@ -65,13 +64,13 @@ def test_the_sequence_is_brackets_and_parts_of_speech():
     assert " ".join(linearise(read(RAW))) == TOKENS
 
 
-def test_the_way_back_gives_the_normalised_tree():
+def test_delinearising_restores_the_normalised_tree():
     parse = delinearise(TOKENS.split(), WORDS)
     assert parse.tree == normalise(read(RAW)) and parse.repairs == 0
 
 
 @pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1"])
-def test_the_roots_name_does_not_matter(root):
+def test_the_name_of_the_root_does_not_matter(root):
     tokens = linearise(read(f"({root} (S (A a)) (S (B b)))"))
     assert " ".join(tokens) == "(S A )S (S B )S"
     assert normalise(read("(S (A a))")) == normalise(read(f"({root} (S (A a)))"))
@@ -90,7 +89,7 @@ def test_function_tags_and_indices_are_cut_off(label, category):
     ("word", "tag", "kept"),
     [
         ("dog", "NN", "NN"),
-        ("dog", ",", "XX"),  # a decoder's slip
+        ("dog", ",", "XX"),  # a mistake of the model
         (",", "XX", ","),
         ("?", "NN", "."),
         ("-", ":", ":"),
@@ -102,7 +101,7 @@ def test_function_tags_and_indices_are_cut_off(label, category):
         ("-LRB-", "-LRB-", "-LRB-"),
     ],
 )
-def test_a_leaf_keeps_its_tag_where_the_word_does_not_say_another(word, tag, kept):
+def test_a_leaf_keeps_its_tag_unless_the_word_determines_another(word, tag, kept):
     assert leaf_tag(word, tag) == kept
 
 
@@ -136,19 +135,19 @@ def test_a_tree_without_words_is_refused():
         ("(S (NP", "(S (XX a) (XX b))", 5),
     ],
 )
-def test_tokens_that_are_no_tree_are_mended_and_every_change_is_counted(tokens, tree, repairs):
+def test_tokens_that_are_not_a_tree_are_repaired_and_repairs_are_counted(tokens, tree, repairs):
     parse = delinearise(tokens.split(), ["a", "b"])
     assert (str(parse.tree), parse.repairs) == (f"(TOP {tree})", repairs)
 
 
-def test_endless_nesting_is_cut():
+def test_nesting_is_limited_to_the_depth_that_can_be_read():
     parse = delinearise([*["(X"] * 5000, "XX"], ["a"])
     assert read(str(parse.tree)) == parse.tree  # the reader's limit holds
     assert str(parse.tree).count("(") == MAX_DEPTH
 
 
 @pytest.mark.parametrize(("name", "part"), CORPORA)
-def test_every_tree_comes_back_exactly(name, part):
+def test_every_tree_is_restored_exactly(name, part):
     for tree in trees_of(name, part):
         expected = normalise(tree)
         parse = delinearise(linearise(tree), expected.words())
@@ -156,14 +155,14 @@ def test_every_tree_comes_back_exactly(name, part):
 
 
 @pytest.mark.parametrize("name", ["gum-const", "craft-treebank"])
-def test_to_the_scorer_a_normalised_tree_is_the_gold_tree(name):
+def test_normalised_trees_score_100_against_the_gold_trees(name):
     scores = []
     for tree in trees_of(name, "dev"):
         gold = Tree("TOP", tree.children)
         scores.append(score_sentence([gold], [normalise(tree)], COLLINS))
-    found = summarise(scores)
-    assert found.f1 == found.complete_match == 100
-    assert found.errors <= 0.002 * found.sentences  # where a tag of punctuation is unusual
+    summary = summarise(scores)
+    assert summary.f1 == summary.complete_match == 100
+    assert summary.errors <= 0.002 * summary.sentences  # unusual tags of punctuation marks
 
 
 def corrupted(tokens: list[str], chance: random.Random) -> list[str]:
@@ -188,7 +187,7 @@ def corrupted(tokens: list[str], chance: random.Random) -> list[str]:
 
 
 def shape(tokens: list[str]) -> list[str]:
-    """The tokens without the difference between tags."""
+    """The tokens, with all tags replaced by "leaf"."""
     return [token if token[:1] in ("", "(", ")") else "leaf" for token in tokens]
 
 

@@ -1,4 +1,4 @@
-"""An exported parser: text in, trees out, as the run it was made from."""
+"""An exported parser maps text to the same trees as its run."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def of_export(exported_parser) -> ExportedParser:
     return load(exported_parser.parent, task="parsing")
 
 
-def test_an_export_parses_as_its_run(parsing_run, parser, of_export):
+def test_an_export_parses_like_its_run(parsing_run, parser, of_export):
     trees = parsing_run.lines("dev.ptb")
     words = [" ".join(parse.tree.words()) for parse in of_export.parse(["a dog ."] * 2)]
     assert words == ["a dog ."] * 2
@@ -49,7 +49,7 @@ def test_the_card_has_the_task_vocabulary_and_sizes(exported_parser, parser):
     assert card["evaluation_of_these_weights"]["valid_f1"] > 50
 
 
-def test_its_self_test_overlooks_nothing(exported_parser, parser):
+def test_the_self_test_of_an_export_detects_every_difference(exported_parser, parser):
     class Tampered:
         def run(self, signature, inputs):
             answer = session.run(signature, inputs)
@@ -59,13 +59,13 @@ def test_its_self_test_overlooks_nothing(exported_parser, parser):
 
     with SavedModelSession(exported_parser) as session:
         assert all(agree(*each[2:]) for each in _comparisons(session, parser))
-        found = list(_comparisons(Tampered(), parser))
-    assert not any(agree(*each[2:]) for each in found)
+        tampered = list(_comparisons(Tampered(), parser))
+    assert not any(agree(*each[2:]) for each in tampered)
     outputs = session.signature("serving_default").outputs
-    assert {what for what, *_ in found} == {f"serving_default: {name}" for name in outputs}
+    assert {what for what, *_ in tampered} == {f"serving_default: {name}" for name in outputs}
 
 
-def test_plain_tensorflow_parses_bytes_that_are_no_text(exported_parser):
+def test_plain_tensorflow_parses_bytes_that_are_not_utf8(exported_parser):
     model = tf.saved_model.load(str(exported_parser))
     answer = model.signatures["serving_default"](text=tf.constant([b"a \xff dog .", b"\xff"]))
     assert b"\xef\xbf\xbd" in answer["tree"][0].numpy()
@@ -92,11 +92,11 @@ def test_the_gate_compares_f1(parsing_run, parser, exported_parser):
     trees = parsing_run.corpus / "dev.ptb"
     dev = read_dev_text(Run.open(parsing_run.path), None, trees)
     with SavedModelSession(exported_parser) as session:
-        found = Gate(exported_parser, dev).compare(session, {})
+        report = Gate(exported_parser, dev).compare(session, {})
     expected = parser.evaluate(parsing_run.lines("dev.ptb")).f1
-    assert found["f1"] == found["f1_of_published"] == pytest.approx(expected) != 0
-    assert (found["p_value"], found["same_trees"], found["sentences"]) == (1.0, 30, 30)
-    assert found["signature"] == "nrefs:1|version:evalb's rules COLLINS"
+    assert report["f1"] == report["f1_of_published"] == pytest.approx(expected) != 0
+    assert (report["p_value"], report["same_trees"], report["sentences"]) == (1.0, 30, 30)
+    assert report["signature"] == "nrefs:1|version:evalb's rules COLLINS"
 
 
 def test_a_worse_parser_is_not_published(parsing_run, exported_parser, tmp_path, capsys):
@@ -112,16 +112,13 @@ def test_a_worse_parser_is_not_published(parsing_run, exported_parser, tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["--source", "a", "--reference", "b"],
-            "--source is for runs that translate: the file",
-        ),
+        (["--source", "a", "--reference", "b"], "--source is for runs that translate: the"),
         (["--margin", "1"], "--better-than and --reference belong together"),
         (["--shortlist"], "--shortlist is not for runs of --task parsing"),
         (["--no-repeat-ngram", "2"], "`decoding.no_repeat_ngram` must be 0 and .* at most 1"),
     ],
 )
-def test_what_a_parser_cannot_have_is_refused(
+def test_options_that_parsers_lack_are_refused(
     parsing_run, tmp_path, arguments, message, capsys
 ):
     command = ["export", str(parsing_run.path), "--output", str(tmp_path / "new"), *arguments]

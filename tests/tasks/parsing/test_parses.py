@@ -1,4 +1,4 @@
-"""The picture says which brackets the trees do not share, and its lines do not cross."""
+"""The picture of two trees marks the brackets that they do not share."""
 
 from collections import Counter
 
@@ -28,18 +28,18 @@ def test_brackets_that_only_one_tree_has_are_marked_in_it():
     assert [node.label for node in output] == ["TOP", "S", "NP", "VP", "NP"]
 
 
-def test_a_bracket_that_is_elsewhere_in_the_order_is_still_the_same():
+def test_a_bracket_at_another_index_still_matches():
     gold = read("(S (NP (NML (N a))) (VP (V b)))")
-    found = nodes(gold, read("(S (NP (N a)) (VP (V b)))"), COLLINS)
-    assert (different(found[0]), different(found[1])) == (["NML"], [])
+    result = nodes(gold, read("(S (NP (N a)) (VP (V b)))"), COLLINS)
+    assert (different(result[0]), different(result[1])) == (["NML"], [])
 
 
-def test_of_two_equal_brackets_one_is_marked_if_the_other_tree_has_one():
+def test_one_of_two_equal_brackets_is_marked_if_the_other_tree_has_only_one():
     gold, output = nodes(read("(NP (N a))"), read("(NP (NP (N a)))"), COLLINS)
     assert (different(gold), different(output)) == ([], ["NP"])
 
 
-def test_a_constituent_stands_over_its_parts_and_farther_from_the_words():
+def test_a_constituent_is_centred_over_its_children_and_farther_from_the_words():
     gold, _ = nodes(read(GOLD), read(OUTPUT), COLLINS)
     top, sentence, subject, verb, object_ = gold
     assert [node.level for node in gold] == [4, 3, 1, 2, 1]
@@ -50,7 +50,7 @@ def test_a_constituent_stands_over_its_parts_and_farther_from_the_words():
     assert words == sorted(words)
 
 
-def test_the_picture_has_every_word_and_label_and_boxes_what_differs(tmp_path):
+def test_the_picture_shows_all_words_and_labels_and_boxes_differences(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "tree.svg"
     draw_trees(read(GOLD), read(OUTPUT), path)
@@ -74,7 +74,7 @@ def test_traces_are_left_out(tmp_path):
     assert "<!-- NP -->" not in text and "#d55e00" not in text
 
 
-def test_trees_over_other_words_are_refused(tmp_path):
+def test_trees_over_different_words_are_refused(tmp_path):
     with pytest.raises(UserError, match="over the same words. Received: a, and b"):
         draw_trees(read("(S (N a))"), read("(S (N b))"), tmp_path / "tree.svg")
     with pytest.raises(UserError, match="Received: none, and none"):

@@ -17,8 +17,7 @@ from tf_transformer.tasks.parsing.brackets import score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import delinearise
 from tf_transformer.tasks.parsing.parser import Parser
 from tf_transformer.tasks.parsing.task import ParsingTask, check_config
-from tf_transformer.tasks.parsing.tree_grammar import load_grammar
-from tf_transformer.tasks.parsing.treebank import words_of
+from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +31,13 @@ def translator(task) -> BatchTranslator:
 
 
 @pytest.fixture(scope="module")
-def parser(task, translator) -> Parser:
-    return Parser(translator, load_grammar(task.run, translator.tokenizer))
+def grammar(task) -> TreeGrammar:
+    return load_grammar(task.run, task.tokenizer)
+
+
+@pytest.fixture(scope="module")
+def parser(translator, grammar) -> Parser:
+    return Parser(translator, grammar)
 
 
 def sentences(task: ParsingTask) -> list[str]:
@@ -49,10 +53,10 @@ def test_every_token_of_a_sequence_is_one_piece(task):
     assert [len(task.train.target(index)) for index in range(len(lines))] == lengths
 
 
-def test_the_words_come_back_from_their_pieces(task):
+def test_the_pieces_of_words_can_be_joined_again(task):
     texts = sentences(task)
-    found = task.tokenizer.detokenize(task.tokenizer.tokenize(texts)).numpy()
-    assert [text.decode() for text in found] == texts
+    restored = task.tokenizer.detokenize(task.tokenizer.tokenize(texts)).numpy()
+    assert [text.decode() for text in restored] == texts
 
 
 def test_there_is_no_built_in_treebank():
@@ -78,7 +82,7 @@ def test_sampled_subwords_are_refused(parsing_run):
 # --- Dev score ---------------------------------------------------------------------------
 
 
-def test_the_dev_score_is_that_of_the_parses_by_the_scorer(task, parser):
+def test_the_dev_score_is_the_bracketing_score_of_the_parses(task, parser):
     model = build_model(task.run.config)
     load_weights(task.run.checkpoints.best, model)
     result = task.evaluator(model)()
@@ -91,13 +95,13 @@ def test_the_dev_score_is_that_of_the_parses_by_the_scorer(task, parser):
     assert result.headline == f"F1 {expected.f1:.2f}"
 
 
-def test_an_untrained_model_is_scored_as_well(task):
+def test_an_untrained_model_is_scored_too(task):
     model = build_model(task.run.config)
     free = Parser(BatchTranslator(model, task.tokenizer, task.run.config.decoding))
     assert Counts.of(free.parse(sentences(task))).well_formed < 0.2
     result = task.evaluator(model)()
     assert result.metrics["f1"] < 20
-    assert result.counts.repaired <= result.counts.cut  # the grammar's doing
+    assert result.counts.repaired <= result.counts.cut  # thanks to the grammar
 
 
 # --- Parser ------------------------------------------------------------------------------
@@ -115,15 +119,14 @@ def test_a_parse_is_a_tree_over_exactly_the_words(parser):
     assert Counts.of(parser.parse(texts)).sentences == 2
 
 
-def test_the_grammar_leaves_only_what_is_cut_to_mend(task, translator):
-    """However many are cut: that is up to the model."""
+def test_with_the_grammar_only_sequences_cut_short_are_repaired(task, translator, grammar):
+    """How many are cut depends on the model."""
     strange = ["zebra -LRB- ünheard -RRB- of % the", ", , , .", "the the the the the the the"]
     texts = [*sentences(task), *strange, "."]
-    grammar = load_grammar(task.run, translator.tokenizer)
-    found = [one for (one,) in translator.translate(texts, grammar=grammar)]
+    sequences = [one for (one,) in translator.translate(texts, grammar=grammar)]
     limits = translator.codec.length_limits(texts)
     whole = 0
-    for text, one, limit in zip(texts, found, limits, strict=True):
+    for text, one, limit in zip(texts, sequences, limits, strict=True):
         repairs = delinearise(one.text.split(), text.split()).repairs
         assert repairs == 0 or one.num_tokens == limit, text
         whole += repairs == 0
@@ -132,35 +135,27 @@ def test_the_grammar_leaves_only_what_is_cut_to_mend(task, translator):
     assert whole
 
 
-def test_without_the_grammar_what_is_no_tree_is_mended(translator):
-    texts = ["zebra ( ünheard ) of % the", "the the the the the the the the the the the"]
-    parses = Parser(translator).parse(texts)
-    assert [parse.tree.words() for parse in parses] == [words_of(text) for text in texts]
-    assert Counts.of(parses).repaired > 0
-
-
 @pytest.mark.parametrize("rule", [{"no_repeat_ngram": 3}, {"min_length": 5}])
-def test_rules_that_forbid_what_a_tree_needs_are_refused(task, rule):
+def test_search_rules_that_can_forbid_every_tree_are_refused(task, grammar, rule):
     config = task.run.config
     decoding = dataclasses.replace(config.decoding, **rule)
     with pytest.raises(UserError, match="must be 0 .* when the search is constrained to trees"):
         check_config(dataclasses.replace(config, decoding=decoding))
     translator = load_translator(task.run, "best", decoding)
-    with pytest.raises(UserError, match="`parse --unconstrained` accepts"):
-        Parser(translator, load_grammar(task.run, translator.tokenizer))
+    with pytest.raises(UserError, match="`parse --constraint none` accepts"):
+        Parser(translator, grammar)
     Parser(translator)
 
 
-def test_a_wide_beam_outlives_its_hypotheses(task, translator):
+def test_a_beam_may_be_wider_than_there_are_hypotheses(task, grammar):
     wide = dataclasses.replace(task.run.config.decoding, beam_size=21)
-    translator = load_translator(task.run, "best", wide)
-    parser = Parser(translator, load_grammar(task.run, translator.tokenizer))
+    parser = Parser(load_translator(task.run, "best", wide), grammar)
     texts = ["the cat sees a dog .", "the .", ".", "a bird"]
     trees = [parse.tree for parse in parser.parse(texts)]
     assert [" ".join(tree.words()) for tree in trees] == texts
 
 
-def test_a_sequence_cut_short_is_counted_and_mended(task):
+def test_a_sequence_cut_short_is_counted_and_repaired(task):
     decoding = dataclasses.replace(DecodingConfig(), beam_size=1, max_length=4)
     short = Parser(load_translator(task.run, "best", decoding))
     parses = short.parse(["the cat sees a dog .", "", "a bird likes the fish ."])
@@ -169,12 +164,12 @@ def test_a_sequence_cut_short_is_counted_and_mended(task):
     assert parses[0].tree.words() == ["the", "cat", "sees", "a", "dog", "."]
 
 
-def test_nothing_to_parse_is_no_mistake(parser):
+def test_no_sentences_give_no_parses(parser):
     assert Counts.of(parser.parse([])) == Counts()
     assert Counts().well_formed == 1
 
 
-def test_counts_of_two_lots_add_up():
+def test_counts_add_up():
     both = Counts(3, 1, 4, 1) + Counts(1, 1, 5, 0)
     assert both == Counts(4, 2, 9, 1)
     assert both.summary() == (

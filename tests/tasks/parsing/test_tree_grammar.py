@@ -1,7 +1,9 @@
-"""The grammar lets every tree over the words through, and nothing else."""
+"""The grammar accepts every tree over the words, and nothing else."""
 
 import random
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,13 +24,17 @@ TREES = [normalise(read_line(tree)[0]) for tree in toy_trees(60, 3)]
 PAIRS = [(" ".join(tree.words()), " ".join(linearise(tree))) for tree in TREES]
 
 
+def train(path: Path, vocab_size: int, tags: Iterable[str] = ()) -> Tokenizer:
+    """Trains a tokenizer with all tokens of `PAIRS` and more tags as single pieces."""
+    tokens = {token for _, sequence in PAIRS for token in sequence.split()}.union(tags)
+    sentences, symbols = (sentence for sentence, _ in PAIRS), {f"▁{one}" for one in tokens}
+    train_tokenizer(sentences, path, vocab_size=vocab_size, kind="unigram", symbols=symbols)
+    return Tokenizer(path)
+
+
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Tokenizer:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    sentences = [sentence for sentence, _ in PAIRS]
-    symbols = {f"▁{token}" for _, sequence in PAIRS for token in sequence.split()}
-    train_tokenizer(sentences, path, vocab_size=292, kind="unigram", symbols=symbols)
-    return Tokenizer(path)
+    return train(tmp_path_factory.mktemp("tokenizer") / "tokenizer.model", 292)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +43,7 @@ def grammar(tokenizer) -> TreeGrammar:
 
 
 def allowed(grammar: TreeGrammar, sentence: str, ids: list[int]) -> set[int]:
-    """What may follow `ids`."""
+    """The ids that may follow `ids`."""
     tokens = tf.constant([[ids]], tf.int32, shape=[1, 1, len(ids)])
     return set(np.flatnonzero(grammar(tokens, grammar.context([sentence]))[0, 0]).tolist())
 
@@ -46,27 +52,27 @@ def ids_of(tokenizer: Tokenizer, sequence: str) -> list[int]:
     return [*tokenizer.tokenize([sequence])[0].numpy().tolist(), EOS_ID]
 
 
-def test_every_training_tree_passes(grammar, tokenizer):
+def test_every_training_tree_is_accepted(grammar, tokenizer):
     for sentence, sequence in PAIRS[:20]:
         ids = ids_of(tokenizer, sequence)
-        for place, following in enumerate(ids):
-            assert following in allowed(grammar, sentence, ids[:place])
+        for index, following in enumerate(ids):
+            assert following in allowed(grammar, sentence, ids[:index])
 
 
-def test_all_beams_of_a_batch_are_told_apart(grammar, tokenizer):
+def test_a_beam_is_constrained_in_a_batch_as_alone(grammar, tokenizer):
     sentences = [PAIRS[0][0], PAIRS[1][0]]
     beams = [
         [ids_of(tokenizer, sequence)[:4] for _, sequence in PAIRS[n : n + 3]] for n in (0, 1)
     ]
-    found = grammar(tf.constant(beams), grammar.context(sentences)).numpy()
+    together = grammar(tf.constant(beams), grammar.context(sentences)).numpy()
     for row, sentence in enumerate(sentences):
         for beam, ids in enumerate(beams[row]):
             alone = allowed(grammar, sentence, ids)
-            assert set(np.flatnonzero(found[row, beam]).tolist()) == alone
+            assert set(np.flatnonzero(together[row, beam]).tolist()) == alone
 
 
 def walk(grammar: TreeGrammar, sentence: str, chance: random.Random) -> list[int]:
-    """Any way through the grammar; brackets open seldom, so that it has an end."""
+    """A random sequence that the grammar accepts; brackets open rarely, so that it ends."""
     ids: list[int] = []
     while EOS_ID not in ids:
         choices = sorted(allowed(grammar, sentence, ids))
@@ -80,7 +86,7 @@ def walk(grammar: TreeGrammar, sentence: str, chance: random.Random) -> list[int
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_way_through_it_is_a_tree_over_the_words(grammar, tokenizer, seed):
+def test_every_accepted_sequence_is_a_tree_over_the_words(grammar, tokenizer, seed):
     sentence = [*(pair[0] for pair in PAIRS[:10]), "unseen words too ?", "."][seed]
     ids = walk(grammar, sentence, random.Random(seed))
     text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
@@ -89,7 +95,7 @@ def test_every_way_through_it_is_a_tree_over_the_words(grammar, tokenizer, seed)
     assert " ".join(linearise(parse.tree)) == text
 
 
-def test_a_word_gets_a_tag_of_the_lexicon_only(grammar, tokenizer):
+def test_a_word_may_have_only_its_tags_in_the_lexicon(grammar, tokenizer):
     lexicon = Lexicon.of_sequences(PAIRS)
     pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
     for word in ("the", "unseen"):
@@ -104,7 +110,19 @@ def test_a_word_that_no_tag_fits_may_have_any(tokenizer):
     assert grammar.context([";", "a"]).tolist() == [[[True, True]], [[True, True]]]
 
 
-def test_brackets_do_not_open_without_end(grammar, tokenizer):
+@pytest.mark.parametrize("seed", range(4))
+def test_with_any_tag_accepted_sequences_are_still_trees_over_the_words(tokenizer, seed):
+    lexicon = Lexicon.of_sequences(PAIRS)
+    grammar = TreeGrammar(tokenizer, lexicon, any_tag=True)
+    sentence = PAIRS[seed][0]
+    assert grammar.context([sentence]).shape[1:] == (len(sentence.split()), len(lexicon.tags))
+    assert grammar.context([sentence]).all()
+    ids = walk(grammar, sentence, random.Random(seed))
+    text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
+    assert delinearise(text.split(), sentence.split()).repairs == 0
+
+
+def test_brackets_do_not_open_endlessly(grammar, tokenizer):
     bracket = ids_of(tokenizer, "(NP")[0]
     assert bracket in allowed(grammar, "the", [bracket] * (LONGEST_CHAIN - 1))
     assert bracket not in allowed(grammar, "the", [bracket] * LONGEST_CHAIN)

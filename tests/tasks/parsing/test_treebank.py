@@ -1,4 +1,4 @@
-"""Treebanks: the pairs of their trees, and what is refused."""
+"""Treebanks are read as trees and as pairs; malformed ones are refused."""
 
 import gzip
 
@@ -11,7 +11,6 @@ from tf_transformer.tasks.parsing.treebank import (
     read_treebank,
     words_of,
 )
-from tf_transformer.tasks.parsing.trees import read_line
 
 WE_WON = "(ROOT (S (NP-SBJ-1 (PRP We)) (VP (VBD won) (NP (-NONE- *))) (. .)))"
 WE_WON_SEQUENCE = "(S (NP PRP )NP (VP VBD )VP . )S"
@@ -19,20 +18,19 @@ WE_WON_SEQUENCE = "(S (NP PRP )NP (VP VBD )VP . )S"
 
 @pytest.fixture
 def treebank(tmp_path):
-    """`treebank(name, text)` is a file of trees."""
+    """`treebank(name, text)` writes a file of trees."""
 
     def write(name: str, text: str):
         path = tmp_path / name
-        path.write_bytes(
-            gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
-        )
+        data = text.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return path
 
     return write
 
 
 @pytest.mark.parametrize("name", ["t.ptb", "t.ptb.gz"])
-def test_a_tree_is_its_words_and_its_sequence(treebank, name):
+def test_a_tree_becomes_its_words_and_its_sequence(treebank, name):
     assert list(read_pairs(treebank(name, WE_WON))) == [("We won .", WE_WON_SEQUENCE)]
 
 
@@ -41,20 +39,15 @@ def test_a_tree_over_several_lines_is_one_pair(treebank):
     assert list(pairs) == [("We won .", WE_WON_SEQUENCE)] * 2
 
 
-def test_a_tree_without_words_keeps_its_place(treebank):
+def test_a_tree_without_words_becomes_an_empty_pair(treebank):
     pairs = read_pairs(treebank("t.ptb", f"(TOP (NP (-NONE- *)))\n{WE_WON}"))
     assert [words for words, _ in pairs] == ["", "We won ."]
 
 
 @pytest.mark.parametrize("root", ["ROOT", "TOP", "S1", ""])
-def test_the_root_is_top_whatever_its_name(treebank, root):
-    (tree,) = read_treebank(treebank("t.ptb", f"({root} (S (UH Yes)))"))
-    assert (tree,) == read_line("(TOP (S (UH Yes)))")
-
-
-def test_a_tree_without_a_root_stays_as_it_is(treebank):
-    (tree,) = read_treebank(treebank("t.ptb", "(S (UH Yes))"))
-    assert str(tree) == "(S (UH Yes))"
+def test_a_root_of_any_name_becomes_top_and_none_is_added(treebank, root):
+    trees = read_treebank(treebank("t.ptb", f"({root} (S (UH Yes)))\n(S (UH Yes))"))
+    assert list(map(str, trees)) == ["(TOP (S (UH Yes)))", "(S (UH Yes))"]
 
 
 @pytest.mark.parametrize(
@@ -66,15 +59,10 @@ def test_a_tree_without_a_root_stays_as_it_is(treebank):
         (" \n", "has no tree. Expected trees in Penn brackets"),
     ],
 )
-def test_what_is_no_tree_is_refused_with_its_place(treebank, text, message):
+def test_text_that_is_not_a_tree_is_refused_with_its_position(treebank, text, message):
     with pytest.raises(UserError, match=message):
         check_treebank(treebank("t.ptb", text))
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match="gone.ptb cannot be read: No such file"):
-        check_treebank(tmp_path / "gone.ptb")
-
-
-def test_brackets_among_the_words_are_written_as_treebanks_do():
+def test_brackets_among_the_words_are_escaped_as_in_treebanks():
     assert words_of(" a (b)  c\t( ") == ["a", "-LRB-b-RRB-", "c", "-LRB-"]

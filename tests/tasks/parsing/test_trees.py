@@ -1,4 +1,4 @@
-"""Penn brackets are read as written, and damage is found where it is."""
+"""Trees in Penn brackets are read exactly, and errors are reported where they are."""
 
 import re
 
@@ -10,19 +10,15 @@ from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree, read_line, read_
 TEXT = "(TOP (S (NP-SBJ (PRP We)) (VP (VBD saw) (NP (-NONE- *T*-1))) (. .)))"
 
 
-def test_a_tree_is_built_as_its_brackets_say():
+def test_a_tree_has_the_structure_of_its_brackets():
     (tree,) = read_line("(S (NP (PRP We)) (VP (VBD saw)))")
     subject, verb = Tree("PRP", word="We"), Tree("VBD", word="saw")
     assert tree == Tree("S", (Tree("NP", (subject,)), Tree("VP", (verb,))))
 
 
-def test_writing_gives_the_line_that_was_read():
+def test_a_tree_is_written_as_it_was_read_with_words_and_tags_in_order():
     (tree,) = read_line(TEXT)
     assert str(tree) == TEXT
-
-
-def test_words_and_tags_are_in_order():
-    (tree,) = read_line(TEXT)
     assert tree.words() == ["We", "saw", "*T*-1", "."]
     assert [leaf.label for leaf in tree.leaves()] == ["PRP", "VBD", "-NONE-", "."]
 
@@ -33,7 +29,7 @@ def test_a_tree_may_span_lines_and_a_line_may_hold_several():
     assert trees == ["( (S (NP (PRP We)) (VP (VBD saw))))", "(A (B c))", "(D (E f))"]
 
 
-def test_spaces_do_not_matter():
+def test_white_space_does_not_matter():
     assert read_line("( S(A(B c) )\t(D   e) )\n") == read_line("(S (A (B c)) (D e))")
 
 
@@ -59,12 +55,12 @@ def test_a_constituent_may_be_empty():
         (["(", ")"], "2:1", r"empty brackets \(\)"),
     ],
 )
-def test_damage_is_reported_with_line_and_column(lines, place, wrong):
+def test_an_error_is_reported_with_line_and_column(lines, place, wrong):
     with pytest.raises(UserError, match=rf"^my\.ptb:{place}: not a well-formed tree: {wrong}"):
         list(read_trees(lines, "my.ptb"))
 
 
-def test_trees_before_the_damage_are_read():
+def test_trees_before_an_error_are_read():
     reader = read_trees(["(A b)", ")"])
     assert next(reader) == Tree("A", word="b")
     with pytest.raises(UserError):
@@ -79,7 +75,7 @@ def test_the_deepest_tree_allowed_can_be_read_written_and_compared():
     assert tree.words() == ["z"]
 
 
-def test_deeper_brackets_are_refused_and_not_a_recursion_error():
+def test_deeper_nesting_is_refused_without_a_recursion_error():
     with pytest.raises(UserError, match=re.escape(f"nested more than {MAX_DEPTH} deep")):
         read_line("(X " * 100_000)
 

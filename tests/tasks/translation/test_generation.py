@@ -1,9 +1,10 @@
-"""Synthetic pairs: those that are kept, why others are not, and a generator that stops."""
+"""Synthetic pairs: which are kept, why others are dropped, and interrupted generation."""
 
 import dataclasses
 import gzip
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ def pairs_of(path: Path) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("name", ["out.tsv", "out.tsv.gz"])
-def test_each_line_stands_beside_its_translation(translator, lines, tmp_path, name):
-    best = [found[0].text for found in translator.translate(lines)]
+def test_each_line_is_paired_with_its_translation(translator, lines, tmp_path, name):
+    best = [ranked[0].text for ranked in translator.translate(lines)]
     output = tmp_path / name
     counts = generate(translator, lines, output, Recipe(filters=ALL, shard_lines=10))
     assert pairs_of(output) == list(zip(lines, best, strict=True))
@@ -52,38 +53,43 @@ class Stopped(Exception):
     pass
 
 
+def stop_at(number: int) -> Callable[[int], None]:
+    """A progress function that interrupts the generator after so many lines."""
+
+    def progress(done: int) -> None:
+        if done == number:
+            raise Stopped
+
+    return progress
+
+
 @pytest.mark.parametrize("sampling", [None, DRAW])
-def test_a_stopped_generator_goes_on_to_the_same_bytes(translator, lines, tmp_path, sampling):
+def test_an_interrupted_generator_resumes_to_the_same_bytes(
+    translator, lines, tmp_path, sampling
+):
     recipe = Recipe(filters=ALL, sampling=sampling, shard_lines=5)
     whole, parts = tmp_path / "whole.tsv.gz", tmp_path / "parts.tsv.gz"
     expected = generate(translator, lines, whole, recipe)
-    for stops in (10, 15):
-
-        def stop(done: int, stops=stops) -> None:
-            if done == stops:
-                raise Stopped
-
+    for number in (10, 15):
         with pytest.raises(Stopped):
-            generate(translator, lines, parts, recipe, stop)
+            generate(translator, lines, parts, recipe, stop_at(number))
         assert not parts.exists()
     shards = sorted((tmp_path / "parts.tsv.gz.shards").glob("*.tsv"))
     assert len(shards) == 3
-    kept = [(shard, shard.stat().st_mtime_ns) for shard in shards]
-    done: list[tuple[Path, int]] = []
-    watch = lambda _: done[:] or done.extend((s, s.stat().st_mtime_ns) for s in shards)  # noqa: E731
-    assert generate(translator, lines, parts, recipe, watch) == expected
-    assert done == kept
+    kept = [shard.stat().st_mtime_ns for shard in shards]
+
+    def check(done: int) -> None:
+        assert [shard.stat().st_mtime_ns for shard in shards] == kept
+
+    assert generate(translator, lines, parts, recipe, check) == expected
     assert parts.read_bytes() == whole.read_bytes()
 
 
 def test_shards_of_another_recipe_are_refused(translator, lines, tmp_path):
-    def stop(_: int) -> None:
-        raise Stopped
-
     output = tmp_path / "out.tsv"
     recipe = Recipe(filters=ALL, shard_lines=5, origin={"--tag": None})
     with pytest.raises(Stopped):
-        generate(translator, lines, output, recipe, stop)
+        generate(translator, lines, output, recipe, stop_at(5))
     for change, name in (
         ({"origin": {"--tag": "<2de>"}}, "--tag"),
         ({"shard_lines": 6}, "shard_lines"),
@@ -115,8 +121,8 @@ def test_a_pair_is_dropped_for_its_first_reason(
 
 
 def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):
-    found = [each[0] for each in translator.translate(lines)]
-    means = sorted(each.log_prob / each.num_tokens for each in found)
+    best = [ranked[0] for ranked in translator.translate(lines)]
+    means = sorted(one.log_prob / one.num_tokens for one in best)
     least = (means[9] + means[10]) / 2
     filters = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=least)
     output = tmp_path / "o.tsv"

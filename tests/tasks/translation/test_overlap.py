@@ -1,4 +1,4 @@
-"""Sentences that a run has seen are counted, by side and by text, and kept with the scores."""
+"""Sentences that a run has seen are counted by side and by text, and recorded with scores."""
 
 import json
 import shutil
@@ -21,27 +21,26 @@ def test_each_side_is_looked_up_in_the_text_of_its_language(trained_run):
         ([sources[3], sources[100]], [targets[4], new], (2, 1), (1, 1)),
         ([new, "", targets[100]], ["", new, sources[100]], (0, 0), (0, 0)),
     ]
-    for given, references, trained, chosen in cases:
-        found = overlaps(run, given, [references])
-        assert found == {"train": Overlap(*trained), "valid": Overlap(*chosen)}
+    for lines, references, in_train, in_valid in cases:
+        expected = {"train": Overlap(*in_train), "valid": Overlap(*in_valid)}
+        assert overlaps(run, lines, [references]) == expected
 
 
-def test_a_line_counts_once_however_many_references_it_has(trained_run):
+def test_a_line_counts_once_even_with_several_references(trained_run):
     run, targets = Run.open(trained_run.path), trained_run.lines("train.de")
     references = [[targets[50], "x"], [targets[60], "y"], ["z", targets[70]]]
     assert overlaps(run, ["a", "b"], references)["train"] == Overlap(0, 2)
 
 
-def test_only_texts_with_a_sentence_are_named():
-    found = {"train": Overlap(0, 2), "valid": Overlap(0, 0)}
-    assert describe(found, 1000) == (
+def test_only_texts_with_an_overlap_are_named():
+    assert describe({"train": Overlap(0, 2), "valid": Overlap(0, 0)}, 1000) == (
         "of 1,000 lines, 0 sources and 2 references are in the training text"
     )
     assert describe({"train": Overlap(0, 0), "valid": Overlap(0, 0)}, 7) == ""
 
 
 @pytest.fixture
-def place(trained_run, tmp_path, monkeypatch) -> Path:
+def folder(trained_run, tmp_path, monkeypatch) -> Path:
     """The current folder: a copy of the run, and five dev pairs as a "test" set."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained_run.path, "run")
@@ -51,7 +50,7 @@ def place(trained_run, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_a_result_is_kept_with_the_lines_that_were_seen(place, capsys):
+def test_a_result_is_recorded_with_the_number_of_seen_lines(folder, capsys):
     command = ["evaluate", "run", "--source", "test.en", "--reference", "test.de"]
     assert main([*command, "--record", "--beam", "1"]) == 0
     printed = capsys.readouterr().out
@@ -67,7 +66,7 @@ def test_a_result_is_kept_with_the_lines_that_were_seen(place, capsys):
     assert line.endswith("| best, beam 1, alpha 0.6 | 5, 5 |")
 
 
-def test_text_that_is_gone_is_said_to_be_unchecked(place, capsys):
+def test_missing_text_is_reported_as_unchecked(folder, capsys):
     shutil.rmtree("run/data/valid")
     with pytest.raises(UserError):
         overlaps(Run.open("run"), ["a"], [["b"]])

@@ -1,4 +1,4 @@
-"""The translation task: its data, its batches, its dev score, and what it takes from a run."""
+"""The translation task: its data, its batches, its dev score, its tokenizer."""
 
 import json
 from collections import Counter
@@ -30,7 +30,7 @@ def task(trained_run) -> TranslationTask:
 # --- Data --------------------------------------------------------------------------------
 
 
-def test_own_data_is_used_as_it_is(run):
+def test_configured_data_is_used_unchanged(run):
     assert effective_data(run) == run.config.data
 
 
@@ -44,7 +44,7 @@ def test_without_data_the_built_in_corpus_is_written_into_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["train", "valid", "source", "target"])
-def test_data_given_in_part_is_refused(run, missing):
+def test_incomplete_data_options_are_refused(run, missing):
     config = run.config.replace(
         {f"data.{missing}": "" if missing in ("source", "target") else ()}
     )
@@ -54,9 +54,7 @@ def test_data_given_in_part_is_refused(run, missing):
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_lines_without_a_translation_are_refused_before_anything_is_trained(
-    run, tmp_path, split
-):
+def test_files_of_different_lengths_are_refused(run, tmp_path, split):
     (tmp_path / "uneven.en").write_text("one\ntwo\n")
     (tmp_path / "uneven.de").write_text("eins\n")
     config = run.config.replace({f"data.{split}": (str(tmp_path / "uneven"),)})
@@ -64,13 +62,13 @@ def test_lines_without_a_translation_are_refused_before_anything_is_trained(
         check_config(config)
 
 
-def test_what_is_tokenised_is_not_tokenised_again(run):
+def test_tokenised_text_is_not_tokenised_again(run):
     calls: list[str] = []
     task_of(run, lambda text, done: calls.append(text))
     assert calls == []
 
 
-def test_other_filters_tokenise_again(run):
+def test_text_is_tokenised_again_for_other_filters(run):
     calls: list[tuple[str, int]] = []
     shorter = Run(run.path, run.config.replace({"data.max_length": 24}))
     task = task_of(shorter, lambda text, done: calls.append((text, done)))
@@ -80,17 +78,15 @@ def test_other_filters_tokenise_again(run):
 
 
 def test_changed_text_is_tokenised_again(run, tmp_path):
-    for language in ("en", "de"):
-        text = "".join(f"{number} euros.\n" for number in range(9))
-        (tmp_path / f"text.{language}").write_text(text)
+    files = [tmp_path / "text.en", tmp_path / "text.de"]
+    for file in files:
+        file.write_text("".join(f"{number} euros.\n" for number in range(9)))
     prefix = (str(tmp_path / "text"),)
-    files = {"data.train": prefix, "data.valid": prefix}
-    other = Run(run.path, run.config.replace(files))
+    settings = {"data.train": prefix, "data.valid": prefix}
+    other = Run(run.path, run.config.replace(settings))
     assert len(task_of(other).train) == 9
-    with (tmp_path / "text.en").open("a") as file:
-        file.write("Ten euros.\n")
-    with (tmp_path / "text.de").open("a") as file:
-        file.write("Zehn Euro.\n")
+    for file in files:
+        file.write_text(f"{file.read_text()}Ten euros.\n")
     assert len(task_of(other).train) == 10
 
 
@@ -102,9 +98,9 @@ def test_the_description_accounts_for_every_pair(task):
 
 
 def rows(labels: np.ndarray) -> list[tuple[int, ...]]:
-    """Its sentences, without padding; empty rows are none."""
-    found = (tuple(row[row != PAD_ID].tolist()) for row in labels)
-    return [row for row in found if row]
+    """The rows without padding; empty ones are left out."""
+    unpadded = (tuple(row[row != PAD_ID].tolist()) for row in labels)
+    return [row for row in unpadded if row]
 
 
 def test_validation_sees_every_dev_pair_once(task, trained_run):
@@ -116,7 +112,7 @@ def test_validation_sees_every_dev_pair_once(task, trained_run):
     assert int(dataset.cardinality()) == task.valid_plan.steps_per_epoch
 
 
-def test_training_data_from_a_step_is_the_rest_of_the_whole(task):
+def test_training_data_can_start_at_any_step(task):
     steps = task.plan.steps_per_epoch + 2  # into the second epoch
     whole = task.training_data(0).take(steps + 3).as_numpy_iterator()
     rest = task.training_data(steps).take(3).as_numpy_iterator()
@@ -131,13 +127,13 @@ def test_training_data_from_a_step_is_the_rest_of_the_whole(task):
 # --- Dev score ---------------------------------------------------------------------------
 
 
-def test_the_dev_score_is_that_of_the_checkpoint(task, trained_run):
+def test_the_dev_score_is_bleu_of_the_checkpoint(task, trained_run):
     model = build_model(task.run.config)
     load_weights(task.run.checkpoints.best, model)
     result = task.evaluator(model)()
     references = trained_run.lines("dev.de")
     translator = load_translator(task.run, "best", task.run.config.decoding)
-    texts = [found[0].text for found in translator.translate(trained_run.lines("dev.en"))]
+    texts = [ranked[0].text for ranked in translator.translate(trained_run.lines("dev.en"))]
     assert result.scores.bleu.value == BLEU().corpus_score(texts, [references]).score
     assert result.scores.exact == np.mean(
         [t == r for t, r in zip(texts, references, strict=True)]
@@ -155,7 +151,7 @@ def test_the_dev_score_follows_the_weights(task):
 
 
 def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):
-    """Its config.json names no rule and it has no checksums; its tokenizer.model has a rule."""
+    """It has no checksums, and its config.json does not name the normalization."""
     (run.path / "checksums.json").unlink()
     asked, record = run.config, json.loads((run.path / "config.json").read_text())
     del record["data"]["normalization"], record["data"]["character_coverage"]
@@ -165,7 +161,7 @@ def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):
     train_tokenizer(lines, run.tokenizer, **options)
     before = run.tokenizer.read_bytes()
     resumed = Run.create_or_resume(run.path, asked)
-    assert resumed.checkpoints.state_steps()  # the state is there still
+    assert resumed.checkpoints.state_steps()  # the state is still there
     task = task_of(resumed)
     assert task.tokenizer.detokenize(task.tokenizer.tokenize(["x²"])).numpy() == [b"x2"]
     with pytest.raises(UserError, match="data.normalization was None, now 'identity'"):

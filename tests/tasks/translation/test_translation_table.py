@@ -17,7 +17,7 @@ VOCAB_SIZE = 100
 
 
 def planted(number: int) -> Pairs:
-    """Token i in 10 to 39 becomes i + 40, in any order; 5 stands anywhere in a target."""
+    """Pairs in which token i becomes i + 40, in any order, and targets may also contain 5."""
     rng = np.random.default_rng(0)
     pairs = []
     for _ in range(number):
@@ -28,24 +28,24 @@ def planted(number: int) -> Pairs:
 
 
 @pytest.mark.parametrize("chunk_links", [1, 500, 2**22])
-def test_a_planted_dictionary_is_found_whatever_the_chunks(monkeypatch, chunk_links):
+def test_a_planted_dictionary_is_learned_whatever_the_chunks(monkeypatch, chunk_links):
     monkeypatch.setattr(translation_table, "CHUNK_LINKS", chunk_links)
     links = model1(planted(300), VOCAB_SIZE)
     table = most_probable(links, VOCAB_SIZE, 2)
     assert table[10:40, 0].tolist() == list(range(50, 80))
-    assert table[EOS_ID, 0] == 5  # what no source token explains is left to the empty word
+    assert table[EOS_ID, 0] == 5  # the empty word explains what no source token does
     assert np.all(table[[*range(3), *range(4, 10), *range(40, VOCAB_SIZE)]] == PAD_ID)
     sums = np.bincount(links.sources, links.probabilities)
     np.testing.assert_allclose(sums[sums > 0], 1.0)
 
 
 def test_the_first_iteration_shares_each_target_token_evenly(monkeypatch):
-    """Of the pairs "a b - x" and "a - x y": x has three possible sources in the first."""
+    """The pairs are (a b, x) and (a, x y); in the first, x may come from a, b or no word."""
     a, b, x, y = 10, 11, 12, 13
     monkeypatch.setattr(translation_table, "ITERATIONS", 1)
     pairs = GivenPairs([([a, b], [x]), ([a], [x, y])])
     columns = (each.tolist() for each in model1(Pairs(pairs, np.arange(2)), VOCAB_SIZE))
-    found = {(source, target): p for source, target, p in zip(*columns, strict=True)}
+    table = {(source, target): p for source, target, p in zip(*columns, strict=True)}
     of_x, of_y = 1 / 3 + 1 / 2, 1 / 2
     expected = {
         (a, x): of_x / (of_x + of_y),
@@ -54,7 +54,7 @@ def test_the_first_iteration_shares_each_target_token_evenly(monkeypatch):
         (EOS_ID, x): of_x / (of_x + of_y),
         (EOS_ID, y): of_y / (of_x + of_y),
     }
-    assert found == pytest.approx(expected)
+    assert table == pytest.approx(expected)
 
 
 def test_only_the_given_pairs_count():

@@ -1,4 +1,4 @@
-"""The choice among decodings: what is compared, what is written and when, and search errors."""
+"""Tuning: which settings are compared, when they are stored, and search errors."""
 
 import dataclasses
 from pathlib import Path
@@ -14,7 +14,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_translator
 from tf_transformer.tasks.translation.tuning import SearchErrors, Tuner
 
-MISLED = {"decoding.alpha": 8.0, "decoding.max_extra_length": 10}  # as long as may be
+MISLED = {"decoding.alpha": 8.0, "decoding.max_extra_length": 10}  # prefers long output
 SENTENCES = 25
 
 
@@ -23,8 +23,7 @@ def misled(trained_run, tmp_path, monkeypatch) -> Path:
     """The current folder: a run with a bad alpha as "run", with few files, and its dev text."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    own = ["tokenizer.model", "checkpoints/best.npz", "checkpoints/average.npz"]
-    for name in own:
+    for name in ("tokenizer.model", "checkpoints/best.npz", "checkpoints/average.npz"):
         (tmp_path / "run" / name).write_bytes((trained_run.path / name).read_bytes())
     config = Run.open(trained_run.path).config.replace(MISLED)
     (tmp_path / "run" / "config.json").write_text(config.to_json())
@@ -73,26 +72,26 @@ def greedy(trained_run) -> Run:
     return Run(run.path, run.config.replace({"decoding.beam_size": 1}))
 
 
-def test_candidates_and_search_errors_are_those_of_separate_commands(greedy, trained_run):
-    # Sentences that it was not trained on, for errors.
+def test_candidates_and_search_errors_equal_those_of_separate_searches(greedy, trained_run):
+    # Sentences that the model was not trained on, so that there are errors.
     lines = trained_run.lines("train.en")
     sources = [f"{lines[row]} {lines[row + 1]}" for row in range(12)]
     references = trained_run.lines("train.de")[:12]
     tuner = Tuner(greedy, sources, references, lambda text, done: None)
     tuning = tuner.tune(["best"], [4], [0.6])
-    found = {}
+    best = {}
     for beam_size in (1, 4):
         decoding = dataclasses.replace(greedy.config.decoding, beam_size=beam_size)
         translator = load_translator(greedy, "best", decoding)
-        found[beam_size] = [each[0] for each in translator.translate(sources)]
+        best[beam_size] = [ranked[0] for ranked in translator.translate(sources)]
     forced = translator.score(sources, references)
     for candidate in tuning.candidates:
-        texts = [hypothesis.text for hypothesis in found[candidate.choice.beam_size]]
+        texts = [hypothesis.text for hypothesis in best[candidate.choice.beam_size]]
         assert candidate.texts == texts
         assert candidate.bleu.value == pytest.approx(bleu(texts, references).value)
     assert tuning.present.choice.beam_size == 1
     kept = dataclasses.replace(tuning, p_value=0.2)
-    scores = {size: np.array([each.score for each in found[size]]) for size in found}
+    scores = {size: np.array([one.score for one in ranked]) for size, ranked in best.items()}
     assert tuner.search_errors(kept) == SearchErrors(
         12,
         int(np.sum(np.array([each.score for each in forced]) > scores[1] + 1e-4)),
@@ -103,7 +102,7 @@ def test_candidates_and_search_errors_are_those_of_separate_commands(greedy, tra
     assert dataclasses.replace(tuning, p_value=0.01).chosen is tuning.best
 
 
-def test_the_p_value_is_small_for_a_clear_difference_alone():
+def test_the_p_value_is_small_only_for_a_clear_difference():
     references = [f"{word} b c d e f" for word in "ghijklmnopqrstuvwxyz" for _ in range(3)]
     worse = [line if row % 3 else line[:6] for row, line in enumerate(references)]
     slightly = [*references[:-1], worse[-3]]
@@ -126,12 +125,12 @@ def test_the_p_value_is_small_for_a_clear_difference_alone():
         (["--source", "empty", "--reference", "empty"], "empty must have at least one"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(misled, capsys, arguments, expected):
+def test_wrong_options_are_refused(misled, capsys, arguments, expected):
     Path("empty").touch()
     assert_refused(capsys, ["tune", "run", *arguments], expected, status=1)
 
 
-def test_the_weights_that_were_chosen_are_the_default(misled):
+def test_the_tuned_checkpoint_is_the_default(misled):
     run = Run.open("run")
     assert run.weights() == run.checkpoints.best
     run.change_settings({"decoding.checkpoint": "average"}, "tuned")

@@ -25,8 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_translator_options(parser, "--ensemble")
     add_line_buffered_option(parser)
-    text = "search without constraints, and repair output that is not a tree over the words"
-    parser.add_argument("--unconstrained", action="store_true", help=text)
+    text = (
+        "what the search may write: any sequence, repaired afterwards (none); trees over "
+        "exactly the words, with any tags (words) or only tags that the training trees allow "
+        "for each word (tags, the default)"
+    )
+    parser.add_argument(
+        "--constraint", choices=("none", "words", "tags"), default="tags", help=text
+    )
     text = "parse the words of the trees in FILE, plain or .gz, instead of stdin"
     parser.add_argument("--words-of", metavar="FILE", help=text)
 
@@ -45,7 +51,10 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.tasks.parsing.tree_grammar import load_grammar
 
     run = open_run(options.run, "parsing")
-    grammar = None if options.unconstrained else load_grammar(run, translator.tokenizer)
+    grammar = None
+    if options.constraint != "none":
+        any_tag = options.constraint == "words"
+        grammar = load_grammar(run, translator.tokenizer, any_tag=any_tag)
     parser, total, done = Parser(translator, grammar), Counts(), 0
 
     def show(number: int) -> None:

@@ -119,7 +119,7 @@ def write_labels(run: Run, labels: list[str]) -> None:
         )
     if old != labels:
         text = json.dumps(labels, ensure_ascii=False, indent=0) + "\n"
-        if begun:  # with the labels gone
+        if begun:  # the file is missing
             run.checksums.refuse_other(file, hashlib.sha256(text.encode()).hexdigest())
         write_text(file, text)
     if old != labels or not run.checksums.knows(file):

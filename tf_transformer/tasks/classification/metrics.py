@@ -96,29 +96,29 @@ class ClassScores:
 
 
 def score_classes(
-    gold: Sequence[str], given: Sequence[str], labels: Sequence[str]
+    gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
 ) -> ClassScores:
     """Scores predicted labels against the correct ones.
 
     Args:
         gold: the correct label of each sentence, one of `labels`.
-        given: the predicted label of each, one of `labels`.
+        predicted: the predicted label of each, one of `labels`.
         labels: of all classes.
 
     Raises:
-        ValueError: if there are no sentences, or `gold` and `given` differ in length.
+        ValueError: if there are no sentences, or `gold` and `predicted` differ in length.
     """
-    gold, given = strings("gold", gold), strings("given", given)
+    gold, predicted = strings("gold", gold), strings("predicted", predicted)
     labels = strings("labels", labels)
-    if len(gold) != len(given) or not gold:
+    if len(gold) != len(predicted) or not gold:
         raise ValueError(
-            "`gold` and `given` must be of equal length, at least 1. "
-            f"Received: {len(gold)} and {len(given)}."
+            "`gold` and `predicted` must be of equal length, at least 1. "
+            f"Received: {len(gold)} and {len(predicted)}."
         )
     index_of = {label: index for index, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(labels)), np.int64)
-    for right, predicted in zip(gold, given, strict=True):
-        counts[index_of[right], index_of[predicted]] += 1
+    for row, column in zip(gold, predicted, strict=True):
+        counts[index_of[row], index_of[column]] += 1
     return ClassScores(tuple(labels), counts)
 
 

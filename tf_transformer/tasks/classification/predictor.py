@@ -168,8 +168,8 @@ class SentenceClassifier(BaseClassifier):
         def compute(rows: list[int]) -> tf.Tensor:
             return self._compiled(padded([texts[row] for row in rows]))
 
-        for rows, found in in_batches(lengths.tolist(), self.batch_tokens, compute, progress):
-            probabilities[rows] = found
+        for rows, batch in in_batches(lengths.tolist(), self.batch_tokens, compute, progress):
+            probabilities[rows] = batch
         return probabilities
 
     def export(

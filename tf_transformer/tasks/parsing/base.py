@@ -57,7 +57,7 @@ class Counts:
 
 
 class BaseParser(ABC):
-    """Base class of the parsers; a subclass finds the trees."""
+    """Base class of the parsers; a subclass computes the trees."""
 
     @overload
     def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...

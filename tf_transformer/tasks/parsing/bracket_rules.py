@@ -118,13 +118,13 @@ def _with_line(rules: Rules, key: str, values: list[str], place: str) -> Rules:
 class Bracket:
     """A constituent: its category, and its words from `start` to `end - 1`.
 
-    `place` is its index in the line, in preorder.
+    `index` is its position in the preorder of the line.
     """
 
     label: str
     start: int
     end: int
-    place: int
+    index: int
 
 
 class Line:
@@ -142,12 +142,12 @@ class Line:
         if tree.word is not None:
             self.leaves.append(tree)
             return
-        place, start = len(self._brackets), len(self.leaves)
+        index, start = len(self._brackets), len(self.leaves)
         self._brackets.append(None)  # filled in once its end is known
         for child in tree.children:
             self._add(child)
         label = tree.label.partition("-")[0].partition("=")[0]
-        self._brackets[place] = Bracket(label, start, len(self.leaves), place)
+        self._brackets[index] = Bracket(label, start, len(self.leaves), index)
 
     def words(self) -> list[str]:
         """Returns the words that are kept."""
@@ -183,8 +183,8 @@ class Line:
 def keep_quotes_of_both(gold: Line, output: Line) -> None:
     """Keeps in both trees the quotation marks that only one of the two deletes.
 
-    The trees tag them differently. Of two adjacent marks evalb keeps one twice and then reports
-    differing words; here each is kept once.
+    The trees tag them differently. If two marks are adjacent, evalb keeps one of them twice and
+    then reports differing words; here each is kept once.
     """
     for ours, theirs in itertools.product(output.quotes(), gold.quotes()):
         same_position = sum(output.kept[:ours]) == sum(gold.kept[:theirs])

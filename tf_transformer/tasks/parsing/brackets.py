@@ -31,7 +31,7 @@ class SentenceScore:
     Attributes:
         length: words of the gold tree that count in the length.
         status: whether the sentence is valid; the counts of others are 0.
-        matched: brackets of the gold tree that the output has too.
+        matched: brackets of the gold tree that the output also has.
         gold: brackets of the gold tree.
         output: brackets of the output.
         crossing: brackets of the output that cross a bracket of the gold tree.

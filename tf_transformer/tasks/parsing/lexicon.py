@@ -32,7 +32,7 @@ class Lexicon:
         """Learns a lexicon from sentences and linearised trees, with tokens split at spaces.
 
         Raises:
-            ValueError: if a tree has not exactly one tag for each word of its sentence.
+            ValueError: if a tree does not have exactly one tag for each word of its sentence.
         """
         seen: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         for sentence, sequence in pairs:
@@ -55,7 +55,7 @@ class Lexicon:
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read: {error.strerror}. Training with --task parsing writes "
-                "it; `parse --unconstrained` does not need it."
+                "it; `parse --constraint none` does not need it."
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(

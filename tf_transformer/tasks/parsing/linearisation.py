@@ -14,7 +14,7 @@ UNKNOWN = "XX"  # tag of a word without a usable tag
 PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # see `leaf_tag`
 TRACE = "-NONE-"
 
-# Words of each tag that practically always have it in the GUM and CRAFT treebanks.
+# Words that practically always have the tag in the GUM and CRAFT treebanks.
 _WORDS_OF = {",": ",", ".": ". ? !", ":": "; -- ... … —", "``": "`` “ ‘", "''": "'' ”"}
 _TAG_OF = {word: tag for tag, words in _WORDS_OF.items() for word in words.split()}
 SELF_TAGGED = frozenset((*_TAG_OF, '"'))  # words from which `leaf_tag` derives the tag

@@ -39,7 +39,7 @@ def check_rules(decoding: DecodingConfig) -> None:
         raise UserError(
             "`decoding.no_repeat_ngram` must be 0 and `decoding.min_length` at most 1 when the "
             f"search is constrained to trees. Received: {decoding.no_repeat_ngram} and "
-            f"{decoding.min_length}. `parse --unconstrained` accepts other values."
+            f"{decoding.min_length}. `parse --constraint none` accepts other values."
         )
 
 

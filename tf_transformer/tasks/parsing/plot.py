@@ -84,8 +84,8 @@ def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node
     pairs = matches(*lines, rules)
     nodes = []
     for side, (tree, line) in enumerate(zip((gold, output), lines, strict=True)):
-        counted = {bracket.place for bracket in line.brackets()}
-        different = counted - {pair[side].place for pair in pairs}
+        counted = {bracket.index for bracket in line.brackets()}
+        different = counted - {pair[side].index for pair in pairs}
         nodes.append(_nodes_of(tree, different))
     return nodes[0], nodes[1]
 

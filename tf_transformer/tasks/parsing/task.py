@@ -37,7 +37,7 @@ from tf_transformer.tasks.sequences import SequenceTask
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 _FORMAT = "2"  # a new number makes older runs rewrite their text
-SAMPLES = 3
+SAMPLES, LONGEST_SAMPLE = 3, 12  # sentences, words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,11 @@ class DevResult:
     def lines(self) -> list[str]:
         """Samples and scores, for the end of a training."""
         pairs = zip(self.gold, self.parses, strict=True)
-        short = [(normalise(gold), parse) for gold, parse in pairs if _is_short(parse.tree)]
+        short = [
+            (normalise(gold), parse)
+            for gold, parse in pairs
+            if parse.tree and len(parse.tree.words()) <= LONGEST_SAMPLE
+        ]
         scores = self.bracketing
         return [
             *(f"\n  gold   {gold}\n  model  {parse}" for gold, parse in short[:SAMPLES]),
@@ -84,10 +88,6 @@ class DevResult:
             f"COLLINS.prm; {scores.valid:,} sentences, {scores.errors:,} errors left out",
             self.counts.summary(),
         ]
-
-
-def _is_short(tree: Tree | None) -> bool:
-    return tree is not None and len(tree.words()) <= 12
 
 
 def check_config(config: Config) -> None:
@@ -142,7 +142,9 @@ class ParsingTask(SequenceTask):
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
         trees = (read_treebank(Path(name)) for name in run.config.data.valid)
         self._gold = [tree for file in trees for tree in file]
-        lexicon = self._lexicon()
+        # Each file counts once, even if it is given several times.
+        prefixes = dict(zip(run.config.data.train, self.data.train, strict=True)).values()
+        lexicon = Lexicon.of_sequences(all_pairs(corpora(list(prefixes), self.data)))
         self._grammar = TreeGrammar(self.tokenizer, lexicon)
         if may_encode:
             lexicon.save(run.path / LEXICON_FILE)
@@ -153,14 +155,9 @@ class ParsingTask(SequenceTask):
         tokens = {token for line in self._side_text("target") for token in line.split()}
         return {f"{SPACE_PIECE}{token}" for token in tokens}
 
-    def _lexicon(self) -> Lexicon:
-        """Learns a lexicon from the training trees, counting each file once."""
-        prefixes = dict(zip(self.run.config.data.train, self.data.train, strict=True))
-        return Lexicon.of_sequences(all_pairs(corpora(list(prefixes.values()), self.data)))
-
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that parses the dev set with the model's current weights."""
-        # One stream: batches, and so the last bits of scores, depend on no number of cores.
+        # With one stream, the last bits of the scores do not depend on the number of cores.
         decoding = self.run.config.decoding
         translator = BatchTranslator(model, self.tokenizer, decoding, streams=1)
         parser = Parser(translator, self._grammar)

@@ -20,9 +20,10 @@ OPEN, CLOSE, TAG = 1, 2, 3
 class TreeGrammar:
     """Constrains a beam search to trees over exactly the words of its sentences.
 
-    Every word gets one tag that the lexicon allows; a closing bracket closes the innermost
-    constituent, which must not be empty; EOS follows once all words are tagged and all brackets
-    are closed. A sequence is then incomplete only if it reaches its length limit.
+    Every word gets one tag, by default one that the lexicon allows for it; a closing bracket
+    closes the innermost constituent, which must not be empty; EOS follows once all words are
+    tagged and all brackets are closed. A sequence is then incomplete only if it reaches its
+    length limit.
 
     B batch, W beam width, V vocabulary, N words of the longest sentence, G tags, t tokens so
     far.
@@ -30,6 +31,7 @@ class TreeGrammar:
     Args:
         tokenizer: the parser's tokenizer, in which brackets and tags are single pieces.
         lexicon: the tags of each word.
+        any_tag: whether every word may have any tag of the lexicon.
 
     Attributes:
         lexicon: the tags of each word.
@@ -41,9 +43,11 @@ class TreeGrammar:
         UserError: if a tag is not a piece of the tokenizer.
     """
 
-    def __init__(self, tokenizer: Tokenizer, lexicon: Lexicon) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, lexicon: Lexicon, *, any_tag: bool = False
+    ) -> None:
         ids = _words_of(tokenizer)
-        self.lexicon = lexicon
+        self.lexicon, self._any_tag = lexicon, any_tag
         _check_tags(lexicon, ids)
         kinds, closing, tag_columns = np.zeros((3, tokenizer.vocab_size), np.int32)
         for label in (text[1:] for text in ids if text.startswith("(") and text[1:]):
@@ -67,12 +71,12 @@ class TreeGrammar:
         allowed = np.zeros((len(split), max(map(len, split)), len(self.lexicon.tags)), bool)
         for row, words in zip(allowed, split, strict=True):
             for column, word in enumerate(words):
-                fitting = self.lexicon.tags_of(word)
+                fitting = [] if self._any_tag else self.lexicon.tags_of(word)
                 row[column] = [not fitting or tag in fitting for tag in self.lexicon.tags]
         return allowed
 
     def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """Returns the tokens that may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
+        """Tells which tokens may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
 
         `context` holds the tags allowed for the words; see the method of that name.
         """
@@ -86,7 +90,8 @@ class TreeGrammar:
         tags = tf.gather(context, done, batch_dims=1)  # [B, W, 1 + G]
         unfinished = tf.reduce_any(tags, axis=-1, keepdims=True)
         depth = tf.reduce_sum(_changes(kinds), axis=-1)
-        may_open = (_run_length(is_open) < LONGEST_CHAIN) & (depth < MAX_DEPTH - 2)
+        chain = tf.shape(tokens)[-1] - _last(~is_open)  # opening brackets at the end
+        may_open = (chain < LONGEST_CHAIN) & (depth < MAX_DEPTH - 2)
         may_open = unfinished & may_open[..., tf.newaxis]
         return (
             tf.gather(tags, self.tag_columns, axis=-1)
@@ -95,7 +100,7 @@ class TreeGrammar:
         )
 
     def _closes(self, tokens: tf.Tensor, kinds: tf.Tensor, unfinished: tf.Tensor) -> tf.Tensor:
-        """Returns the closing bracket or EOS that may follow, if any: bool [B, W, V]."""
+        """Tells which closing bracket or EOS may follow, if any: bool [B, W, V]."""
         is_open, changes = kinds == OPEN, _changes(kinds)
         depths = tf.cumsum(changes, axis=-1)
         depth = tf.reduce_sum(changes, axis=-1, keepdims=True)  # [B, W, 1]
@@ -110,15 +115,15 @@ class TreeGrammar:
         return only[..., tf.newaxis] == tf.range(tf.size(self.kinds))
 
 
-def load_grammar(run: Run, tokenizer: Tokenizer) -> TreeGrammar:
-    """Loads the grammar of a parsing run.
+def load_grammar(run: Run, tokenizer: Tokenizer, *, any_tag: bool = False) -> TreeGrammar:
+    """Loads the grammar of a parsing run; see `TreeGrammar` for `any_tag`.
 
     Raises:
         UserError: if its lexicon is missing, damaged or does not fit the tokenizer.
     """
     file = run.path / LEXICON_FILE
     run.checksums.require(file)
-    return TreeGrammar(tokenizer, Lexicon.load(file))
+    return TreeGrammar(tokenizer, Lexicon.load(file), any_tag=any_tag)
 
 
 def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
@@ -128,7 +133,7 @@ def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
             "A parser's tokenizer must have each tag of the training trees as a single piece. "
             f"Received: {len(missing)} of {len(lexicon.tags)} tags are not, such as "
             f"{', '.join(missing[:3]) or 'all'}. Train a new run without --set "
-            "data.tokenizer; `parse --unconstrained` does not need the tags."
+            "data.tokenizer; `parse --constraint none` does not need the tags."
         )
 
 
@@ -153,8 +158,3 @@ def _last(where: tf.Tensor) -> tf.Tensor:
     """Returns the position of the last True, from 1; 0 if none: [B, W, t] -> [B, W]."""
     positions = tf.where(where, tf.range(1, tf.shape(where)[-1] + 1), 0)
     return tf.reduce_max(_with_first(positions), axis=-1)
-
-
-def _run_length(where: tf.Tensor) -> tf.Tensor:
-    """Returns the length of the run of True at the end: [B, W, t] -> [B, W]."""
-    return tf.shape(where)[-1] - _last(~where)

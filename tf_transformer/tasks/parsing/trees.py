@@ -52,33 +52,27 @@ class Tree:
         return [leaf.word for leaf in self.leaves() if leaf.word is not None]
 
 
-def read_trees(lines: Iterable[str], name: str = "text") -> Iterator[Tree]:
+def read_trees(lines: Iterable[str], name: str = "text", start: int = 1) -> Iterator[Tree]:
     """Yields all trees of a file, one per line or spread over several lines.
 
     Args:
         lines: the file's lines; blank ones are ignored, but count in line numbers.
         name: the file's name, for messages.
+        start: the number of the first line, for messages.
 
     Raises:
         UserError: if a tree is not well-formed; the message names line and column.
     """
     refuse_string("lines", lines)
     reader = _Reader(name)
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start):
         yield from reader.read(line, number)
     reader.finish()
 
 
 def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...]:
-    """Reads the trees of one line: usually one, none if the line is blank.
-
-    Raises:
-        UserError: if a tree is not well-formed; the message names line and column.
-    """
-    reader = _Reader(name)
-    trees = tuple(reader.read(line, number))
-    reader.finish()
-    return trees
+    """Reads the trees of one line, none if it is blank; UserError as in `read_trees`."""
+    return tuple(read_trees([line], name, number))
 
 
 @dataclass(slots=True)

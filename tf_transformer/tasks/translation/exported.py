@@ -17,8 +17,8 @@ class ExportedTranslator(BaseTranslator):
 
     The search is fixed by the export, except for the options `alpha` and `max_length`, and
     returns at most as many translations as its beam is wide. `max_length` can only lower the
-    export's own limit; 0 leaves that limit. Aligning, attention and exporting
-    need a `Translator`, which has the model itself.
+    export's own limit; 0 leaves that limit. Aligning, attention and exporting need a
+    `Translator`, which has the model itself.
 
     Args:
         path: the folder of the SavedModel.

@@ -114,7 +114,7 @@ def generate(
             shards.append(folder / f"{number:06d}.tsv")
             if not shards[-1].exists():
                 _make_shard(translator, chunk, shards[-1], recipe)
-            total.update(_read_counts(shards[-1]))
+            total.update(parse_json(shards[-1].with_suffix(".json").read_text("utf-8")))
             if progress is not None:
                 progress(total["read"])
         _join(shards, output)
@@ -159,10 +159,6 @@ def _make_shard(
             rows.append("\t".join(pair) + "\n")
     write_text(path.with_suffix(".json"), json.dumps(counts) + "\n")
     write_text(path, "".join(rows))
-
-
-def _read_counts(shard: Path) -> dict[str, int]:
-    return parse_json(shard.with_suffix(".json").read_text("utf-8"))
 
 
 def _join(shards: Sequence[Path], output: Path) -> None:

@@ -39,7 +39,7 @@ def overlaps(
     Args:
         run: a text-to-text run.
         sources: the test sentences.
-        references: one or more sets of references; a line counts once if any of them is found.
+        references: one or more sets of references; a line counts once if any of them occurs.
         tag: text to put before each source.
 
     Raises:
@@ -60,12 +60,12 @@ def overlaps(
     return result
 
 
-def describe(found: dict[Role, Overlap], number: int) -> str:
+def describe(overlaps: dict[Role, Overlap], number: int) -> str:
     """Describes the overlaps of `number` test sentences; "" if there are none."""
     parts = [
         f"{overlap.sources:,} sources and {overlap.references:,} references are in the "
         f"{_NAMES[role]}"
-        for role, overlap in found.items()
+        for role, overlap in overlaps.items()
         if overlap.sources or overlap.references
     ]
     return f"of {number:,} lines, {'; '.join(parts)}" if parts else ""

@@ -132,7 +132,7 @@ class TranslationTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that translates the dev set with the model's current weights."""
-        # One stream: batches, and so the last bits of scores, depend on no number of cores.
+        # With one stream, the last bits of the scores do not depend on the number of cores.
         decoding = self.run.config.decoding
         translator = BatchTranslator(model, self.tokenizer, decoding, streams=1)
 

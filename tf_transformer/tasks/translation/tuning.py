@@ -123,9 +123,9 @@ class Tuner:
         current = Choice.of(self._run)
         comparison = Comparison(self._references)
         candidates = [
-            Candidate(choice, found, comparison.score([each.text for each in found]))
+            Candidate(choice, best, comparison.score([one.text for one in best]))
             for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints])
-            for choice, found in self._decode(
+            for choice, best in self._decode(
                 checkpoint, {current.beam_size, *beam_sizes}, sorted({current.alpha, *alphas})
             )
         ]
