@@ -142,7 +142,7 @@ def test_summary_states_shapes_steps_and_waste():
 
 
 def test_pair_longer_than_max_length_is_refused():
-    with pytest.raises(UserError, match="at most max_length=64 tokens. Received: one of 65"):
+    with pytest.raises(UserError, match="at most max_length=64 tokens. Received: one with 65"):
         plan_of([5, 65], batch_tokens=999)
 
 
