@@ -33,7 +33,7 @@ class LiteModel:
         precision: precision of the weights in the file.
 
     Attributes:
-        content, threads, precision: as given, or measured.
+        content, threads, precision: the arguments, with the measured number of threads.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LiteModel:
 
     @contextmanager
     def interpreter(self) -> Iterator["LiteInterpreter"]:
-        """Gives an interpreter that no other search uses: an idle one, or a new one."""
+        """Lends an interpreter that no other search uses: an idle one, or a new one."""
         with self._lock:
             idle = self._free.pop() if self._free else None
             one = idle or LiteInterpreter(self.content, self.threads)
