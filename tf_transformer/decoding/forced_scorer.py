@@ -90,14 +90,15 @@ class ForcedScorer:
         forced = self._forced(self._nearest_of(layer), sources, targets, progress)
         tag = self._codec.tag_words
         alignments = []
-        for *texts, (source, target, nearest) in zip(sources, targets, forced, strict=True):
+        texts = zip(sources, targets, strict=True)
+        for pair, (source, target, nearest) in zip(texts, forced, strict=True):
             aligned = word_pairs(
                 self._codec.pieces(source[:-1], "source"),
                 self._codec.pieces(target[:-1], "target"),
                 nearest[: len(target) - 1],
             )
             links = [(word - tag, other) for word, other in aligned if word >= tag]
-            alignments.append(Alignment(*texts, links))
+            alignments.append(Alignment(*pair, links))
         return alignments
 
     def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:
