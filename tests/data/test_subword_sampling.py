@@ -1,5 +1,4 @@
-"""Random segmentations: the same text in other pieces, SentencePiece's distribution, and a pure
-function of seed and step."""
+"""Random segmentations: the same text, SentencePiece's distribution, a function of the step."""
 
 import io
 import os

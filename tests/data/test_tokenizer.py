@@ -85,11 +85,6 @@ def test_detokenize_stops_at_eos_and_drops_padding_and_bos(tokenizer):
     assert tokenizer.detokenize(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
 
 
-def test_pieces_spell_the_sentence(tokenizer):
-    pieces = tokenizer.pieces(tokenizer.tokenize(tf.constant(["the fox"])))
-    assert "".join(piece.decode() for piece in pieces.to_list()[0]) == "▁the▁fox"
-
-
 def test_functions_and_datasets_give_the_ids_of_eager_calls(tokenizer):
     expected = tokenizer.tokenize(tf.constant(TEXTS)).to_list()
     in_function = tf.function(tokenizer.tokenize)(tf.constant(TEXTS))

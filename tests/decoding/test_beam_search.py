@@ -22,7 +22,7 @@ from table_model import (
     table_step,
 )
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.decoding.hypotheses import length_penalty
 
@@ -150,15 +150,6 @@ def test_only_hypotheses_that_do_not_exist_are_replaced_by_finite_fillers(limit,
         np.testing.assert_array_equal(figures[:, existing:], NO_SCORE)
 
 
-def test_pad_and_bos_are_never_generated_even_if_the_most_probable():
-    tables = random_tables(32, 8)
-    tables[:, :, [PAD_ID, BOS_ID]] += 8.0
-    found = search(tables, [10] * 32, num_hypotheses=4)
-    inside = np.arange(10) < found.lengths[..., np.newaxis]
-    assert not np.isin(found.tokens[inside], [PAD_ID, BOS_ID]).any()
-    assert (found.tokens[inside] == UNK_ID).any()
-
-
 def test_equal_scores_are_ranked_by_beam_and_then_by_token():
     flat = np.zeros([1, NUM_ROWS, 6], np.float32)
     found = search(flat, [2], beam_size=2, num_hypotheses=2, alpha=0.0)
@@ -184,15 +175,6 @@ def test_finished_sentences_leave_the_batch():
     tables[:, :, EOS_ID] = -1000.0
     limits = [1, 1, 1, 1, 1, 1, 20, 20]
     assert count_computed_rows(tables, limits) == 8 * 1 + 2 * 19
-
-
-def test_scores_are_log_probabilities_over_the_penalty_of_the_length():
-    tables, limits = random_tables(32, 8), [9] * 32
-    found = search(tables, limits, num_hypotheses=4)
-    penalties = ((5 + found.lengths) / 6) ** 0.6
-    np.testing.assert_allclose(found.scores, found.log_probs / penalties, rtol=1e-5)
-    plain = search(tables, limits, num_hypotheses=4, alpha=0.0)
-    np.testing.assert_array_equal(plain.scores, plain.log_probs)
 
 
 @pytest.mark.parametrize(

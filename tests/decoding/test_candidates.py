@@ -26,7 +26,7 @@ def coarse_normal(shape: tuple[int, ...], levels_per_unit: int) -> np.ndarray:
 
 
 def flat_top_k(logits: np.ndarray, log_probs: np.ndarray, k: int):
-    """Parents, tokens and totals of the best over the flat [W * V], without pad and BOS."""
+    """Parents, tokens and totals of the best over the flat [W * V], without PAD and BOS."""
     totals = log_probs[..., np.newaxis] + tf.nn.log_softmax(logits).numpy()
     totals[..., [PAD_ID, BOS_ID]] = -np.inf
     best, position = tf.math.top_k(totals.reshape(len(logits), -1), k)
@@ -70,19 +70,6 @@ def test_candidates_are_the_best_extensions_ties_in_order_of_beam_and_token(
     np.testing.assert_array_equal(found.parents, parents)
     np.testing.assert_array_equal(found.last_tokens, tokens)
     np.testing.assert_allclose(found.log_probs, totals, rtol=1e-5)
-
-
-def test_a_sentence_at_its_limit_may_only_end():
-    logits = coarse_normal((2, 3, 8), 1_000_000)
-    log_probs = np.array([[-1.0, -2.0, -3.0]] * 2, np.float32)
-    rules = NextToken(must_end=tf.constant([True, False]))
-    found = best_candidates(tf.constant(logits), tf.constant(log_probs), rules)
-    ends = log_probs[0] + tf.nn.log_softmax(logits).numpy()[0, :, EOS_ID]
-    np.testing.assert_array_equal(found.last_tokens[0], EOS_ID)
-    np.testing.assert_allclose(found.log_probs[0, :3], np.sort(ends)[::-1], rtol=1e-5)
-    np.testing.assert_array_equal(found.parents[0, :3], np.argsort(-ends))
-    np.testing.assert_array_equal(found.log_probs[0, 3:], -np.inf)
-    assert (found.last_tokens[1].numpy() != EOS_ID).sum() >= 3
 
 
 def test_a_step_with_the_wrong_number_of_beams_is_refused():

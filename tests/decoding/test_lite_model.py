@@ -34,7 +34,7 @@ def test_float32_finds_what_the_model_finds(translator, in_float32, texts, numbe
     assert_same(lite.translate(texts), plain.translate(texts))
 
 
-def test_searches_at_the_same_time_use_different_interpreters(translator, in_float32, texts):
+def test_simultaneous_searches_use_different_interpreters(translator, in_float32, texts):
     with in_float32.interpreter() as one, in_float32.interpreter() as other:
         assert one is not other
     lite = with_settings(translator, lite=in_float32).with_decoding(DECODING, 4, streams=3)

@@ -10,13 +10,12 @@ from table_model import (
     all_hypotheses,
     assert_found,
     count_computed_rows,
-    hypotheses_of,
     list_beam,
     random_tables,
     search,
 )
 
-from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.config import PAD_ID
 from tf_transformer.decoding.hypotheses import Hypotheses
 
 
@@ -117,26 +116,6 @@ def test_a_grammar_without_its_context_is_refused():
         search(random_tables(1, 8), [4], grammar=step_by_step)
 
 
-def test_a_penalty_for_each_sentence_ranks_as_the_same_penalty_for_all():
-    tables, limits = random_tables(30, 8), np.arange(30) % 9 + 1
-    alphas = np.repeat([0.0, 0.6, 2.0], 10)
-    found = search(tables, limits, num_hypotheses=3, alpha=alphas)
-    for alpha in (0.0, 0.6, 2.0):
-        rows = alphas == alpha
-        alone = search(tables[rows], limits[rows], num_hypotheses=3, alpha=alpha)
-        width = alone.tokens.shape[-1]
-        np.testing.assert_array_equal(found.tokens[rows][..., :width], alone.tokens)
-        np.testing.assert_allclose(found.scores[rows], alone.scores, rtol=1e-6)
-
-
-def test_a_prefix_is_followed_as_far_as_the_limit_leaves_room_for_eos():
-    tables, prefix = random_tables(3, 8), [[5, 6, 7, 5], [5, 0, 0, 0], [5, 6, 7, 5]]
-    found = search(tables, [3, 2, 1], prefix=prefix)
-    assert [hypotheses_of(found, row)[0] for row in range(3)] == [
-        (5, 6, EOS_ID), (5, EOS_ID), (EOS_ID,),
-    ]  # fmt: skip
-
-
 def test_a_long_prefix_takes_no_more_steps_than_the_limit():
     computed = count_computed_rows(random_tables(2, 8), [5, 2], prefix=np.full((2, 30), 5))
     assert 5 <= computed <= 2 * 5
@@ -149,20 +128,3 @@ def test_rules_without_effect_change_nothing():
     ruled = search(tables, limits, num_hypotheses=4, **rules)
     np.testing.assert_array_equal(ruled.tokens, plain.tokens)
     np.testing.assert_allclose(ruled.scores, plain.scores, rtol=1e-6)
-
-
-def test_rules_follow_their_sentences_through_compaction_and_any_order():
-    tables, rules = random_tables(40, 8, seed=6), random_rules(40, 8, 9, 2, seed=6)
-    together = search_by(rules, tables, num_hypotheses=3)
-    order = np.random.default_rng(0).permutation(40)
-    permuted = search_by([rules[row] for row in order], tables[order], num_hypotheses=3)
-    np.testing.assert_array_equal(permuted.tokens, together.tokens[order])
-    np.testing.assert_allclose(permuted.scores, together.scores[order], rtol=1e-5)
-
-
-def test_rules_that_exclude_everything_give_fillers_to_that_sentence_only():
-    tables = random_tables(2, 5)  # two tokens do not end, and neither may recur
-    found = search(tables, [9, 9], min_lengths=[5, 1], no_repeat_ngram=1)
-    assert hypotheses_of(found, 0) == [()]
-    assert np.isfinite(found.scores).all()
-    assert found.lengths[1, 0] > 0

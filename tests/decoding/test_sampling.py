@@ -133,11 +133,6 @@ def test_samples_of_a_sentence_depend_on_its_own_seed_only():
         np.testing.assert_array_equal(alone.tokens[0], together.tokens[row, :, :limit])
 
 
-def test_equal_sentences_of_a_batch_are_sampled_independently_under_one_seed():
-    found = draw(np.repeat(random_tables(1, 8), 2, axis=0), [9, 9])
-    assert np.any(found.tokens[0] != found.tokens[1])
-
-
 def test_log_probabilities_are_those_of_the_model_and_order_the_samples():
     tables = random_tables(20, 8)
     found = draw(tables, [9] * 20, temperature=2.0, top_k=4, min_lengths=[3] * 20)

@@ -64,7 +64,7 @@ def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int
                     raise UserError(
                         f"The text must not contain the tag {tag}. Received: line {number:,} "
                         f"of {text.name}. Choose another tag or, if the text is already "
-                        f"tagged, give --set data.symbols={tag} instead of --tag."
+                        f"tagged, use --set data.symbols={tag} instead of --tag."
                     )
 
 

@@ -127,15 +127,9 @@ class LiteStep:
         columns = self._past["past_keys"].shape[3] // width
         slots = np.full([batch, width, columns + 1], -1, np.int32)
         slots[..., :index], slots[..., -1] = ancestry[..., :-1], ancestry[..., -1]
-        position = np.array([index], np.int32)
-        outputs = self._interpreter.run(
-            "step",
-            tokens=tokens,
-            position=position,
-            ancestry=slots,
-            **self._memory,
-            **self._past,
-        )
+        inputs = {"tokens": tokens, "position": np.array([index], np.int32)}
+        inputs |= {"ancestry": slots} | self._memory | self._past
+        outputs = self._interpreter.run("step", **inputs)
         for name, past in self._past.items():
             fresh = outputs[name.removeprefix("past_")]
             past[:, :, :, width * index : width * (index + 1)] = fresh

@@ -72,15 +72,9 @@ class BatchTranslator:
         self, decoding: DecodingConfig, num_hypotheses: int, streams: int | None = None
     ) -> "BatchTranslator":
         """Returns a translator with other settings, but the same model and shortlist."""
-        return BatchTranslator(
-            self.model,
-            self.tokenizer,
-            decoding,
-            num_hypotheses,
-            self.shortlist,
-            self.lite,
-            streams=streams or self._streams,
-        )
+        streams = streams or self._streams
+        options = num_hypotheses, self.shortlist, self.lite
+        return BatchTranslator(self.model, self.tokenizer, decoding, *options, streams=streams)
 
     def translate(
         self,
