@@ -1,4 +1,4 @@
-"""Fixtures of the tests of text and batches."""
+"""Fixtures for the tests of text and batches."""
 
 import pytest
 

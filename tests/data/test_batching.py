@@ -1,13 +1,18 @@
-"""Batches counted in tokens: shapes, coverage, reproducibility, waste."""
+"""Batches limited in tokens: shapes, coverage, reproducibility, padding, and mixed corpora."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from tf_transformer.data.batching import Batch, BatchPlan, bucket_boundaries
+from tf_transformer.config import DataConfig
+from tf_transformer.config.data import mix_weights
+from tf_transformer.data.batching import Batch, BatchPlan, Mixture, bucket_boundaries
 from tf_transformer.errors import UserError
+
+SIZES = [900, 100]  # of two corpora, together as many pairs as `make_plan` has by default
 
 
 def random_lengths(count: int, longest: int = 64) -> tuple[np.ndarray, np.ndarray]:
@@ -15,14 +20,18 @@ def random_lengths(count: int, longest: int = 64) -> tuple[np.ndarray, np.ndarra
     return rng.integers(2, longest + 1, [2, count], dtype=np.int32)
 
 
-def make_plan(count: int = 1000, batch_tokens: int = 256, seed: int = 1) -> BatchPlan:
-    return plan_of(*random_lengths(count), batch_tokens=batch_tokens, seed=seed)
+def make_plan(
+    count: int = 1000, batch_tokens: int = 256, seed: int = 1, mix: str = ""
+) -> BatchPlan:
+    mixture = Mixture(SIZES, mix, seed) if mix else None
+    lengths = random_lengths(count)
+    return plan_of(*lengths, batch_tokens=batch_tokens, seed=seed, mixture=mixture)
 
 
-def plan_of(*lengths: Sequence[int], batch_tokens: int, seed: int = 1) -> BatchPlan:
-    """A plan for pairs of these source and target lengths, or for one length of both."""
+def plan_of(*lengths: Sequence[int], **options) -> BatchPlan:
+    """A plan for pairs of these source and target lengths, or for the same on both sides."""
     sides = np.array(lengths * 2 if len(lengths) == 1 else lengths)
-    return BatchPlan(*sides, batch_tokens=batch_tokens, max_length=64, seed=seed)
+    return BatchPlan(*sides, **{"max_length": 64, "seed": 1} | options)
 
 
 def epoch_rows(plan: BatchPlan, epoch: int) -> list[np.ndarray]:
@@ -60,7 +69,7 @@ def test_batches_hold_at_most_batch_tokens_positions_of_a_side():
     assert {length for _, length in plan.shapes} <= set(boundaries)
 
 
-def test_pairs_fit_into_their_batch_in_both_sides():
+def test_pairs_fit_into_their_batch_on_both_sides():
     plan, (source, target) = make_plan(), random_lengths(1000)
     for step in range(plan.steps_per_epoch):
         batch = plan.batch(step)
@@ -78,16 +87,20 @@ def test_only_one_batch_of_an_epoch_is_not_full():
     assert partial[0].length == max(length for _, length in plan.shapes)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_shapes_and_steps_are_the_same_in_every_epoch(seed):
-    plan = make_plan(seed=seed)
-    for epoch in range(3):
-        first = epoch * plan.steps_per_epoch
-        batches = [plan.batch(first + index) for index in range(plan.steps_per_epoch)]
-        shapes = {(batch.num_rows, batch.length) for batch in batches}
-        assert sorted(shapes, key=lambda shape: shape[1]) == plan.shapes
-    assert plan.shapes == make_plan(seed=7).shapes
-    assert plan.steps_per_epoch == make_plan(seed=7).steps_per_epoch
+@pytest.mark.parametrize("mix", ["", "1:9"])
+def test_shapes_and_steps_are_the_same_in_every_epoch_and_for_every_seed(mix):
+    plan, other = make_plan(mix=mix), make_plan(mix=mix, seed=7)
+    epochs = [
+        Counter(
+            (batch.length, batch.num_rows, len(batch.rows)) for batch in map(plan.batch, steps)
+        )
+        for steps in np.arange(4 * plan.steps_per_epoch).reshape(4, -1)
+    ]
+    assert all(epoch == epochs[0] for epoch in epochs)
+    assert sorted({(length, rows) for length, rows, _ in epochs[0]}) == [
+        (length, rows) for rows, length in plan.shapes
+    ]
+    assert (other.shapes, other.steps_per_epoch) == (plan.shapes, plan.steps_per_epoch)
 
 
 def test_only_buckets_that_occur_have_a_shape():
@@ -105,19 +118,20 @@ def test_longer_side_decides_the_bucket():
     assert plan_of([3, 20], [20, 3], batch_tokens=64).shapes == [(3, 20)]
 
 
-def test_plan_depends_on_seed_and_step_alone():
-    one, other = make_plan(), make_plan()
+@pytest.mark.parametrize("mix", ["", "1:4"])
+def test_plan_depends_on_seed_and_step_alone(mix):
+    one, other = make_plan(mix=mix), make_plan(mix=mix)
     steps = [0, 2 * one.steps_per_epoch + 5, 3, one.steps_per_epoch]
     backwards = {step: other.batch(step) for step in reversed(steps)}
     for step in steps:
         np.testing.assert_array_equal(one.batch(step).rows, backwards[step].rows)
 
 
-def test_order_differs_between_epochs_and_seeds():
-    plan = make_plan()
-    orders = [np.concatenate(epoch_rows(plan, epoch)).tolist() for epoch in (0, 1)]
-    orders.append(np.concatenate(epoch_rows(make_plan(seed=2), 0)).tolist())
-    assert len(set(map(tuple, orders))) == 3
+@pytest.mark.parametrize("mix", ["", "1:4"])
+def test_order_differs_between_epochs_and_seeds(mix):
+    plan, other = make_plan(mix=mix), make_plan(mix=mix, seed=2)
+    epochs = [epoch_rows(plan, 0), epoch_rows(plan, 1), epoch_rows(other, 0)]
+    assert len({tuple(np.concatenate(rows)) for rows in epochs}) == 3
 
 
 def test_composition_of_batches_differs_between_epochs():
@@ -141,12 +155,12 @@ def test_summary_states_shapes_steps_and_waste():
     )
 
 
-def test_pair_longer_than_max_length_is_refused():
-    with pytest.raises(UserError, match="at most max_length=64 tokens. Received: one of 65"):
+def test_a_pair_longer_than_max_length_is_refused():
+    with pytest.raises(UserError, match="at most max_length=64 tokens. Received: one with 65"):
         plan_of([5, 65], batch_tokens=999)
 
 
-def test_batch_smaller_than_the_longest_pair_is_refused():
+def test_a_batch_too_small_for_the_longest_pair_is_refused():
     with pytest.raises(UserError, match="at least 44, .* Received: batch_tokens=43"):
         plan_of([5, 41], batch_tokens=43)
     plan = plan_of([5, 41], batch_tokens=44)
@@ -169,3 +183,55 @@ def test_the_shares_of_a_batch_have_each_pair_once_and_one_shape(num_pairs, num_
     sizes = [len(share.rows) for share in shares]
     assert max(sizes) - min(sizes) <= 1
     assert max(sizes) <= shape[0]
+
+
+# --- Mixed corpora -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mix", "share"),
+    [("1:4", 0.8), ("9:1", 0.1), ("temperature=1", 0.1), ("temperature=2", 0.25)],
+)
+def test_corpora_have_the_shares_of_their_weights(mix, share):
+    """With temperature 2 they are 30 to 10, the square roots of 900 and 100."""
+    plan = make_plan(mix=mix)
+    rows = np.concatenate([rows for epoch in range(20) for rows in epoch_rows(plan, epoch)])
+    # Each bucket contributes a whole number of pairs.
+    assert np.mean(rows >= SIZES[0]) == pytest.approx(share, abs=0.02)
+    assert len(rows) / 20 == pytest.approx(sum(SIZES), rel=0.02)
+
+
+@pytest.mark.parametrize("mix", ["1:4", "1:99", "99:1"])
+def test_a_pair_is_drawn_as_often_as_the_others_of_its_corpus_and_length(mix):
+    lengths = np.repeat([8, 16, 24], [300, 400, 300])
+    mixture = Mixture([500, 500], mix, seed=3)
+    for length in (8, 16, 24):
+        pairs = np.flatnonzero(lengths == length)
+        drawn = [mixture.rows(pairs, length, epoch) for epoch in range(150)]
+        assert len({len(rows) for rows in drawn}) == 1
+        counts = Counter(np.concatenate(drawn).tolist())
+        for part in (pairs[pairs < 500], pairs[pairs >= 500]):
+            times = {counts[pair] for pair in part}
+            assert not part.size or (max(times) - min(times) <= 1 and max(times) > 0)
+
+
+def test_summary_of_a_mix_says_how_often_a_pair_is_drawn():
+    assert Mixture([100, 300], "1:1", 1).summary(["a", "b"]) == (
+        "mix: a 50.0%, each pair 2 times an epoch; b 50.0%, each pair 0.667 times an epoch"
+    )
+
+
+@pytest.mark.parametrize("mix", ["1", "1:2:3", "a:b", "1:", "warmth=5", "temperature=1:2"])
+def test_a_mix_that_does_not_fit_the_corpora_is_refused(mix):
+    with pytest.raises(UserError, match="one for each of the 2 --train. Received: "):
+        DataConfig(train=("a", "b"), mix=mix)
+
+
+@pytest.mark.parametrize("mix", ["0:0", "1:0", "1:-1", "nan:1", "inf:1", "temperature=0"])
+def test_weights_that_are_not_positive_are_refused(mix):
+    with pytest.raises(UserError, match="must be above 0. Received: "):
+        mix_weights(mix, [1, 1])
+
+
+def test_a_temperature_near_zero_leaves_the_largest_corpus():
+    assert mix_weights("temperature=0.001", [29_000, 10]) == [1.0, 0.0]

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +17,10 @@ def pairs() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> dict[str, tuple[list[str], list[str]]]:
     prefixes = builtin.write_corpus(tmp_path_factory.mktemp("corpus"))
-    return {split: tuple(map(_lines, _files(prefix))) for split, prefix in prefixes.items()}
-
-
-def _files(prefix):
-    return [prefix.with_name(f"{prefix.name}.{language}") for language in builtin.LANGUAGES]
+    return {
+        split: tuple(_lines(Path(f"{prefix}.{language}")) for language in builtin.LANGUAGES)
+        for split, prefix in prefixes.items()
+    }
 
 
 def _lines(path):
@@ -44,19 +44,13 @@ def test_sentences_are_short_capitalised_and_punctuated(pairs):
             assert "  " not in sentence and sentence == sentence.strip()
 
 
-def test_splits_share_no_sentence_in_either_language(corpus):
-    for side in range(2):
-        held_out = corpus["dev"][side] + corpus["test"][side]
-        assert len(set(held_out)) == len(held_out)
-        assert not set(held_out) & set(corpus["train"][side])
-
-
-def test_splits_have_their_sizes_and_aligned_sides(corpus):
+def test_splits_have_their_sizes_and_together_all_pairs(corpus, pairs):
     assert {split: len(sides[0]) for split, sides in corpus.items()} == dict(builtin.SIZES)
-    assert all(len(source) == len(target) for source, target in corpus.values())
+    written = [pair for sides in corpus.values() for pair in zip(*sides, strict=True)]
+    assert sorted(written) == sorted(pairs)
 
 
-def test_held_out_words_all_occur_repeatedly_in_the_training_text(corpus):
+def test_all_held_out_words_recur_in_the_training_text(corpus):
     for side in range(2):
         train, dev, test = (_count_words(corpus[split][side]) for split in builtin.SIZES)
         assert {word for word in dev | test if train[word] < 3} == set()
@@ -79,13 +73,9 @@ def test_files_are_utf8_with_unix_line_ends(tmp_path):
         data = path.read_bytes()
         assert data.endswith(b"\n") and b"\r" not in data
     assert len(_lines(tmp_path / "train.de")) == 40
-    both = set()
-    for prefix in prefixes.values():
-        both |= set(zip(*map(_lines, _files(prefix)), strict=True))
-    assert both == set(builtin.pairs(50))
 
 
-def test_right_files_are_left_alone_and_wrong_ones_repaired(tmp_path):
+def test_correct_files_are_left_alone_and_damaged_ones_repaired(tmp_path):
     sizes = {"train": 40, "dev": 10}
     builtin.write_corpus(tmp_path, sizes=sizes)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -98,11 +88,11 @@ def test_right_files_are_left_alone_and_wrong_ones_repaired(tmp_path):
 
 
 @pytest.mark.parametrize("number", [-1, 21_001])
-def test_a_number_of_pairs_that_is_not_there_is_refused(number):
+def test_a_number_of_pairs_out_of_range_is_refused(number):
     with pytest.raises(ValueError, match=f"from 0 to 21000. Received: {number}"):
         builtin.pairs(number)
 
 
-def test_fewer_pairs_are_the_beginning_of_all(pairs):
+def test_fewer_pairs_are_the_first_of_all(pairs):
     assert builtin.pairs(500) == pairs[:500]
     assert builtin.pairs(0) == []

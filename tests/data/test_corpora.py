@@ -1,4 +1,4 @@
-"""Corpora by the names that --train takes: files of lines, tables, languages of their own."""
+"""Corpora by the names that --train takes: pairs of files, tables, names with languages."""
 
 import gzip
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_line_without_two_columns_is_refused_by_its_number(tmp_path, line, col
         corpus.check()
 
 
-def test_a_name_may_end_in_languages_of_its_own(tmp_path):
+def test_a_name_may_end_in_its_languages(tmp_path):
     prefix = aligned(tmp_path / "t", ("fr", "en"))
     one, other = corpora([f"{prefix}:fr-en", f"{prefix}:en-fr"], DATA)
     assert (one.source, one.languages) == (tmp_path / "t.fr", ("fr", "en"))
@@ -60,8 +60,8 @@ def test_a_name_may_end_in_languages_of_its_own(tmp_path):
     [("en", "pt-BR"), ("pt-BR", "en"), ("zh-Hans-CN", "es-419"), ("EN", "DE"), ("de_AT", "en")],
 )
 def test_a_language_may_have_a_script_and_a_region(source, target):
-    found = split_name(f"a-b/x:{source}-{target}", DATA)
-    assert found == (Path("a-b/x"), (source, target))
+    name = f"a-b/x:{source}-{target}"
+    assert split_name(name, DATA) == (Path("a-b/x"), (source, target))
 
 
 def test_a_prefix_may_end_like_a_table(tmp_path):
@@ -70,7 +70,7 @@ def test_a_prefix_may_end_like_a_table(tmp_path):
     assert corpus.source == tmp_path / "t.tsv.en"
 
 
-def test_a_tag_stands_before_every_source_but_blank_ones(tmp_path):
+def test_a_tag_precedes_every_source_that_is_not_blank(tmp_path):
     data = DataConfig(source="en", target="de", tag=("de=<2de>",))
     (tagged,) = corpora([str(table(tmp_path / "t.tsv"))], data)
     expected = [("<2de> a dog", "ein Hund"), PAIRS[1], ("<2de> two  cats", PAIRS[2][1])]

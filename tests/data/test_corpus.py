@@ -21,22 +21,12 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["train.en", "train.en.gz"])
-def test_prefix_finds_plain_and_gzipped_files(tmp_path, name):
-    path = write(tmp_path / name, b"a\n")
-    assert resolve_prefix(tmp_path / "train", "en") == path
-    assert resolve_prefix(f"{tmp_path}/train", "en") == path
-
-
-def test_plain_file_is_preferred_to_its_gzipped_twin(tmp_path):
-    write(tmp_path / "train.en.gz", b"a\n")
-    plain = write(tmp_path / "train.en", b"a\n")
-    assert resolve_prefix(tmp_path / "train", "en") == plain
-
-
-def test_prefix_may_contain_dots_and_glob_characters(tmp_path):
-    path = write(tmp_path / "news.v1[clean].en", b"a\n")
-    assert resolve_prefix(tmp_path / "news.v1[clean]", "en") == path
+@pytest.mark.parametrize("prefix", ["train", "news.v1[clean]"])
+@pytest.mark.parametrize("endings", [("en",), ("en.gz",), ("en", "en.gz")])
+def test_a_prefix_finds_its_plain_file_or_else_the_gzipped_one(tmp_path, prefix, endings):
+    expected, *_ = [write(tmp_path / f"{prefix}.{ending}", b"a\n") for ending in endings]
+    assert resolve_prefix(tmp_path / prefix, "en") == expected
+    assert resolve_prefix(f"{tmp_path}/{prefix}", "en") == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +38,9 @@ def test_prefix_may_contain_dots_and_glob_characters(tmp_path):
         ("train.en", "{dir}/train.en is a file: give its name without the language."),
     ],
 )
-def test_missing_language_names_what_was_sought_and_what_is_there(tmp_path, prefix, expected):
+def test_a_missing_language_is_refused_with_the_languages_that_exist(
+    tmp_path, prefix, expected
+):
     write(tmp_path / "train.en", b"a\n")
     write(tmp_path / "train.fr.gz", b"a\n")
     with pytest.raises(UserError) as error:
@@ -77,15 +69,13 @@ def test_only_newline_and_crlf_end_a_line(tmp_path, name, data, lines):
 
 
 @pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
-def test_invalid_utf8_is_refused_with_line_and_byte(tmp_path, name):
-    path = write(tmp_path / name, b"fine\nna\xefve\n")
-    with pytest.raises(UserError, match=rf"{name}:2: .* byte 0xef at byte 3 of the line"):
-        list(read_lines(path))
-
-
-def test_utf16_is_refused_at_its_first_line(tmp_path):
-    path = write(tmp_path / "text.en", "hello\n".encode("utf-16"))
-    with pytest.raises(UserError, match=r"text.en:1: text must be UTF-8"):
+@pytest.mark.parametrize(
+    ("data", "line", "byte"),
+    [(b"fine\nna\xefve\n", 2, "0xef at byte 3"), ("a".encode("utf-16"), 1, "0xff at byte 1")],
+)
+def test_text_that_is_not_utf8_is_refused_with_line_and_byte(tmp_path, name, data, line, byte):
+    path = write(tmp_path / name, data)
+    with pytest.raises(UserError, match=rf"{name}:{line}: text must be UTF-8.* byte {byte} of"):
         list(read_lines(path))
 
 
@@ -108,13 +98,8 @@ def test_unreadable_file_is_refused(tmp_path):
         list(read_lines(tmp_path))
 
 
-def test_pairs_follow_the_files_line_by_line(tmp_path):
-    files = write(tmp_path / "1.en", b"a\nb\n"), write(tmp_path / "1.de.gz", b"x\ny")
-    assert list(read_pairs(*files)) == [("a", "x"), ("b", "y")]
-
-
-def test_empty_lines_stay_in_step(tmp_path):
-    files = write(tmp_path / "1.en", b"a\n\nc\n"), write(tmp_path / "1.de", b"\ny\nz\n")
+def test_pairs_follow_the_files_line_by_line_empty_lines_included(tmp_path):
+    files = write(tmp_path / "1.en", b"a\n\nc\n"), write(tmp_path / "1.de.gz", b"\ny\nz")
     assert list(read_pairs(*files)) == [("a", ""), ("", "y"), ("c", "z")]
 
 
@@ -166,15 +151,13 @@ def test_arriving_lines_are_those_of_the_file(tmp_path):
     assert len(chunks) > 2
 
 
-def test_an_arriving_line_that_is_not_utf8_is_named():
+def test_an_arriving_line_that_is_not_utf8_is_refused_by_its_number():
     reader, writer = os.pipe()
     arriving = arriving_lines(reader)
     os.write(writer, b"a\nb\n")
     assert next(arriving) == ["a", "b"]
     os.write(writer, b"c\nd\xfc\n")
-    with pytest.raises(
-        UserError, match=r":4: text must be UTF-8. Received: byte 0xfc at byte 2"
-    ):
+    with pytest.raises(UserError, match=r":4: text must be UTF-8. .* 0xfc at byte 2"):
         next(arriving)
     os.close(writer)
     os.close(reader)

@@ -1,4 +1,4 @@
-"""Batches as a dataset: the sentences of the plan, from any step on, shared among replicas."""
+"""Batches as a dataset: the sentences of the plan, from any step on, split among replicas."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def plan(corpus) -> BatchPlan:
     return BatchPlan(*lengths, batch_tokens=128, max_length=16, seed=3)
 
 
-def test_waste_is_the_share_of_pad_positions(corpus, plan):
+def test_padding_waste_is_the_fraction_of_pad_positions(corpus, plan):
     pad = positions = 0
     for inputs, labels in make_dataset(corpus, plan, num_steps=plan.steps_per_epoch):
         for ids in (inputs["source"].numpy(), labels.numpy()):
@@ -42,12 +42,9 @@ def test_dataset_holds_the_sentences_of_the_plan(corpus, plan):
     for step, (inputs, labels) in enumerate(dataset):
         batch = plan.batch(step)
         assert labels.shape == inputs["source"].shape == (batch.num_rows, batch.length)
-        for row, pair in enumerate(batch.rows):
-            source, target = corpus.source(pair), corpus.target(pair)
-            pad = [PAD_ID] * batch.length
-            want = ([*ids, *pad][: batch.length] for ids in (source, target))
-            assert inputs["source"][row].numpy().tolist() == next(want)
-            assert labels[row].numpy().tolist() == next(want)
+        for side, ids in (("source", inputs["source"]), ("target", labels)):
+            expected = corpus.padded(side, batch.rows, batch.length)
+            np.testing.assert_array_equal(ids[: len(batch.rows)], expected)
         unused = np.concatenate([inputs["source"], inputs["target"], labels], axis=1)
         assert not unused[len(batch.rows) :].any()
 
@@ -73,7 +70,7 @@ def test_dataset_has_the_promised_element_spec_and_cardinality(corpus, plan):
         assert counted.cardinality() == sum(1 for _ in counted) == elements
 
 
-def test_endless_dataset_goes_on_into_the_next_epochs(corpus, plan):
+def test_an_endless_dataset_continues_into_the_next_epochs(corpus, plan):
     steps = 2 * plan.steps_per_epoch + 1
     endless = make_dataset(corpus, plan).take(steps)
     counted = make_dataset(corpus, plan, num_steps=steps)
@@ -81,7 +78,7 @@ def test_endless_dataset_goes_on_into_the_next_epochs(corpus, plan):
         np.testing.assert_array_equal(labels, expected)
 
 
-def test_the_end_of_training_waits_for_no_tuner(corpus, plan):
+def test_the_autotuner_is_disabled(corpus, plan):
     for num_steps in (None, 2):
         dataset = make_dataset(corpus, plan, num_steps=num_steps)
         assert dataset.options().autotune.enabled is False
@@ -98,12 +95,12 @@ def test_resuming_gives_the_batches_of_an_unbroken_run(corpus, plan, start):
 
 @pytest.mark.parametrize("num_replicas", [2, 3])
 def test_replicas_together_see_the_batches_of_one(corpus, plan, num_replicas):
-    """Rows of padding apart, and whoever makes the shares: here two workers."""
+    """Apart from rows of padding; here two workers make the shares."""
     steps = plan.steps_per_epoch
     whole = make_dataset(corpus, plan, start_step=1, num_steps=steps)
     options = {"start_step": 1, "num_steps": steps, "num_replicas": num_replicas}
     workers = [range(num_replicas - 1), [num_replicas - 1]]
-    made = [iter(make_dataset(corpus, plan, replicas=each, **options)) for each in workers]
+    made = [iter(make_dataset(corpus, plan, replicas=own, **options)) for own in workers]
     for batch in whole:
         shares = [next(made[0]) for _ in workers[0]] + [next(made[1])]
         assert len({tuple(labels.shape) for _, labels in shares}) == 1

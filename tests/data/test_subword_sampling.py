@@ -1,6 +1,12 @@
-"""Sentences cut anew at each step: same text, other pieces, and a pure function of the step."""
+"""Random segmentations: the same text, SentencePiece's distribution, a function of the step."""
 
+import io
+import os
+import subprocess
+import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,14 +19,17 @@ from tf_transformer.data.corpus import SIDES
 from tf_transformer.data.datasets import make_dataset
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
-from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.subword_sampling import Segmenter, SubwordSampler
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.errors import UserError
 
 PAIRS = [(f"{source} 漢", target) for source, target in builtin.pairs(300)]
 RATES = {"bpe": 0.1, "unigram": 0.2}
 LENGTH = 64
 ROWS = np.arange(len(PAIRS))
+LINES = [target for _, target in PAIRS]
+TEXTS = [*LINES[:60], "日本語 Straße ☃", "", "<2de> Das <2de>Haus"]
 
 
 @pytest.fixture(scope="module", params=list(RATES))
@@ -28,9 +37,86 @@ def kind(request) -> str:
     return request.param
 
 
+# --- Words -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, kind) -> bytes:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    train_tokenizer(iter(LINES), path, vocab_size=500, kind=kind, symbols=["<2de>"])
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def library(model) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def test_segmentations_keep_the_text_and_its_symbols(model, kind, library):
+    segmenter, random = Segmenter(model, RATES[kind]), Random(1)
+    usual = library.encode(TEXTS)
+    drawn = [segmenter.draw(ids, random) for ids in usual]
+    assert library.decode(drawn) == library.decode(usual)
+    assert sum(map(len, drawn)) > 1.05 * sum(map(len, usual))
+    symbol = library.piece_to_id("<2de>")
+    assert [ids.count(symbol) for ids in drawn] == [ids.count(symbol) for ids in usual]
+
+
+@pytest.mark.parametrize("kind", ["bpe"], indirect=True)
+def test_bpe_that_skips_no_merge_is_the_usual_segmentation(model, library):
+    usual = library.encode(TEXTS)
+    assert [Segmenter(model, 0.0).draw(ids, Random(1)) for ids in usual] == usual
+
+
+def test_segmentations_are_as_frequent_as_in_sentencepiece(model, kind, library):
+    rate, number, word = RATES[kind], 4_000, "geschrieben"
+    segmenter, random, usual = Segmenter(model, rate), Random(2), library.encode(word)
+    ours = Counter(tuple(segmenter.draw(usual, random)) for _ in range(number))
+    options = {"enable_sampling": True, "alpha": rate, "nbest_size": -1}
+    theirs = Counter(tuple(library.encode(word, **options)) for _ in range(number))
+    assert len(ours) > 15
+    for segmentation in {*ours, *theirs}:
+        counts = ours[segmentation], theirs[segmentation]
+        # Two counts of equal expectation differ by less than 5 standard deviations.
+        assert abs(counts[0] - counts[1]) < 5 * (sum(counts) + 4) ** 0.5, segmentation
+
+
+def test_another_process_draws_the_same(model, kind, library, tmp_path):
+    (tmp_path / "model").write_bytes(model)
+    usual = library.encode(LINES[:20])
+    segmenter, random = Segmenter(model, RATES[kind]), Random(7)
+    expected = [segmenter.draw(ids, random) for ids in usual]
+    program = f"""
+from pathlib import Path
+from random import Random
+from tf_transformer.data.subword_sampling import Segmenter
+segmenter, random = Segmenter(Path("model").read_bytes(), {RATES[kind]}), Random(7)
+print([segmenter.draw(ids, random) for ids in {usual}])
+"""
+    environment = os.environ | {"PYTHONHASHSEED": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(expected)
+
+
+def test_a_model_of_another_kind_is_refused():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b a b"] * 9), model_writer=model, model_type="word",
+        vocab_size=5, minloglevel=2, hard_vocab_limit=False,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="bpe or unigram. Received: SentencePiece's kind 3"):
+        Segmenter(model.getvalue(), 0.1)
+
+
+# --- A corpus ----------------------------------------------------------------------------
+
+
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory, kind) -> Tokenizer:
-    """One for each side, of other pieces; both spell 漢 in bytes."""
+    """A model for each side, with different pieces; both spell 漢 in bytes."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
     for side, file in enumerate((path, target_model_path(path))):
         lines = (pair[side].removesuffix("漢") for pair in PAIRS)
@@ -55,7 +141,7 @@ def plan(sampler) -> BatchPlan:
     return BatchPlan(*lengths, batch_tokens=512, max_length=LENGTH, seed=1)
 
 
-def test_the_text_stays_and_the_pieces_change(corpus, sampler, tokenizer):
+def test_a_corpus_keeps_its_text_and_changes_its_pieces(corpus, sampler, tokenizer):
     for number, side in enumerate(SIDES):
         models = tokenizer.models
         library = sentencepiece.SentencePieceProcessor(model_proto=models[side])

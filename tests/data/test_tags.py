@@ -1,4 +1,4 @@
-"""Tags and symbols: kept whole, by the right key, and refused where they cannot work."""
+"""Tags and symbols: kept whole, chosen by key, and refused where they cannot work."""
 
 import logging
 import re
@@ -38,21 +38,22 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
     return [piece.decode() for piece in tokenizer.pieces(ids[0]).numpy()]
 
 
-def test_a_symbol_is_never_cut(tokenizer):
-    """Not within a word either, nor by a rule that rewrites its characters."""
+def test_a_symbol_is_never_split(tokenizer):
+    """Not even within a word, or by a rule that rewrites its characters."""
     for symbol in ("<2de>", "<…>"):
         for text in (f"{symbol} a text", f"text{symbol}text", f"a ({symbol}), {symbol * 2}"):
-            found = [piece.lstrip("\u2581") for piece in pieces(Tokenizer(tokenizer), text)]
-            assert found.count(symbol) == text.count(symbol)
+            words = [piece.lstrip("\u2581") for piece in pieces(Tokenizer(tokenizer), text)]
+            assert words.count(symbol) == text.count(symbol)
         assert pieces(Tokenizer(tokenizer), f"{symbol} a")[0] == f"\u2581{symbol}"
 
 
-def test_a_tagged_tokenizer_is_the_tag_before_the_text(tokenizer):
+def test_a_tagged_tokenizer_puts_the_tag_before_visible_sources(tokenizer):
     tagged, plain = Tokenizer(tokenizer, "<2de>"), Tokenizer(tokenizer)
-    texts = tf.constant(["a text", "", "\u200b", " that "])
-    expected = plain.tokenize(tf.constant(["<2de> a text", "", "", "<2de> that "]))
-    assert tagged.tokenize(texts).to_list() == expected.to_list()
-    assert tagged.tokenize_target(texts).to_list() == plain.tokenize(texts).to_list()
+    texts = ["a text", "", "\u200b", " that "]
+    expected = plain.ids(["<2de> a text", "", "", "<2de> that "])
+    assert tagged.tokenize(tf.constant(texts)).to_list() == tagged.ids(texts) == expected
+    targets = tagged.tokenize_target(tf.constant(texts)).to_list()
+    assert targets == tagged.ids(texts, "target") == plain.ids(texts)
 
 
 def test_a_corpus_has_the_tags_of_its_language_and_its_name():
@@ -78,7 +79,7 @@ def test_a_tag_for_no_corpus_is_refused(tmp_path):
         check_tags(data)
 
 
-def test_a_tag_that_the_text_holds_is_refused_by_its_line(tmp_path):
+def test_a_tag_that_occurs_in_the_text_is_refused_with_its_line(tmp_path):
     name = written(tmp_path, "so <2de> it")
     data = DataConfig(train=(name,), source="en", target="de", tag=("de=<2de>",))
     with pytest.raises(UserError, match=r"contain the tag <2de>. Received: line 2 of .*/t\."):
@@ -97,25 +98,28 @@ def test_symbols_are_counted_in_the_text(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "tag", [("de",), ("=<2de>",), ("de=",), ("de= ",), ("de=<a>", "de=<b>")]
+    ("settings", "expected"),
+    [
+        *(
+            ({"tag": (tag,)}, "`data.tag` must be KEY=TAG")
+            for tag in ("de", "=a", "de=", "de= ")
+        ),
+        ({"tag": ("de=<a>", "de=<b>")}, "`data.tag` must be KEY=TAG"),
+        ({"symbols": ("a b",)}, "`data.symbols` must be words without blanks"),
+    ],
 )
-def test_what_is_no_key_and_tag_is_refused(tag):
-    with pytest.raises(UserError, match="`data.tag` must be KEY=TAG"):
-        DataConfig(tag=tag)
+def test_malformed_tags_and_symbols_are_refused(settings, expected):
+    with pytest.raises(UserError, match=expected):
+        DataConfig(**settings)
 
 
-def test_a_symbol_with_a_blank_is_refused():
-    with pytest.raises(UserError, match="`data.symbols` must be words without blanks"):
-        DataConfig(symbols=("a b",))
-
-
-def test_a_tokenizer_that_cuts_a_tag_is_refused(tokenizer):
+def test_a_tokenizer_that_splits_a_tag_is_refused(tokenizer):
     require_whole(["<2de>", "<…>"], tokenizer)
     with pytest.raises(UserError, match=r"keep <2fr> whole.*--symbols '<2fr>'"):
         require_whole(["<2de>", "<2fr>"], tokenizer)
 
 
-def test_a_tag_must_be_one_of_the_training_or_of_the_tokenizer(tokenizer):
+def test_a_tag_must_be_known_from_the_training_or_the_tokenizer(tokenizer):
     assert require_known(" <made>  <2fr> ", DATA, tokenizer) == "<made> <2fr>"
     assert require_known("translate to English:", DATA, tokenizer)
     assert require_known(None, DATA, tokenizer) == ""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID
 from tf_transformer.data import builtin
+from tf_transformer.data.corpus import is_visible
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import train_tokenizer
@@ -36,8 +37,7 @@ LINES = {
     "control characters": "Tab\there, \x01 \x7f \x00 \u0085 \u2028 \u2029 \x0b Ende",
     "special tokens": "</s> <s> <pad> <unk> <0x41> ⁇ \u2585 \ufffd",
 }
-INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")  # categories of Unicode
-# Nothing of it is in the training text: it must be spelled in bytes.
+# None of these characters is in the training text: they must be spelled in bytes.
 UNSEEN = "ⵣ 𐍈 ꙮ 𝒳 ﷽ \U0010ffff"
 KINDS = pytest.mark.parametrize("kind", ["bpe", "unigram"])
 TRAINED_ON = [line for line in LINES.values() for _ in range(3)]
@@ -45,7 +45,7 @@ TRAINED_ON = [line for line in LINES.values() for _ in range(3)]
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory) -> dict[tuple[str, str], Tokenizer]:
-    """Of `LINES`, by rule and kind."""
+    """Tokenizers trained on `LINES`, by rule and kind."""
     folder = tmp_path_factory.mktemp("rules")
     made = {}
     for rule, kind in [*((rule, "bpe") for rule in NORMALIZATIONS), ("identity", "unigram")]:
@@ -61,14 +61,14 @@ def round_trip(tokenizer: Tokenizer, lines: list[str]) -> list[str]:
 
 
 def single_blanks(line: str) -> str:
-    """All that the rule "identity" changes in a text."""
-    if all(unicodedata.category(character) in INVISIBLE for character in line):
+    """The text as the rule "identity" leaves it."""
+    if not is_visible(line):
         return ""
     return " ".join(word for word in line.replace("\u2581", " ").split(" ") if word)
 
 
 @KINDS
-def test_text_comes_back_as_it_was_and_special_tokens_are_only_text(tokenizers, kind):
+def test_text_comes_back_unchanged_and_special_tokens_are_plain_text(tokenizers, kind):
     lines, tokenizer = [*LINES.values(), UNSEEN], tokenizers["identity", kind]
     assert round_trip(tokenizer, lines) == lines
     ids = tokenizer.tokenize(tf.constant(lines))
@@ -84,7 +84,7 @@ def test_text_comes_back_as_it_was_and_special_tokens_are_only_text(tokenizers, 
 @example(
     ["a \u2581b", "\u2581 x\u2581", "  a  b ", "\t\r", "\u3000\ufeff", "\n", "\x00", "a\n"]
 )
-def test_blanks_are_all_that_changes_in_any_text(tokenizers, lines):
+def test_only_spaces_change_in_any_text(tokenizers, lines):
     expected = [single_blanks(line) for line in lines]
     assert round_trip(tokenizers["identity", "bpe"], lines) == expected
 
@@ -132,22 +132,22 @@ def test_nfc_composes_every_character(tokenizers, form):
     assert written == [f"{unicodedata.normalize('NFC', each)} a" for each in characters]
 
 
-def test_nfc_composes_marks_in_any_order_and_keeps_what_composes_with_nothing(tokenizers):
+def test_nfc_composes_marks_in_any_order_and_keeps_those_that_do_not_compose(tokenizers):
     lines = ["Vie\u0323\u0302t", "Vie\u0302\u0323t", "Vi\u1eb9\u0302t", "Vi\u00ea\u0323t"]
     assert round_trip(tokenizers["nfc", "bpe"], lines) == ["Vi\u1ec7t"] * 4
     kept = ["x\u0301\u0323", LINES["Persian"], LINES["superscripts"], LINES["Chinese"]]
     assert round_trip(tokenizers["nfc", "bpe"], kept) == kept
 
 
-def test_the_rule_of_earlier_versions_can_still_be_had(tokenizers):
-    """What it does to text, by which runs that were trained with it are known."""
+def test_the_rule_of_earlier_versions_is_still_available(tokenizers):
+    """Runs trained with it need exactly these results."""
     lines = ["（你好）", "می\u200cخواهم", "x² …", "a\u00a0b\tc", "\u200fa"]
     expected = ["(你好)", "می خواهم", "x2 ...", "a b c", "a"]
     assert round_trip(tokenizers["nmt_nfkc", "bpe"], lines) == expected
     assert round_trip(tokenizers["nfkc", "bpe"], lines)[1] == lines[1]
 
 
-def test_a_model_tells_its_settings(tokenizers, tmp_path):
+def test_a_model_records_its_settings(tokenizers, tmp_path):
     for (rule, _), tokenizer in tokenizers.items():
         expected = {"data.normalization": rule, "data.character_coverage": 1.0}
         assert settings_of(tokenizer.path) == expected
@@ -157,7 +157,7 @@ def test_a_model_tells_its_settings(tokenizers, tmp_path):
         settings_of(tmp_path / "no.model")
 
 
-def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+def test_a_rule_that_cannot_be_written_is_a_user_error(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="normalization rule cannot be written to .*nowhere"):
         train_tokenizer(["a b"], tmp_path / "m.model", vocab_size=300, kind="bpe")

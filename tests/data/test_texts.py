@@ -1,4 +1,4 @@
-"""Text files known by their content."""
+"""Text files, identified by their content."""
 
 import gzip
 import os
@@ -11,19 +11,18 @@ from tf_transformer.data.texts import Text, identity, text_files
 from tf_transformer.errors import UserError
 
 
-def test_a_file_packed_again_has_the_content_it_had(tmp_path):
+def test_compression_does_not_change_the_identity_of_a_file(tmp_path):
     (tmp_path / "plain").write_bytes(b"one\ntwo\n")
     (tmp_path / "fast.gz").write_bytes(gzip.compress(b"one\ntwo\n", 1, mtime=1))
     (tmp_path / "small.gz").write_bytes(gzip.compress(b"one\ntwo\n", 9, mtime=2))
-    found = {identity([Text.of(tmp_path / name)]) for name in ("plain", "fast.gz", "small.gz")}
-    assert len(found) == 1
+    assert len({identity([Text.of(path)]) for path in tmp_path.iterdir()}) == 1
 
 
-def test_other_content_with_size_and_time_put_back_is_noticed(tmp_path):
+def test_changed_content_is_noticed_even_if_size_and_time_are_the_same(tmp_path):
     file = tmp_path / "a"
     file.write_bytes(b"one\ntwo\n")
     before, state = Text.of(file), file.stat()
-    while True:  # until the clock of the file system has moved on
+    while True:  # until the clock of the file system has advanced
         file.write_bytes(b"two\none\n")
         os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
         if file.stat().st_ctime_ns != state.st_ctime_ns:
@@ -35,9 +34,8 @@ def test_other_content_with_size_and_time_put_back_is_noticed(tmp_path):
 def test_an_unchanged_file_is_not_read_again(tmp_path):
     file = tmp_path / "a"
     file.write_bytes(b"one\n")
-    known = Text(**vars(Text.of(file)) | {"sha256": "as known"})
-    assert Text.of(file, [known]).sha256 == "as known"
-    assert Text.of(file).sha256 != "as known"
+    known = Text(**vars(Text.of(file)) | {"sha256": "remembered"})
+    assert Text.of(file, [known]).sha256 == "remembered"
 
 
 def test_the_order_of_files_is_part_of_their_identity(tmp_path):
@@ -49,7 +47,7 @@ def test_the_order_of_files_is_part_of_their_identity(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"\x1f\x8b\x08\x00", b"no gzip"])
-def test_what_cannot_be_read_is_named(tmp_path, content):
+def test_an_unreadable_file_is_named(tmp_path, content):
     file = tmp_path / "a.gz"
     if content is not None:
         file.write_bytes(content)
@@ -57,7 +55,7 @@ def test_what_cannot_be_read_is_named(tmp_path, content):
         Text.of(file)
 
 
-def test_files_are_found_by_language_or_are_named_themselves(tmp_path):
+def test_files_are_found_by_prefix_and_language_or_named_directly(tmp_path):
     for name in ("x.en", "x.de.gz", "trees"):
         (tmp_path / name).touch()
     two = DataConfig(train=(str(tmp_path / "x"),), source="en", target="de")

@@ -40,13 +40,13 @@ def tokenizer(request, tmp_path_factory) -> Tokenizer:
     return Tokenizer(path)
 
 
-def test_vocabulary_has_the_asked_size_and_special_ids(tokenizer):
+def test_vocabulary_has_the_requested_size_and_special_ids(tokenizer):
     assert tokenizer.vocab_size == 290
     special = tokenizer.pieces(tf.constant([PAD_ID, UNK_ID, BOS_ID, EOS_ID]))
     assert special.numpy().tolist() == [b"<pad>", b"<unk>", b"<s>", b"</s>"]
 
 
-def test_ids_and_texts_beside_the_graph_are_those_inside(tokenizer):
+def test_ids_and_texts_are_the_same_inside_and_outside_the_graph(tokenizer):
     texts = [*TEXTS, "\u200b\u00ad ", "a\u2028b", "half \ud83d of a pair"]
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts] + [b"not \xff UTF-8"]
     graph = tokenizer.tokenize(tf.constant(encoded)).to_list()
@@ -54,14 +54,8 @@ def test_ids_and_texts_beside_the_graph_are_those_inside(tokenizer):
     rows = np.array(
         [[BOS_ID, 9, UNK_ID, 20, EOS_ID, 11, EOS_ID], [270, 5, 9, PAD_ID, 7, 8, 60]]
     )
-    spelt = tokenizer.detokenize(tf.constant(rows, tf.int32)).numpy()
-    assert tokenizer.texts(rows) == [each.decode() for each in spelt]
-
-
-def test_the_tag_is_before_each_visible_source(tokenizer):
-    tagged = Tokenizer(tokenizer.path, "the fox")
-    assert tagged.ids(["jumps", " "]) == [tokenizer.ids(["the fox jumps"])[0], []]
-    assert tagged.ids(["jumps"], "target") == tokenizer.ids(["jumps"])
+    decoded = tokenizer.detokenize(tf.constant(rows, tf.int32)).numpy()
+    assert tokenizer.texts(rows) == [text.decode() for text in decoded]
 
 
 def test_invalid_utf8_becomes_replacement_characters(tokenizer):
@@ -89,11 +83,6 @@ def test_detokenize_stops_at_eos_and_drops_padding_and_bos(tokenizer):
     assert tokenizer.detokenize(ragged).numpy().tolist() == expected
     assert tokenizer.detokenize(ragged.to_tensor(PAD_ID)).numpy().tolist() == expected
     assert tokenizer.detokenize(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
-
-
-def test_pieces_spell_the_sentence(tokenizer):
-    pieces = tokenizer.pieces(tokenizer.tokenize(tf.constant(["the fox"])))
-    assert "".join(piece.decode() for piece in pieces.to_list()[0]) == "▁the▁fox"
 
 
 def test_functions_and_datasets_give_the_ids_of_eager_calls(tokenizer):
@@ -153,7 +142,7 @@ def test_without_a_usable_line_there_is_no_training(tmp_path, lines, expected):
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_lines_too_long_for_sentencepiece_are_counted(tmp_path, caplog, kind):
-    """Its own limit is meant: one byte less, and the line is learned from."""
+    """The limit is SentencePiece's: it learns from a line that is one byte shorter."""
     models = {}
     for name, more in {
         "none": [],
@@ -163,14 +152,13 @@ def test_lines_too_long_for_sentencepiece_are_counted(tmp_path, caplog, kind):
         caplog.clear()
         train_tokenizer([*ENGLISH, *more], tmp_path / name, vocab_size=295, kind=kind)
         models[name] = (tmp_path / name).read_bytes()
-        told = [record.message for record in caplog.records]
         expected = "the tokenizer learns nothing from lines of more than 4,192 bytes: 2"
-        assert told == ([expected] if name == "longer" else [])
+        assert caplog.messages == ([expected] if name == "longer" else [])
     assert models["longest"] != models["none"] == models["longer"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_symbols_are_single_pieces_and_come_back(tmp_path, kind):
+def test_symbols_are_single_pieces_and_decode_to_themselves(tmp_path, kind):
     symbols, text = ["(S", "(SBAR", ")S", "XX", "."], "(SBAR (S XX . )S XX"
     lines = ["a small text", "that repeats a little", "a small text that repeats"] * 20
     path = tmp_path / "tokenizer.model"
@@ -196,7 +184,7 @@ def test_impossible_training_is_refused_with_a_bound_that_works(tmp_path, vocab_
     assert Tokenizer(path).vocab_size == bound
 
 
-def test_errors_of_the_lines_come_through(tmp_path):
+def test_errors_in_reading_the_lines_are_passed_on(tmp_path):
     def lines():
         yield ENGLISH[0]
         raise UserError("text.en:2: text must be UTF-8")
@@ -206,7 +194,7 @@ def test_errors_of_the_lines_come_through(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x00" * 99])
-def test_file_that_is_no_model_is_refused(tmp_path, content):
+def test_a_file_that_is_not_a_model_is_refused(tmp_path, content):
     path = tmp_path / "m.model"
     path.write_bytes(content)
     with pytest.raises(UserError, match="m.model is not a SentencePiece model"):
@@ -230,7 +218,7 @@ def test_model_with_other_special_ids_is_refused(tmp_path):
         Tokenizer(tmp_path / "m.model")
 
 
-def test_a_target_model_beside_it_segments_the_target_language(tokenizer, tmp_path):
+def test_a_target_model_beside_the_source_model_segments_targets(tokenizer, tmp_path):
     one, other = tmp_path / "tokenizer.model", tmp_path / "tokenizer.target.model"
     shutil.copy(tokenizer.path, one)
     text = tf.constant(["the big dog"])

@@ -1,4 +1,4 @@
-"""A translator with a trained model, for several tests."""
+"""A translator with a trained model, and texts for it."""
 
 import pytest
 from trained import DECODING
@@ -10,13 +10,13 @@ from tf_transformer.tasks.models import load_translator
 
 @pytest.fixture(scope="session")
 def translator(trained_run) -> BatchTranslator:
-    """The four best of four beams."""
+    """Returns four hypotheses from four beams."""
     return load_translator(Run.open(trained_run.path), "best", DECODING, 4)
 
 
 @pytest.fixture(scope="session")
 def texts(trained_run) -> list[str]:
-    """Sentences of every length, blank and foreign ones among them."""
+    """Sentences of every length, including blank and foreign ones."""
     lines = sorted(trained_run.lines("train.en"), key=len)[::25]
     return [
         lines[-1],

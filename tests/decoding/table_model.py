@@ -1,7 +1,7 @@
-"""A model that is a table per sentence, and searches over it written with lists.
+"""A model that is one table per sentence, and searches over it written with lists.
 
-The whole history of a beam, read through the ancestry, picks the row of next-token logits, so
-that a wrong ancestor gives other logits.
+The whole history of a beam, read through the ancestry, selects the row of next-token logits, so
+a wrong ancestor gives different logits.
 """
 
 import functools
@@ -45,12 +45,12 @@ OPTION_SPECS = {
 
 @functools.cache
 def compiled_search(vocabulary_size: int, find: Callable, names: tuple, settings: tuple):
-    """A search as one graph for any batch; it also returns how often a row was computed.
+    """A search as one graph for any batch; it also returns the number of rows computed.
 
     Args:
         vocabulary_size: V of the tables.
         find: `beam_search` or `sample`.
-        names: options that are given for each row, in the order of `OPTION_SPECS`.
+        names: options with a value for each row.
         settings: pairs of name and value of all other options.
     """
     computed = tf.Variable(0)
@@ -78,7 +78,10 @@ def compiled_search(vocabulary_size: int, find: Callable, names: tuple, settings
 
 
 def run_search(tables, max_lengths, find, options: dict) -> tuple[Hypotheses, int]:
-    """The hypotheses as arrays and the rows computed; lists and arrays are options by row."""
+    """The hypotheses as arrays, and the number of rows computed.
+
+    Lists and arrays among the options have a value for each row.
+    """
     by_row = {
         name: np.array(value, OPTION_SPECS[name].dtype.as_numpy_dtype)
         for name, value in options.items()
@@ -99,7 +102,7 @@ def count_computed_rows(tables, max_lengths, **options) -> int:
 
 
 def hypotheses_of(hypotheses: Hypotheses, row: int) -> list[tuple[int, ...]]:
-    """The tokens of each hypothesis of one sentence; behind them must be pads only."""
+    """The tokens of each hypothesis of one sentence; only PAD may follow them."""
     pairs = list(zip(hypotheses.tokens[row], hypotheses.lengths[row], strict=True))
     assert all((tokens[length:] == PAD_ID).all() for tokens, length in pairs)
     return [tuple(tokens[:length].tolist()) for tokens, length in pairs]
@@ -114,8 +117,14 @@ def random_tables(count: int, vocabulary_size: int, seed: int = 0) -> np.ndarray
     return tables.astype(np.float32)
 
 
+A = 4  # an ordinary token
+# Next-token probabilities by history: A for ever, and hypotheses of EOS alone or after nine A.
+ENDLESS = {(A,) * length: {A: 0.999} for length in range(10)}
+EARLY_OR_LATE = ENDLESS | {(): {EOS_ID: 0.30, A: 0.13}, (A,) * 9: {EOS_ID: 0.999}}
+
+
 def table_of(rules: dict[tuple[int, ...], dict[int, float]]) -> np.ndarray:
-    """A table [1, NUM_ROWS, 6] from next-token probabilities; the rest of them is pad's."""
+    """A table [1, NUM_ROWS, 6] from next-token probabilities; PAD has the rest."""
     probabilities = np.zeros([NUM_ROWS, 6])
     assert len({table_row(tokens) for tokens in rules}) == len(rules)
     for tokens, distribution in rules.items():
@@ -126,13 +135,13 @@ def table_of(rules: dict[tuple[int, ...], dict[int, float]]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the lists obey: the rules of one sentence."""
+    """The rules of one sentence, as the searches with lists follow them."""
 
     limit: int
     min_length: int = 1
     prefix: tuple[int, ...] = ()
     no_repeat: int = 0
-    banned: tuple[int, ...] = ()  # what the grammar forbids, step by step
+    banned: tuple[int, ...] = ()  # the token that the grammar forbids at each step
 
     def allows(self, tokens: tuple[int, ...]) -> bool:
         """Whether the last of the tokens may follow the others."""
@@ -168,11 +177,11 @@ def list_beam(table, rules: Rules, beam_size: int, alpha: float) -> list[tuple[f
     beams, finished = [((), 0.0)], []
     num_candidates = 2 * beam_size if beam_size > 1 else 1
     while beams:
-        found = [pair for beam in beams for pair in extensions(table, *beam, rules)]
-        found = sorted(found, key=lambda pair: -pair[1])[:num_candidates]
-        ended = [pair for pair in found if pair[0][-1] == EOS_ID]
+        candidates = [pair for beam in beams for pair in extensions(table, *beam, rules)]
+        candidates = sorted(candidates, key=lambda pair: -pair[1])[:num_candidates]
+        ended = [pair for pair in candidates if pair[0][-1] == EOS_ID]
         finished += [(normalised(*pair, alpha), pair[0]) for pair in ended]
-        beams = [pair for pair in found if pair[0][-1] != EOS_ID][:beam_size]
+        beams = [pair for pair in candidates if pair[0][-1] != EOS_ID][:beam_size]
     return sorted(finished, reverse=True)
 
 
@@ -188,7 +197,7 @@ def all_hypotheses(table, rules: Rules, alpha: float) -> list[tuple[float, tuple
 
 
 def assert_found(hypotheses: Hypotheses, row: int, expected: list[tuple[float, tuple]]) -> None:
-    """The hypotheses of a sentence are the head of `expected`, then fillers."""
+    """The hypotheses of a sentence are the first of `expected`, then fillers."""
     num_hypotheses = hypotheses.scores.shape[1]
     scores, tokens = zip(*(expected + [(NO_SCORE, ())] * num_hypotheses), strict=True)
     assert hypotheses_of(hypotheses, row) == list(tokens[:num_hypotheses])

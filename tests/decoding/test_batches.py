@@ -1,4 +1,4 @@
-"""How sentences are put together, and computed several batches at a time."""
+"""Sentences batched by length, and several batches computed at a time."""
 
 import threading
 
@@ -20,7 +20,7 @@ def test_every_row_is_in_one_batch_of_bounded_size(positions):
         assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= positions
 
 
-def test_rows_are_padded_behind_with_pads():
+def test_rows_are_padded_at_the_end():
     rows = [np.array([5, 6, 3]), np.array([3]), np.array([], "int32")]
     assert padded(rows).tolist() == [[5, 6, 3], [3, 0, 0], [0, 0, 0]]
 
@@ -43,7 +43,7 @@ def test_streams_compute_at_the_same_time_and_share_the_positions():
 
     def compute(rows):
         sizes.append(len(rows))
-        both.wait()  # passes only when two batches are under way
+        both.wait()  # returns only when two batches are being computed
 
     lengths = [24, 22, 20, 18, 16, 14, 12, 10, 9, 8]
     assert len(list(in_batches(lengths, 1_000, compute, streams=2))) == 2
@@ -55,7 +55,7 @@ def test_streams_compute_at_the_same_time_and_share_the_positions():
     assert len(list(in_batches([5] * 7, 1_000, compute, streams=2))) == 1  # too few for two
 
 
-def test_after_an_error_no_waiting_batch_is_begun():
+def test_after_an_error_no_waiting_batch_is_started():
     begun, failed = [], threading.Event()
 
     def compute(rows):
@@ -78,14 +78,14 @@ def test_after_an_error_no_waiting_batch_is_begun():
     ("cores", "threads", "streams"),
     [(1, 1, 1), (2, 1, 2), (2, 2, 1), (8, 3, 2), (64, 1, 4), (2, 9, 1)],
 )
-def test_the_cores_allow_so_many_streams(cores, threads, streams, monkeypatch):
+def test_streams_share_the_cores(cores, threads, streams, monkeypatch):
     monkeypatch.setattr(module, "_cores", lambda: cores)
     assert module.most_streams(threads) == streams
     numbers = [module.streams_for(sentences, streams) for sentences in (0, 1, 7, 8, 1_000)]
     assert numbers == [1, 1, 1, min(2, streams), streams]
 
 
-def test_a_containers_limit_counts(tmp_path, monkeypatch):
+def test_the_cpu_limit_of_a_container_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_CPU_LIMIT", tmp_path / "cpu.max")
     all_cores = module._cores()  # there is no such file
     (tmp_path / "cpu.max").write_text("max 100000\n")

@@ -1,17 +1,19 @@
-"""The search against a list-based beam, against all hypotheses, and its rules one by one."""
+"""The search against a list-based beam and all hypotheses, and its properties one by one."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from table_model import (
+    EARLY_OR_LATE,
+    ENDLESS,
     NO_SCORE,
     NUM_ROWS,
+    A,
     Rules,
     all_hypotheses,
     assert_found,
     compiled_search,
     count_computed_rows,
-    extensions,
     hypotheses_of,
     list_beam,
     random_tables,
@@ -20,11 +22,11 @@ from table_model import (
     table_step,
 )
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.decoding.hypotheses import length_penalty
 
-A, B = 4, 5  # two ordinary tokens
+B = 5  # an ordinary token, like A
 
 
 @pytest.mark.parametrize(
@@ -55,33 +57,19 @@ def test_search_finds_what_a_list_based_beam_finds(
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses(alpha):
     tables, limit = random_tables(64, 6, seed=7), 4
-    # Three tokens go on, so 27 beams hold every history that the limit allows.
+    # Three tokens do not end a hypothesis, so 27 beams hold every history within the limit.
     found = search(tables, [limit] * 64, beam_size=27, num_hypotheses=20, alpha=alpha)
     for row, table in enumerate(tables):
         assert_found(found, row, all_hypotheses(table, Rules(limit), alpha))
 
 
-def test_a_single_beam_takes_the_most_probable_token_at_every_step():
-    tables, limit = random_tables(96, 9, seed=3), 12
-    found = search(tables, [limit] * 96, beam_size=1)
-    for row, table in enumerate(tables):
-        tokens = ()
-        while tokens[-1:] != (EOS_ID,):
-            tokens = max(
-                extensions(table, tokens, 0.0, Rules(limit)), key=lambda pair: pair[1]
-            )[0]
-        assert hypotheses_of(found, row) == [tokens]
-
-
 @pytest.mark.parametrize(
     ("probability", "limit"),
-    # 0.13 wins at the last length only: log(0.13) / penalty(10) > log(0.30), penalty(9) not.
+    # 0.13 wins only at the limit: log(0.13) / penalty(10) > log(0.30), but not / penalty(9).
     [(0.29, 20), (0.13, 10)],
 )
-def test_search_goes_on_while_a_longer_hypothesis_can_still_win(probability, limit):
-    rules = {(): {EOS_ID: 0.30, A: probability}}
-    rules |= {(A,) * length: {A: 0.999} for length in range(1, 9)}
-    rules |= {(A,) * 9: {EOS_ID: 0.999}}
+def test_search_continues_while_a_longer_hypothesis_can_still_win(probability, limit):
+    rules = EARLY_OR_LATE | {(): {EOS_ID: 0.30, A: probability}}
     found = search(table_of(rules), [limit], beam_size=2)
     assert hypotheses_of(found, 0) == [(A,) * 9 + (EOS_ID,)]
     np.testing.assert_allclose(found.log_probs[0, 0], np.log(probability * 0.999**9), rtol=1e-5)
@@ -93,23 +81,19 @@ def test_search_goes_on_while_a_longer_hypothesis_can_still_win(probability, lim
 def test_search_with_a_lookahead_stops_if_nothing_better_can_end_that_soon(
     lookahead, best, steps
 ):
-    rules = {(): {EOS_ID: 0.30, A: 0.13}, (A,) * 9: {EOS_ID: 0.999}}
-    rules |= {(A,) * length: {A: 0.999} for length in range(1, 9)}
-    options = {"beam_size": 2, "lookahead": lookahead}
-    assert hypotheses_of(search(table_of(rules), [10], **options), 0) == [best]
-    assert count_computed_rows(table_of(rules), [10], **options) == steps
+    table, options = table_of(EARLY_OR_LATE), {"beam_size": 2, "lookahead": lookahead}
+    assert hypotheses_of(search(table, [10], **options), 0) == [best]
+    assert count_computed_rows(table, [10], **options) == steps
 
 
-def test_a_lookahead_stops_a_sentence_whatever_others_its_batch_has():
-    endless = {(A,) * length: {A: 0.999} for length in range(10)}
-    stops = endless | {(): {EOS_ID: 0.30, A: 0.13}, (A,) * 9: {EOS_ID: 0.999}}
-    tables = np.concatenate([table_of(stops), *[table_of(endless)] * 8])
+def test_a_lookahead_stops_a_sentence_whatever_else_is_in_its_batch():
+    tables = np.concatenate([table_of(EARLY_OR_LATE), *[table_of(ENDLESS)] * 8])
     found = search(tables, [10] * 9, beam_size=2, lookahead=8)
     assert hypotheses_of(found, 0)[0] == (EOS_ID,)
 
 
 @pytest.mark.parametrize(("limit", "steps"), [(8, 2), (9, 3)])
-def test_the_step_drawn_in_the_module_is_what_happens(limit, steps):
+def test_the_example_in_the_modules_docstring_is_correct(limit, steps):
     C = UNK_ID
     rules = {
         (): {A: 0.6065, B: 0.3679},
@@ -139,13 +123,11 @@ def test_search_stops_as_soon_as_no_beam_can_enter_the_n_best(num_hypotheses, al
 def test_the_limit_of_another_sentence_does_not_delay_the_stop():
     rules = {(A,) * length: {EOS_ID: 0.9, A: 0.1} for length in range(8)}
     tables = np.repeat(table_of(rules), 2, axis=0)
-    rows = count_computed_rows(tables, [3, 30], beam_size=3, num_hypotheses=2)
-    assert (
-        rows == 2 + 3
-    )  # log(0.1^2) / penalty(3) loses after two steps, / penalty(30) does not
+    # After two steps log(0.1^2) / penalty(3) loses, but not log(0.1^2) / penalty(30).
+    assert count_computed_rows(tables, [3, 30], beam_size=3, num_hypotheses=2) == 2 + 3
 
 
-def test_every_hypothesis_ends_with_eos_within_the_limit_of_its_own_sentence():
+def test_every_hypothesis_ends_with_eos_within_the_limit_of_its_sentence():
     tables, limits = random_tables(40, 8), np.arange(40) % 8 + 4
     tables[:, :, EOS_ID] = -1000.0  # nothing ends unless forced
     found = search(tables, limits, num_hypotheses=4)
@@ -156,35 +138,22 @@ def test_every_hypothesis_ends_with_eos_within_the_limit_of_its_own_sentence():
     assert found.tokens.shape[-1] == limits.max()
 
 
-def test_missing_hypotheses_are_finite_fillers_of_length_zero():
-    found = search(random_tables(2, 8), [1, 2], num_hypotheses=4)
-    assert hypotheses_of(found, 0) == [(EOS_ID,), (), (), ()]
-    assert found.scores[0, 1:].tolist() == [NO_SCORE] * 3
-    assert found.log_probs[0, 1:].tolist() == [NO_SCORE] * 3
-
-
 @pytest.mark.parametrize(("limit", "existing"), [(1, 1), (2, 3), (3, 7), (4, 8)])
-def test_n_best_holds_no_filler_while_hypotheses_exist(limit, existing):
-    tables = random_tables(16, 5)  # two tokens go on: 1 + 2 + 4 hypotheses within length 3
+def test_only_hypotheses_that_do_not_exist_are_replaced_by_finite_fillers(limit, existing):
+    tables = random_tables(16, 5)  # two tokens do not end: 1 + 2 + 4 hypotheses up to length 3
     found = search(tables, [limit] * 16, beam_size=8, num_hypotheses=8)
-    np.testing.assert_array_equal((found.lengths > 0).sum(axis=-1), existing)
     for row in range(16):
-        assert len(set(hypotheses_of(found, row)) - {()}) == existing
-
-
-def test_pad_and_bos_are_never_generated_even_if_the_most_probable():
-    tables = random_tables(32, 8)
-    tables[:, :, [PAD_ID, BOS_ID]] += 8.0
-    found = search(tables, [10] * 32, num_hypotheses=4)
-    inside = np.arange(10) < found.lengths[..., np.newaxis]
-    assert not np.isin(found.tokens[inside], [PAD_ID, BOS_ID]).any()
-    assert (found.tokens[inside] == UNK_ID).any()
+        hypotheses = hypotheses_of(found, row)
+        assert len(set(hypotheses) - {()}) == existing
+        assert hypotheses[existing:] == [()] * (8 - existing)
+    for figures in (found.scores, found.log_probs):
+        np.testing.assert_array_equal(figures[:, existing:], NO_SCORE)
 
 
 def test_equal_scores_are_ranked_by_beam_and_then_by_token():
     flat = np.zeros([1, NUM_ROWS, 6], np.float32)
     found = search(flat, [2], beam_size=2, num_hypotheses=2, alpha=0.0)
-    # Of the tokens unk, EOS, A, B the first two that go on are unk and A.
+    # Of the tokens UNK, EOS, A, B the first two that do not end are UNK and A.
     assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [UNK_ID, EOS_ID]]
 
 
@@ -195,7 +164,7 @@ def test_result_of_a_sentence_does_not_depend_on_its_batch():
     permuted = search(tables[order], limits[order], num_hypotheses=4)
     np.testing.assert_array_equal(permuted.tokens, together.tokens[order])
     np.testing.assert_allclose(permuted.scores, together.scores[order], rtol=1e-5)
-    for row, limit in enumerate(limits):  # alone it meets no compaction
+    for row, limit in enumerate(limits):  # alone it is never compacted
         alone = search(tables[row : row + 1], [limit], num_hypotheses=4)
         np.testing.assert_array_equal(alone.tokens[0], together.tokens[row, :, :limit])
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5)
@@ -206,15 +175,6 @@ def test_finished_sentences_leave_the_batch():
     tables[:, :, EOS_ID] = -1000.0
     limits = [1, 1, 1, 1, 1, 1, 20, 20]
     assert count_computed_rows(tables, limits) == 8 * 1 + 2 * 19
-
-
-def test_scores_are_log_probabilities_over_the_penalty_of_the_length():
-    tables, limits = random_tables(32, 8), [9] * 32
-    found = search(tables, limits, num_hypotheses=4)
-    penalties = ((5 + found.lengths) / 6) ** 0.6
-    np.testing.assert_allclose(found.scores, found.log_probs / penalties, rtol=1e-5)
-    plain = search(tables, limits, num_hypotheses=4, alpha=0.0)
-    np.testing.assert_array_equal(plain.scores, plain.log_probs)
 
 
 @pytest.mark.parametrize(
@@ -241,9 +201,7 @@ def test_an_empty_batch_gives_no_hypotheses():
 
 
 def test_a_length_limit_below_one_is_refused():
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="`max_lengths` must be at least 1"
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`max_lengths` must be at least"):
         search(random_tables(2, 8), [3, 0])
 
 
@@ -264,7 +222,7 @@ def test_an_argument_out_of_range_is_refused(wrong):
         beam_search(table_step, {}, tf.constant([3]), **options)
 
 
-def test_graph_needs_neither_xla_nor_python():
+def test_the_graph_needs_neither_xla_nor_python():
     run = compiled_search(8, beam_search, (), (("beam_size", 4),))
     graph = run.get_concrete_function().graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]

@@ -1,17 +1,15 @@
 """One search for several length penalties finds what a search for each of them finds."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from table_model import NUM_ROWS, count_computed_rows, random_tables, search
-from trained import DECODING, assert_same
+from trained import assert_same, with_settings
 
 ALPHAS = (0.0, 0.3, 0.6, 1.0, 1.7, 3.0)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
-def test_the_best_under_each_alpha_is_that_of_its_own_search(beam_size):
+def test_the_best_under_each_alpha_is_that_of_a_separate_search(beam_size):
     tables = random_tables(96, 8, seed=beam_size)
     limits = [1 + row % 11 for row in range(len(tables))]
     together = search(tables, limits, beam_size=beam_size, alphas=ALPHAS)
@@ -26,7 +24,7 @@ def test_the_best_under_each_alpha_is_that_of_its_own_search(beam_size):
     assert beam_size == 1 or (lengths.max(axis=1) > lengths.min(axis=1)).any()
 
 
-def test_it_takes_the_steps_of_the_alpha_that_searches_longest():
+def test_it_takes_as_many_steps_as_the_alpha_that_searches_longest():
     for table in random_tables(12, 8, seed=7).reshape(12, 1, NUM_ROWS, 8):
         alone = [count_computed_rows(table, [20], alpha=alpha) for alpha in ALPHAS]
         assert count_computed_rows(table, [20], alphas=ALPHAS) == max(alone)
@@ -42,6 +40,5 @@ def test_translations_are_those_of_separate_searches(translator, texts):
     alphas = (0.0, 1.5)
     found = translator.best_by_alpha(texts, alphas)
     for column, alpha in enumerate(alphas):
-        decoding = dataclasses.replace(DECODING, alpha=alpha)
-        expected = translator.with_decoding(decoding, 1).translate(texts)
+        expected = with_settings(translator, alpha=alpha).translate(texts)
         assert_same([[hypotheses[column]] for hypotheses in found], expected)

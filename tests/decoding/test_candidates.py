@@ -1,4 +1,4 @@
-"""Which extensions of the beams are considered, and in which order."""
+"""The extensions of the beams that a search considers, and their order."""
 
 import numpy as np
 import pytest
@@ -15,18 +15,18 @@ from tf_transformer.decoding.rules import NextToken
 
 
 def free(batch_size: int) -> NextToken:
-    """Anything may come next."""
+    """Constraints that allow any token."""
     return NextToken(must_end=tf.zeros([batch_size], bool))
 
 
 def coarse_normal(shape: tuple[int, ...], levels_per_unit: int) -> np.ndarray:
-    """Normal values rounded to a grid: the coarser it is, the more of them tie."""
+    """Normal values rounded to a grid: the coarser it is, the more ties."""
     values = np.random.default_rng(0).normal(size=shape)
     return (np.round(values * levels_per_unit) / levels_per_unit).astype(np.float32)
 
 
 def flat_top_k(logits: np.ndarray, log_probs: np.ndarray, k: int):
-    """Parents, tokens and totals of the best over the flat [W * V], without pad and BOS."""
+    """Parents, tokens and totals of the best over the flat [W * V], without PAD and BOS."""
     totals = log_probs[..., np.newaxis] + tf.nn.log_softmax(logits).numpy()
     totals[..., [PAD_ID, BOS_ID]] = -np.inf
     best, position = tf.math.top_k(totals.reshape(len(logits), -1), k)
@@ -54,49 +54,22 @@ def test_blocked_top_k_never_returns_its_own_padding():
     assert positions.numpy().tolist() == [[[2 * BLOCK_SIZE, 0]]]
 
 
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("vocabulary_size", [8, 50, 3000])
-def test_candidates_are_the_best_of_all_beams_and_tokens(vocabulary_size):
-    logits = coarse_normal((6, 3, vocabulary_size), 1_000_000)
-    log_probs = coarse_normal((6, 3), 1_000_000)
-    found = best_candidates(tf.constant(logits), tf.constant(log_probs), free(6))
+def test_candidates_are_the_best_extensions_ties_in_order_of_beam_and_token(
+    vocabulary_size, tied
+):
+    if tied:
+        logits = np.repeat(coarse_normal((20, 1, vocabulary_size), 1), 3, axis=1)
+        log_probs = np.zeros([20, 3], np.float32)
+    else:
+        logits = coarse_normal((20, 3, vocabulary_size), 1_000_000)
+        log_probs = coarse_normal((20, 3), 1_000_000)
+    found = best_candidates(tf.constant(logits), tf.constant(log_probs), free(20))
     parents, tokens, totals = flat_top_k(logits, log_probs, 6)
     np.testing.assert_array_equal(found.parents, parents)
     np.testing.assert_array_equal(found.last_tokens, tokens)
     np.testing.assert_allclose(found.log_probs, totals, rtol=1e-5)
-
-
-@pytest.mark.parametrize("vocabulary_size", [8, 3000])
-def test_ties_go_to_the_lower_beam_and_then_to_the_lower_token(vocabulary_size):
-    logits = np.repeat(coarse_normal((20, 1, vocabulary_size), 1), 3, axis=1)
-    log_probs = np.zeros([20, 3], np.float32)
-    found = best_candidates(tf.constant(logits), tf.constant(log_probs), free(20))
-    parents, tokens, _ = flat_top_k(logits, log_probs, 6)
-    np.testing.assert_array_equal(found.parents, parents)
-    np.testing.assert_array_equal(found.last_tokens, tokens)
-
-
-def test_pad_and_bos_take_no_place_among_the_candidates():
-    logits = np.zeros([1, 2, 30], np.float32)
-    logits[..., [PAD_ID, BOS_ID]] = 9.0
-    found = best_candidates(tf.constant(logits), tf.zeros([1, 2]), free(1))
-    assert not np.isin(found.last_tokens, [PAD_ID, BOS_ID]).any()
-    assert np.isfinite(found.log_probs).all()
-
-
-def test_a_sentence_at_its_limit_may_only_end():
-    logits = coarse_normal((2, 3, 8), 1_000_000)
-    log_probs = np.array([[-1.0, -2.0, -3.0]] * 2, np.float32)
-    found = best_candidates(
-        tf.constant(logits),
-        tf.constant(log_probs),
-        NextToken(must_end=tf.constant([True, False])),
-    )
-    ends = log_probs[0] + tf.nn.log_softmax(logits).numpy()[0, :, EOS_ID]
-    np.testing.assert_array_equal(found.last_tokens[0], EOS_ID)
-    np.testing.assert_allclose(found.log_probs[0, :3], np.sort(ends)[::-1], rtol=1e-5)
-    np.testing.assert_array_equal(found.parents[0, :3], np.argsort(-ends))
-    np.testing.assert_array_equal(found.log_probs[0, 3:], -np.inf)
-    assert (found.last_tokens[1].numpy() != EOS_ID).sum() >= 3
 
 
 def test_a_step_with_the_wrong_number_of_beams_is_refused():
@@ -106,7 +79,7 @@ def test_a_step_with_the_wrong_number_of_beams_is_refused():
 
 @pytest.mark.parametrize("size", [40, 2000])  # sorted at once, and in blocks
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_sentence_that_must_continue_has_all_its_candidates_but_the_end(size, width):
+def test_a_sentence_that_must_continue_has_as_many_candidates_without_eos(size, width):
     logits = coarse_normal((2, width, size), 1_000_000)
     logits[..., [PAD_ID, BOS_ID, EOS_ID]] = 9.0  # the three best of all
     log_probs = -np.arange(2.0 * width, dtype=np.float32).reshape(2, width)

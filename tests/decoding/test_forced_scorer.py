@@ -6,16 +6,16 @@ import logging
 import numpy as np
 import pytest
 import tensorflow as tf
+from trained import assert_same, small_model, with_settings
 
-from tf_transformer.config import BOS_ID, DecodingConfig
+from tf_transformer.config import BOS_ID
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.models.transformer import Transformer
 
 
 @pytest.fixture(scope="module")
 def pairs(trained_run) -> tuple[list[str], list[str]]:
-    """Sources and targets, a blank one of each among them."""
+    """Sources and targets, with a blank one among each."""
     sources, targets = trained_run.lines("dev.en")[:10], trained_run.lines("dev.de")[:10]
     return [*sources, "", sources[0]], [*targets, targets[0], ""]
 
@@ -24,50 +24,39 @@ def pairs(trained_run) -> tuple[list[str], list[str]]:
 
 
 def test_forced_decoding_scores_what_the_search_found(translator, trained_run):
-    sources, references = trained_run.lines("dev.en"), trained_run.lines("dev.de")
-    found = [hypotheses[0] for hypotheses in translator.translate(sources)]
-    scored = translator.score(sources, references)
-    assert [one.text for one in scored] == references
-    # The search may spell a text in other pieces, and so find another sequence.
-    alike = [
-        (one, hypothesis)
-        for one, hypothesis in zip(scored, found, strict=True)
-        if (one.text, one.num_tokens) == (hypothesis.text, hypothesis.num_tokens)
-    ]
+    sources = trained_run.lines("dev.en")
+    best = [hypotheses[0] for hypotheses in translator.translate(sources)]
+    scored = translator.score(sources, [hypothesis.text for hypothesis in best])
+    # The search may spell a text in other pieces, and so score another sequence.
+    pairs = zip(scored, best, strict=True)
+    alike = [([one], [other]) for one, other in pairs if one.num_tokens == other.num_tokens]
     assert len(alike) > 5
-    for one, hypothesis in alike:
-        assert one.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-4)
-        assert one.score == pytest.approx(hypothesis.score, abs=1e-4)
+    assert_same(*zip(*alike, strict=True))
 
 
 def test_scores_do_not_depend_on_the_batch(translator, trained_run):
     sources, targets = trained_run.lines("dev.en")[:8], trained_run.lines("dev.de")[:8]
     together = translator.score(sources, targets)
     alone = [translator.score([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
-    for one, other in zip(alone, together, strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+    assert_same([[one] for one in alone], [[one] for one in together])
 
 
-def test_a_target_has_a_limit_of_its_own(translator, trained_run, caplog):
+def test_targets_and_sources_have_different_limits(translator, trained_run, caplog):
     source, target = trained_run.lines("dev.en")[0], " ".join(trained_run.lines("dev.de")[:3])
     whole = translator.score([source], [target])[0].num_tokens
     assert whole > 20
     for extra, expected in ((whole - 6, whole), (4, 10)):
-        decoding = DecodingConfig(max_source_length=6, max_extra_length=extra)
-        limited = BatchTranslator(translator.model, translator.tokenizer, decoding)
+        limited = with_settings(translator, max_source_length=6, max_extra_length=extra)
         assert limited.score([source], [target])[0].num_tokens == expected
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="tf_transformer"):
         limited.score([source], [target])
-    messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["texts cut at 6 tokens: 1", "targets cut at 10 tokens: 1"]
+    assert caplog.messages == ["texts cut at 6 tokens: 1", "targets cut at 10 tokens: 1"]
 
 
 def test_learned_positions_limit_targets_as_well(translator):
     tokenizer = translator.tokenizer
-    sizes = {"num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2}
-    learned = {"positions": "learned", "max_length": 12}
-    model = Transformer(tokenizer.vocab_size, **sizes, **learned)
+    model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
     long = "word " * 40
     (scored,) = BatchTranslator(model, tokenizer).score([long], [long])
     assert scored.num_tokens == 12
@@ -90,7 +79,7 @@ def test_progress_counts_up_to_all_pairs(translator, pairs):
 # --- Attention ---------------------------------------------------------------------------
 
 
-def test_attention_names_the_pieces_that_its_weights_belong_to(translator, pairs):
+def test_attention_has_weights_for_all_pieces_that_sum_to_1(translator, pairs):
     layers, heads = 1, translator.model.config.num_heads
     for source, target, found in zip(*pairs, translator.attention(*pairs), strict=True):
         for text, pieces in ((source, found.source), (target, found.target)):
@@ -117,7 +106,7 @@ def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
             np.testing.assert_allclose(getattr(found, name), weights[:, 0], atol=1e-5)
 
 
-def test_an_ensemble_has_no_attention_to_look_into(translator):
+def test_an_ensemble_has_no_attention(translator):
     several = BatchTranslator(Ensemble([translator.model] * 2), translator.tokenizer)
     for call in (several.attention, several.align):
         with pytest.raises(ValueError, match="`model` must be a single model.* an ensemble"):
@@ -128,7 +117,7 @@ def test_an_ensemble_has_no_attention_to_look_into(translator):
 
 
 def words_of_pieces(pieces: list[str]) -> list[int]:
-    """The number of the word that a letter behind each piece would be in."""
+    """The index of the word that a letter after each piece would belong to."""
     ends = list(itertools.accumulate(len(piece) for piece in pieces))
     text = "".join(pieces).replace("▁", " ")
     return [len(f"{text[:end]}x".split()) - 1 for end in ends]
@@ -153,13 +142,8 @@ def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
         )
 
 
-def test_a_layer_that_is_not_there_is_refused(translator):
+def test_a_layer_that_does_not_exist_is_refused(translator):
     assert translator.align(["a"], ["b"], layer=0) == translator.align(["a"], ["b"])
     for layer in (-1, 1):
         with pytest.raises(ValueError, match="`layer` must be from 0 to 0. Received"):
             translator.align(["a"], ["b"], layer=layer)
-
-
-def test_blank_texts_have_no_alignment(translator):
-    found = translator.align(["", "a", " "], ["a", "", ""])
-    assert [alignment.pairs for alignment in found] == [[], [], []]

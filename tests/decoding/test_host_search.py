@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from table_model import (
+    EARLY_OR_LATE,
+    ENDLESS,
     NUM_ROWS,
     WEIGHTS,
     Rules,
@@ -27,10 +29,8 @@ class TableStep:
     def __call__(self, tokens, index, ancestry):
         self.read.append(tokens)
         self.sizes.append(len(tokens))
-        assert (
-            index == len(self.read) - 1
-            and (ancestry[:, :, -1] == [*range(tokens.shape[1])]).all()
-        )
+        assert index == len(self.read) - 1
+        assert (ancestry[:, :, -1] == range(tokens.shape[1])).all()
         read = np.stack(self.read, axis=-1)  # [B, W, t]
         histories = np.take_along_axis(read, ancestry, axis=1)
         rows = (histories * WEIGHTS[: index + 1]).sum(-1) % NUM_ROWS
@@ -41,7 +41,7 @@ class TableStep:
         self.read = [tokens[rows] for tokens in self.read]
 
 
-PREFIXES = [[4], [], [5, 4, 4], [4, 5]]
+PREFIXES = [[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ PREFIXES = [[4], [], [5, 4, 4], [4, 5]]
         (8, 4, 1, 0.0, {}),
         (8, 4, 4, 0.6, {}),
         (4, 2, 2, 0.6, {}),
-        (700, 4, 3, 0.6, {}),  # so many that only the best are sorted
+        (700, 4, 3, 0.6, {}),  # large enough for only the best to be sorted
         (8, 4, 2, 1.0, {"min_length": 5}),
         (8, 4, 2, 0.6, {"no_repeat_ngram": 2}),
         (700, 4, 1, 0.6, {"no_repeat_ngram": 1}),
@@ -59,33 +59,28 @@ PREFIXES = [[4], [], [5, 4, 4], [4, 5]]
         (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_length": 4, "no_repeat_ngram": 3}),
     ],
 )
-def test_it_finds_what_lists_and_the_graph_find(
+def test_it_finds_what_the_lists_and_the_graph_find(
     vocabulary_size, beam_size, num_hypotheses, alpha, rules
 ):
     count = 12 if vocabulary_size > 100 else 64
     tables = random_tables(count, vocabulary_size, seed=beam_size)
     limits = [1 + row % 9 for row in range(count)]
     sizes = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "alpha": alpha}
-    prefixes = [
-        rules.get("prefix", [[]])[row % len(rules.get("prefix", [[]]))] for row in range(count)
-    ]
-    padded = np.array([prefix + [0] * (3 - len(prefix)) for prefix in prefixes], np.int32)
-    given = rules | ({"prefix": padded} if "prefix" in rules else {})
+    if "prefix" in rules:
+        rules = rules | {"prefix": np.resize(rules["prefix"], [count, 3]).astype(np.int32)}
     step = TableStep(tables)
-    found = host_search(step, HostRules(np.array(limits, np.int32), **given), **sizes)
+    found = host_search(step, HostRules(np.array(limits, np.int32), **rules), **sizes)
     for row, limit in enumerate(limits):
+        prefix = [token for token in rules["prefix"][row] if token] if "prefix" in rules else []
         rule = Rules(
-            limit,
-            rules.get("min_length", 1),
-            tuple(prefixes[row]),
-            rules.get("no_repeat_ngram", 0),
+            limit, rules.get("min_length", 1), tuple(prefix), rules.get("no_repeat_ngram", 0)
         )
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alpha))
 
-    options = dict(given)
-    if "min_length" in options:
-        options["min_lengths"] = [options.pop("min_length")] * count
-    for ours, graphs in zip(found, search(tables, limits, **sizes, **options), strict=True):
+    if "min_length" in rules:
+        rules = rules | {"min_lengths": [rules["min_length"]] * count}
+        del rules["min_length"]
+    for ours, graphs in zip(found, search(tables, limits, **sizes, **rules), strict=True):
         assert ours.dtype == graphs.dtype and ours.shape == graphs.shape
         np.testing.assert_allclose(ours, graphs, rtol=1e-5, atol=1e-5)
     assert step.sizes[0] == count and step.sizes[-1] < count  # finished sentences leave
@@ -93,27 +88,24 @@ def test_it_finds_what_lists_and_the_graph_find(
 
 @pytest.mark.parametrize(("lookahead", "steps"), [(8, 1), (9, 10)])
 def test_a_lookahead_stops_it_where_it_stops_the_graph(lookahead, steps):
-    rules = {(): {EOS_ID: 0.30, 4: 0.13}, (4,) * 9: {EOS_ID: 0.999}}
-    rules |= {(4,) * length: {4: 0.999} for length in range(1, 9)}
-    step, limits = TableStep(table_of(rules)), HostRules(np.array([10], np.int32))
+    table, limits = table_of(EARLY_OR_LATE), HostRules(np.array([10], np.int32))
+    step = TableStep(table)
     options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": lookahead}
     found = host_search(step, limits, beam_size=2, **options)
-    expected = search(table_of(rules), [10], beam_size=2, **options)
+    expected = search(table, [10], beam_size=2, **options)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     assert len(step.sizes) == steps
 
 
-def test_a_lookahead_stops_a_sentence_whatever_others_its_batch_has():
-    endless = {(4,) * length: {4: 0.999} for length in range(10)}
-    stops = endless | {(): {EOS_ID: 0.30, 4: 0.13}, (4,) * 9: {EOS_ID: 0.999}}
-    tables = np.concatenate([table_of(stops), *[table_of(endless)] * 8])
+def test_a_lookahead_stops_a_sentence_whatever_else_is_in_its_batch():
+    tables = np.concatenate([table_of(EARLY_OR_LATE), *[table_of(ENDLESS)] * 8])
     rules = HostRules(np.full([9], 10, np.int32))
     options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": 8}
     found = host_search(TableStep(tables), rules, beam_size=2, **options)
     assert found.tokens[0, 0, 0] == EOS_ID
 
 
-def test_no_sentence_gives_no_hypothesis():
+def test_an_empty_batch_gives_no_hypotheses():
     rules = HostRules(np.zeros([0], np.int32))
     step = TableStep(random_tables(0, 8))
     found = host_search(step, rules, beam_size=2, num_hypotheses=2, alpha=0.6)
@@ -121,7 +113,7 @@ def test_no_sentence_gives_no_hypothesis():
 
 
 @pytest.mark.parametrize("size", [11, 352, 353, 1000])
-def test_the_best_of_many_are_those_of_top_k_with_all_ties(size):
+def test_the_best_of_many_equal_top_k_ties_included(size):
     rng = np.random.default_rng(size)
     values = rng.integers(0, 9, [20, size]).astype(np.float32)
     values[rng.random(values.shape) < 0.7] = -np.inf

@@ -1,16 +1,13 @@
-"""A model in LiteRT finds what the model finds: the same in float32, nearly always in int8."""
-
-import dataclasses
+"""A model in LiteRT finds what the model finds: always in float32, mostly in int8."""
 
 import numpy as np
 import pytest
-from trained import DECODING, assert_same
+from trained import DECODING, assert_same, with_settings
 
 from tf_transformer import load
 from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.searcher import Searcher
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving import translations
@@ -20,11 +17,6 @@ from tf_transformer.tasks import models
 @pytest.fixture(scope="module")
 def in_float32(translator) -> LiteModel:
     return LiteModel(lite_file(translator.model, "float32"), threads=1)
-
-
-def with_lite(translator, lite, number=4, **settings) -> BatchTranslator:
-    decoding = dataclasses.replace(DECODING, **settings)
-    return BatchTranslator(translator.model, translator.tokenizer, decoding, number, lite=lite)
 
 
 @pytest.mark.parametrize(
@@ -37,23 +29,22 @@ def with_lite(translator, lite, number=4, **settings) -> BatchTranslator:
     ],
 )
 def test_float32_finds_what_the_model_finds(translator, in_float32, texts, number, settings):
-    lite = with_lite(translator, in_float32, number, **settings)
-    plain = with_lite(translator, None, number, **settings)
+    lite = with_settings(translator, number, lite=in_float32, **settings)
+    plain = with_settings(translator, number, **settings)
     assert_same(lite.translate(texts), plain.translate(texts))
 
 
-def test_searches_at_the_same_time_have_an_interpreter_each(translator, in_float32, texts):
+def test_simultaneous_searches_use_different_interpreters(translator, in_float32, texts):
     with in_float32.interpreter() as one, in_float32.interpreter() as other:
         assert one is not other
-    plain = with_lite(translator, None).translate(texts)
-    arguments = translator.model, translator.tokenizer, DECODING, 4
-    several = BatchTranslator(*arguments, lite=in_float32, streams=3)
-    assert_same(several.translate(texts), plain)
+    lite = with_settings(translator, lite=in_float32).with_decoding(DECODING, 4, streams=3)
+    assert_same(lite.translate(texts), translator.translate(texts))
 
 
 def test_a_prefix_is_continued_as_the_model_continues_it(translator, in_float32, texts):
     prefixes = [["Der", "", "Am Montag"][i % 3] for i in range(len(texts))]
-    found = with_lite(translator, in_float32).translate(texts, prefixes=prefixes)
+    lite = with_settings(translator, lite=in_float32)
+    found = lite.translate(texts, prefixes=prefixes)
     assert_same(found, translator.translate(texts, prefixes=prefixes))
 
 
@@ -63,16 +54,20 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts = trained_run.lines("train.en")[:150]
     loaded = load(trained_run.path, precision="int8")
-    found = [str(each) for each in loaded.translate(texts)]
+    found = [str(translation) for translation in loaded.translate(texts)]
     expected = [hypotheses[0].text for hypotheses in translator.translate(texts)]
     same = np.mean([one == other for one, other in zip(found, expected, strict=True)])
     assert same >= 0.9
 
     (kept,) = (tmp_path / "tf_transformer").glob("*-int8-*.tflite")
     weights = Run.open(trained_run.path).weights(None)
-    assert kept.stat().st_size < 0.5 * weights.stat().st_size  # so these are not float32
+    assert (
+        kept.stat().st_size < 0.5 * weights.stat().st_size
+    )  # so the weights are not in float32
     kept.write_bytes(b"changed")
-    assert kept_lite_file(translator.model, "int8", weights) == b"changed"  # not made again
+    assert (
+        kept_lite_file(translator.model, "int8", weights) == b"changed"
+    )  # not converted again
 
     with pytest.raises(UserError, match="LiteRT supports only beam search with one alpha"):
         loaded.translate(texts, sample=True)
@@ -89,9 +84,8 @@ def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
 ):
     monkeypatch.setattr(models, "kept_lite_file", lambda *_: in_float32.content)
     loaded = load(trained_run.path, litert=True)
-    batches = dataclasses.replace(DECODING, beam_size=4)
-    expected = BatchTranslator(translator.model, translator.tokenizer, batches).translate(texts)
-    monkeypatch.setattr(Searcher, "search", None)  # which only TensorFlow uses
+    expected = translator.translate(texts)
+    monkeypatch.setattr(Searcher, "search", None)  # only TensorFlow uses it
     found = loaded.translate(texts, beam_size=4)
     assert [str(one) for one in found] == [ranked[0].text for ranked in expected]
     (tmp_path / "model.keras").touch()

@@ -1,4 +1,4 @@
-"""The rules of the next token, over hundreds of random tables, against the lists' own."""
+"""The rules for the next token, against those of the lists on hundreds of random tables."""
 
 import dataclasses
 
@@ -10,13 +10,13 @@ from table_model import (
     all_hypotheses,
     assert_found,
     count_computed_rows,
-    hypotheses_of,
     list_beam,
     random_tables,
     search,
 )
 
-from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.config import PAD_ID
+from tf_transformer.decoding.hypotheses import Hypotheses
 
 
 def random_rules(count: int, vocabulary_size: int, longest: int, no_repeat: int, seed: int):
@@ -35,7 +35,7 @@ def random_rules(count: int, vocabulary_size: int, longest: int, no_repeat: int,
 
 
 def options_of(rules: list[Rules]) -> dict:
-    """The rules as the search takes them."""
+    """The rules as options of the search."""
     width = max(len(rule.prefix) for rule in rules)
     padded = [rule.prefix + (PAD_ID,) * (width - len(rule.prefix)) for rule in rules]
     return {
@@ -45,8 +45,9 @@ def options_of(rules: list[Rules]) -> dict:
     }
 
 
-def limits_of(rules: list[Rules]) -> list[int]:
-    return [rule.limit for rule in rules]
+def search_by(rules: list[Rules], tables: np.ndarray, **options) -> Hypotheses:
+    """The search with one of the rules for each table."""
+    return search(tables, [rule.limit for rule in rules], **options_of(rules), **options)
 
 
 @pytest.mark.parametrize("no_repeat", [0, 1, 2, 3])
@@ -61,14 +62,8 @@ def test_search_finds_what_a_list_based_beam_finds_under_all_rules(
     tables = random_tables(count, vocabulary_size, seed)
     rules = random_rules(count, vocabulary_size, 8, no_repeat, seed)
     alphas = np.random.default_rng(seed).choice([0.0, 0.6, 2.0], count)
-    found = search(
-        tables,
-        limits_of(rules),
-        beam_size=beam_size,
-        num_hypotheses=num_hypotheses,
-        alpha=alphas,
-        **options_of(rules),
-    )
+    sizes = {"beam_size": beam_size, "num_hypotheses": num_hypotheses}
+    found = search_by(rules, tables, **sizes, alpha=alphas)
     for row, rule in enumerate(rules):
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alphas[row]))
 
@@ -78,21 +73,14 @@ def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses_under_all_rules(no_
     tables = random_tables(96, 6, seed=no_repeat)
     rules = random_rules(96, 6, 4, no_repeat, seed=no_repeat)
     alphas = np.linspace(0.0, 2.0, 96)
-    # Three tokens go on, so 27 beams hold every history that the limit allows.
-    found = search(
-        tables,
-        limits_of(rules),
-        beam_size=27,
-        num_hypotheses=20,
-        alpha=alphas,
-        **options_of(rules),
-    )
+    # Three tokens do not end a hypothesis, so 27 beams hold every history within the limit.
+    found = search_by(rules, tables, beam_size=27, num_hypotheses=20, alpha=alphas)
     for row, rule in enumerate(rules):
         assert_found(found, row, all_hypotheses(tables[row], rule, alphas[row]))
 
 
 @pytest.mark.parametrize("only", ["prefix", "min_lengths", "no_repeat_ngram"])
-def test_each_rule_alone_is_that_of_the_lists(only):
+def test_each_rule_alone_equals_that_of_the_lists(only):
     tables = random_tables(96, 8, seed=4)
     options = options_of(random_rules(96, 8, 6, 2, seed=4))
     found = search(tables, [6] * 96, num_hypotheses=3, **{only: options[only]})
@@ -107,23 +95,17 @@ def test_each_rule_alone_is_that_of_the_lists(only):
 
 
 def step_by_step(tokens, context):
-    """A grammar whose context says for each step of a sentence what it may be."""
+    """A grammar whose context holds the allowed tokens of each step of a sentence."""
     return tf.tile(context[:, tf.newaxis, tf.shape(tokens)[-1]], [1, tokens.shape[1], 1])
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_grammar_holds_for_each_sentence_beside_the_other_rules(beam_size):
+def test_a_grammar_applies_to_each_sentence_with_the_other_rules(beam_size):
     tables = random_tables(96, 8, seed=7)
     rules = random_rules(96, 8, 8, 2, seed=7)
     banned = np.random.default_rng(7).integers(0, 8, (96, 10))
-    found = search(
-        tables,
-        limits_of(rules),
-        beam_size=beam_size,
-        grammar=step_by_step,
-        context=np.arange(8) != banned[..., np.newaxis],
-        **options_of(rules),
-    )
+    context = np.arange(8) != banned[..., np.newaxis]
+    found = search_by(rules, tables, beam_size=beam_size, grammar=step_by_step, context=context)
     for row, rule in enumerate(rules):
         rule = dataclasses.replace(rule, banned=tuple(banned[row]))
         assert_found(found, row, list_beam(tables[row], rule, beam_size, 0.6)[:1])
@@ -134,63 +116,15 @@ def test_a_grammar_without_its_context_is_refused():
         search(random_tables(1, 8), [4], grammar=step_by_step)
 
 
-def test_one_penalty_for_each_sentence_is_the_same_penalty_for_each():
-    tables, limits = random_tables(30, 8), np.arange(30) % 9 + 1
-    alphas = np.repeat([0.0, 0.6, 2.0], 10)
-    found = search(tables, limits, num_hypotheses=3, alpha=alphas)
-    for alpha in (0.0, 0.6, 2.0):
-        rows = alphas == alpha
-        alone = search(tables[rows], limits[rows], num_hypotheses=3, alpha=alpha)
-        width = alone.tokens.shape[-1]
-        np.testing.assert_array_equal(found.tokens[rows][..., :width], alone.tokens)
-        np.testing.assert_allclose(found.scores[rows], alone.scores, rtol=1e-6)
-
-
-def test_a_prefix_is_followed_as_far_as_the_limit_leaves_room_for_eos():
-    tables, prefix = random_tables(3, 8), [[5, 6, 7, 5], [5, 0, 0, 0], [5, 6, 7, 5]]
-    found = search(tables, [3, 2, 1], prefix=prefix)
-    assert [hypotheses_of(found, row)[0] for row in range(3)] == [
-        (5, 6, EOS_ID), (5, EOS_ID), (EOS_ID,),
-    ]  # fmt: skip
-
-
 def test_a_long_prefix_takes_no_more_steps_than_the_limit():
     computed = count_computed_rows(random_tables(2, 8), [5, 2], prefix=np.full((2, 30), 5))
     assert 5 <= computed <= 2 * 5
 
 
-def test_rules_that_say_nothing_change_nothing():
+def test_rules_without_effect_change_nothing():
     tables, limits = random_tables(24, 8, seed=5), np.arange(24) % 12 + 1
     plain = search(tables, limits, num_hypotheses=4)
-    ruled = search(
-        tables,
-        limits,
-        num_hypotheses=4,
-        prefix=np.zeros((24, 0)),
-        min_lengths=[0] * 24,
-        no_repeat_ngram=40,
-    )
+    rules = {"prefix": np.zeros((24, 0)), "min_lengths": [0] * 24, "no_repeat_ngram": 40}
+    ruled = search(tables, limits, num_hypotheses=4, **rules)
     np.testing.assert_array_equal(ruled.tokens, plain.tokens)
     np.testing.assert_allclose(ruled.scores, plain.scores, rtol=1e-6)
-
-
-def test_rules_follow_their_sentences_through_compaction_and_any_order():
-    tables, rules = random_tables(40, 8, seed=6), random_rules(40, 8, 9, 2, seed=6)
-    options, limits = options_of(rules), np.array(limits_of(rules))
-    options["min_lengths"] = np.array(options["min_lengths"])
-    together = search(tables, limits, num_hypotheses=3, **options)
-    order = np.random.default_rng(0).permutation(40)
-    by_row = {name: options[name][order] for name in ("prefix", "min_lengths")}
-    permuted = search(
-        tables[order], limits[order], num_hypotheses=3, no_repeat_ngram=2, **by_row
-    )
-    np.testing.assert_array_equal(permuted.tokens, together.tokens[order])
-    np.testing.assert_allclose(permuted.scores, together.scores[order], rtol=1e-5)
-
-
-def test_rules_that_leave_nothing_give_fillers_to_that_sentence_only():
-    tables = random_tables(2, 5)  # two tokens go on, each but once
-    found = search(tables, [9, 9], min_lengths=[5, 1], no_repeat_ngram=1)
-    assert hypotheses_of(found, 0) == [()]
-    assert np.isfinite(found.scores).all()
-    assert found.lengths[1, 0] > 0

@@ -1,4 +1,4 @@
-"""Samples against the exact distribution of all hypotheses, and what they may depend on."""
+"""Samples against the exact distribution of all hypotheses, and what they depend on."""
 
 import itertools
 from collections import Counter
@@ -26,7 +26,7 @@ def draw(tables, limits, **options):
 
 
 def step_distribution(pairs: list, temperature=1.0, top_k=0, top_p=1.0) -> list[tuple]:
-    """(tokens, probability) of what may be drawn from (tokens, log-probability)."""
+    """(tokens, probability) of the tokens to draw from, by their (tokens, log-probability)."""
     pairs = sorted(pairs, key=lambda pair: -pair[1])[: top_k or None]
     weights = np.exp([log_prob / temperature for _, log_prob in pairs])
     weights /= weights.sum()
@@ -128,17 +128,12 @@ def test_samples_of_a_sentence_depend_on_its_own_seed_only():
     order = np.random.default_rng(0).permutation(24)
     permuted = draw(tables[order], limits[order], seed=seeds[order])
     np.testing.assert_array_equal(permuted.tokens, together.tokens[order])
-    for row, limit in enumerate(limits):  # alone it meets no compaction
+    for row, limit in enumerate(limits):  # alone it is never compacted
         alone = draw(tables[row : row + 1], [limit], seed=seeds[row : row + 1])
         np.testing.assert_array_equal(alone.tokens[0], together.tokens[row, :, :limit])
 
 
-def test_equal_sentences_of_a_batch_are_sampled_independently_under_one_seed():
-    found = draw(np.repeat(random_tables(1, 8), 2, axis=0), [9, 9])
-    assert np.any(found.tokens[0] != found.tokens[1])
-
-
-def test_log_probabilities_are_the_models_own_and_order_the_samples():
+def test_log_probabilities_are_those_of_the_model_and_order_the_samples():
     tables = random_tables(20, 8)
     found = draw(tables, [9] * 20, temperature=2.0, top_k=4, min_lengths=[3] * 20)
     np.testing.assert_array_equal(found.scores, found.log_probs)
@@ -154,10 +149,10 @@ def test_log_probabilities_are_the_models_own_and_order_the_samples():
             assert log_prob == pytest.approx(total, abs=1e-4)
 
 
-def test_a_large_vocabulary_is_drawn_from_its_best():
+def test_top_k_draws_only_the_best_of_a_large_vocabulary():
     logits = np.random.default_rng(0).normal(size=(1, 97, 4000)).astype(np.float32)
     found = draw(np.repeat(logits, 50, axis=0), [2] * 50, top_k=5)
-    best = np.argsort(-logits[0, 2, 4:])[:5] + 4  # of row 2, that of BOS alone
+    best = np.argsort(-logits[0, 2, 4:])[:5] + 4  # row 2 is that of BOS alone
     assert set(found.tokens[:, :, 0].ravel().tolist()) == set(best.tolist())
 
 

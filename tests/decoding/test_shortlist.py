@@ -1,6 +1,5 @@
-"""Search among a shortlist: what it may find, alone and in company, and its file."""
+"""Search restricted to a shortlist: its results, alone and in a batch, and its file."""
 
-import dataclasses
 import functools
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 import tensorflow as tf
 from test_ensemble import SOURCE, VOCAB_SIZE, random_model
 from test_ensemble import found_by as found_without
-from trained import DECODING, assert_same
+from trained import assert_same, with_settings
 
 from tf_transformer.config import EOS_ID, PAD_ID, SamplingConfig
 from tf_transformer.decoding.beam_search import beam_search
@@ -23,7 +22,7 @@ PREFIX = np.array([[17, 4], [0, 0], [18, 0]], "int32")
 
 
 def whole(vocab_size: int) -> Shortlist:
-    """All that there is."""
+    """A shortlist of all tokens."""
     return Shortlist(np.zeros((vocab_size, 1)), np.arange(vocab_size))
 
 
@@ -35,7 +34,7 @@ def random_shortlist(vocab_size: int, translations: int = 2, frequent: int = 3) 
 
 
 def found_by(model, shortlist, rows=slice(None), prefix=None, **options):
-    """[tokens, lengths, log_probs, scores] of some rows of `SOURCE`."""
+    """[tokens, lengths, log_probs, scores] of these rows of `SOURCE`."""
     source = tf.constant(SOURCE[rows])
     prefix = None if prefix is None else prefix[rows]
     choice = shortlist.choose(source, prefix, least_tokens(4))
@@ -74,16 +73,14 @@ def test_the_whole_vocabulary_changes_nothing(name, options, prefix):
     model = made(name)
     expected = found_without(model, **options, prefix=prefix)
     found = found_by(model, whole(VOCAB_SIZE), **options, prefix=prefix)
-    for own, other in zip(found[:2], expected[:2], strict=True):  # tokens and lengths
-        np.testing.assert_array_equal(own, other)
-    for own, other in zip(found[2:], expected[2:], strict=True):  # log-probabilities, scores
-        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-5)
+    for actual, desired in zip(found, expected, strict=True):
+        np.testing.assert_allclose(actual, desired, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("name", "prefix"), [("tied", None), *((name, PREFIX) for name in MODELS)]
 )
-def test_company_changes_nothing_and_the_sentence_keeps_to_its_own_list(name, prefix):
+def test_a_sentence_keeps_to_its_shortlist_and_to_its_result_in_any_batch(name, prefix):
     model, shortlist = made(name), random_shortlist(VOCAB_SIZE)
     together = found_by(model, shortlist, prefix=prefix)
     members = shortlist.members(SOURCE, prefix).numpy()
@@ -112,7 +109,7 @@ def test_log_probabilities_are_those_of_the_model_over_the_shortlist():
     np.testing.assert_allclose(log_probs[:, 0], expected, atol=1e-4)
 
 
-def test_members_are_specials_frequent_tokens_translations_source_and_prefix():
+def test_members_are_special_and_frequent_tokens_translations_source_and_prefix():
     table = np.zeros((VOCAB_SIZE, 2), "int32")
     table[5], table[3], table[9] = (12, 13), (0, 14), (15, 15)
     shortlist = Shortlist(table, np.array([7]))
@@ -126,7 +123,7 @@ def test_members_are_specials_frequent_tokens_translations_source_and_prefix():
     assert not choice.allowed.numpy()[:, 12:].any()
     for token in ids[:12]:
         assert ids[choice.indices.numpy()[token]] == token
-    assert choice.indices.numpy()[19] == 1  # UNK: it is in no list
+    assert choice.indices.numpy()[19] == 1  # UNK, as it is in no shortlist
 
 
 def test_a_sentence_can_always_end():
@@ -141,32 +138,30 @@ def test_a_sentence_can_always_end():
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_translator_with_the_whole_vocabulary_translates_as_without(
+def test_a_shortlist_of_the_whole_vocabulary_changes_no_translation(
     translator, texts, beam_size
 ):
-    decoding = dataclasses.replace(DECODING, beam_size=beam_size, no_repeat_ngram=3)
-    found = [
-        BatchTranslator(translator.model, translator.tokenizer, decoding, 1, shortlist)
-        for shortlist in (None, whole(translator.model.vocab_size))
-    ]
-    plain, listed = (one.translate(texts) for one in found)
-    assert_same(listed, plain)
+    settings = {"beam_size": beam_size, "no_repeat_ngram": 3}
+    plain = with_settings(translator, **settings)
+    listed = with_settings(translator, shortlist=whole(plain.model.vocab_size), **settings)
+    assert_same(listed.translate(texts), plain.translate(texts))
 
 
 @pytest.fixture
 def listed(translator) -> BatchTranslator:
-    shortlist = random_shortlist(translator.model.vocab_size, 5, 50)
-    return BatchTranslator(translator.model, translator.tokenizer, DECODING, 4, shortlist)
+    return with_settings(
+        translator, 4, shortlist=random_shortlist(translator.model.vocab_size, 5, 50)
+    )
 
 
-def test_a_text_is_translated_in_a_batch_as_alone(translator, listed, texts):
+def test_a_text_is_translated_alone_as_in_a_batch(translator, listed, texts):
     together = listed.translate(texts)
     assert together != translator.translate(texts)
     for row in range(0, len(texts), 4):
         assert_same(listed.translate([texts[row]]), [together[row]])
 
 
-def test_a_prefix_outside_the_list_is_kept_to(listed, texts):
+def test_a_prefix_outside_the_shortlist_is_followed(listed, texts):
     texts = [text for text in texts if text.strip()][:6]
     found = listed.translate(texts, prefixes=["Zebra Üxküll"] * len(texts))
     assert all(hypotheses[0].text.startswith("Zebra Üxküll") for hypotheses in found)
@@ -183,10 +178,8 @@ def test_sampling_and_grammars_are_refused(listed):
 
 
 def test_a_shortlist_of_another_vocabulary_is_refused(translator):
-    with pytest.raises(
-        ValueError, match="`shortlist` must have .* Received: shortlist 7, model"
-    ):
-        BatchTranslator(translator.model, translator.tokenizer, DECODING, 1, whole(7))
+    with pytest.raises(ValueError, match="`shortlist` must .* Received: shortlist 7, model"):
+        with_settings(translator, shortlist=whole(7))
 
 
 # --- The file ----------------------------------------------------------------------------
@@ -217,9 +210,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     file = tmp_path / "shortlist.npz"
     random_shortlist(VOCAB_SIZE).write(file)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(
-        UserError, match="is damaged .* Make it again: tf-transformer shortlist"
-    ):
+    with pytest.raises(UserError, match="is damaged .* again: tf-transformer shortlist"):
         Shortlist.read(file, VOCAB_SIZE)
 
 
@@ -232,7 +223,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         (np.zeros(20), [4]),
     ],
 )
-def test_what_no_shortlist_can_be_is_refused(tmp_path, table, frequent):
+def test_a_file_of_invalid_arrays_is_refused(tmp_path, table, frequent):
     file = tmp_path / "shortlist.npz"
     np.savez(file, table=table, frequent=frequent)
     with pytest.raises(UserError, match="is damaged"):

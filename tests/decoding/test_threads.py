@@ -1,4 +1,4 @@
-"""The number of threads is measured before TensorFlow computes, and kept."""
+"""The number of threads is measured before TensorFlow computes, and cached."""
 
 import json
 import logging
@@ -16,8 +16,8 @@ from tf_transformer.errors import UserError
 MOST = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 has_choice = pytest.mark.skipif(MOST < 2, reason="a single core, or no Linux")
 
-# Not in this process, which has computed already. The one that imports TensorFlow never
-# computes: each line, a load and an environment, is answered by a fork of it.
+# Runs in another process, since this one has already computed. It imports TensorFlow but never
+# computes: a fork of it answers each line, a load and an environment.
 SCRIPT = """
 import json, os, sys
 import tensorflow as tf
@@ -27,7 +27,7 @@ for line in sys.stdin:
     if not os.fork():
         load, environment = json.loads(line)
         os.environ.update(environment)
-        os.getloadavg = lambda: (load, 0.0, 0.0)  # whatever else runs here
+        os.getloadavg = lambda: (load, 0.0, 0.0)  # whatever else is running
         use_threads(None, PRESETS["tiny"], [1, 32])
         print(tf.config.threading.get_intra_op_parallelism_threads(), flush=True)
         os._exit(0)
@@ -53,7 +53,7 @@ def number_used() -> Iterator[Callable[..., int]]:
 
 
 @has_choice
-def test_a_measured_number_is_kept_for_the_next_process(number_used, tmp_path):
+def test_a_measured_number_is_cached_for_the_next_process(number_used, tmp_path):
     first = number_used(tmp_path)
     assert first in {1, min(4, MOST), MOST}
     file = tmp_path / "tf_transformer" / "threads.json"
@@ -67,7 +67,7 @@ def test_a_measured_number_is_kept_for_the_next_process(number_used, tmp_path):
 
 
 @has_choice
-def test_a_number_measured_on_a_busy_machine_or_given_by_the_user_is_not_kept(
+def test_a_number_set_by_the_user_or_measured_on_a_busy_machine_is_not_cached(
     number_used, tmp_path
 ):
     assert number_used(tmp_path, load=9.0 * MOST) in {1, min(4, MOST), MOST}
@@ -80,14 +80,14 @@ def test_the_environment_leaves_no_choice(monkeypatch):
     assert numbers_to_try() == [3]
 
 
-def test_a_number_that_comes_too_late_is_refused_and_nothing_is_measured(
+def test_after_tensorflow_has_started_a_number_is_refused_and_none_is_measured(
     tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     caplog.set_level(logging.INFO)
     import tensorflow as tf
 
-    assert tf.ones([]) == 1  # it has begun
+    assert tf.ones([]) == 1  # TensorFlow has started
     before = tf.config.threading.get_intra_op_parallelism_threads()
     use_threads(None, PRESETS["tiny"], [1])
     assert tf.config.threading.get_intra_op_parallelism_threads() == before

@@ -1,6 +1,4 @@
-"""Text in, text out, on a trained model: what a translation may depend on, and what not."""
-
-import dataclasses
+"""Text in, text out, with a trained model: what a translation depends on."""
 
 import numpy as np
 import pytest
@@ -20,35 +18,29 @@ def expected(translator, texts) -> list[list[Hypothesis]]:
     return translator.translate(texts)
 
 
-def test_a_sentence_alone_is_translated_as_in_a_batch(translator, texts, expected):
-    assert_same([translator.translate([text])[0] for text in texts], expected)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_translations_follow_their_sentences_in_any_order(translator, texts, expected, seed):
-    order = np.random.default_rng(seed).permutation(len(texts))
+def test_translations_follow_their_sentences_in_any_order(translator, texts, expected):
+    order = np.random.default_rng(1).permutation(len(texts))
     found = translator.translate([texts[row] for row in order])
     assert_same(found, [expected[row] for row in order])
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 300, 1_000_000])
+@pytest.mark.parametrize("batch_tokens", [1, 300, 1_000_000])  # 1: each sentence alone
 def test_the_size_of_batches_does_not_change_translations(
     translator, texts, expected, batch_tokens
 ):
-    decoding = dataclasses.replace(DECODING, batch_tokens=batch_tokens)
-    other = BatchTranslator(translator.model, translator.tokenizer, decoding, 4)
+    other = with_settings(translator, 4, batch_tokens=batch_tokens)
     assert_same(other.translate(texts), expected)
 
 
-def test_batches_computed_at_the_same_time_give_the_same(
+def test_batches_computed_at_the_same_time_give_the_same_results(
     translator, texts, expected, monkeypatch
 ):
     pairs = texts, [ranked[0].text for ranked in expected]
     scores = translator.score(*pairs)
     monkeypatch.setattr(threads, "most_streams", lambda: 3)
     assert_same(translator.translate(texts), expected)
-    fresh = BatchTranslator(translator.model, translator.tokenizer, DECODING, 4)
-    assert_same(fresh.translate(texts), expected)  # the threads trace it, too
+    fresh = with_settings(translator, 4)
+    assert_same(fresh.translate(texts), expected)  # traced in the threads
     assert_same([[one] for one in fresh.score(*pairs)], [[one] for one in scores])
 
 
@@ -58,7 +50,7 @@ def test_the_search_is_traced_once_for_batches_of_every_shape(
 ):
     size = translator.model.vocab_size
     shortlist = Shortlist(np.zeros((size, 1)), np.arange(30)) if listed else None
-    other = BatchTranslator(translator.model, translator.tokenizer, DECODING, 1, shortlist)
+    other = with_settings(translator, shortlist=shortlist)
     traces = traces_of(monkeypatch, other.searcher, "search")
     for batch in (texts[:1], texts, texts[3:5], texts[6:]):
         other.translate(batch)
@@ -100,14 +92,11 @@ def test_hypotheses_are_ordered_distinct_and_scored_by_their_length(texts, expec
             assert len({(h.text, h.num_tokens) for h in found}) > 1
 
 
-def test_output_is_longer_than_input_by_a_limit_at_most(translator, texts):
+def test_output_exceeds_the_input_by_at_most_the_limit(translator, texts):
     limited = with_settings(translator, max_extra_length=1)
-    for ids, (found,) in zip(
-        translator.codec.encode(tf.constant(texts))[0].numpy(),
-        limited.translate(texts),
-        strict=True,
-    ):
-        assert found.num_tokens <= len(ids) + 1
+    sources, _ = translator.codec.encode(tf.constant(texts))
+    for ids, (best,) in zip(sources.numpy(), limited.translate(texts), strict=True):
+        assert best.num_tokens <= len(ids) + 1
 
 
 def test_progress_counts_up_to_all_sentences(translator, texts):
@@ -130,7 +119,7 @@ def test_ids_end_in_eos_and_are_cut_before_it(translator, texts):
         assert short[:-1].tolist() == long[:-1][:5].tolist()
 
 
-def test_learned_positions_cut_what_is_longer(translator, texts):
+def test_learned_positions_cut_longer_sources(translator, texts):
     tokenizer: Tokenizer = translator.tokenizer
     model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
     learned = BatchTranslator(model, tokenizer, DECODING)

@@ -1,4 +1,4 @@
-"""What the tests of translators share."""
+"""Helpers for the tests of translators."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ DECODING = DecodingConfig(beam_size=4, alpha=0.6)
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    """The best hypothesis is the same; those after it may change places where they tie."""
+    """The best hypotheses are equal; those after them may change places where they tie."""
     assert len(found) == len(expected)
     for (one, *_), (other, *_) in zip(found, expected, strict=True):
         assert (one.text, one.num_tokens) == (other.text, other.num_tokens)
@@ -22,14 +22,18 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-def with_settings(translator: BatchTranslator, **settings) -> BatchTranslator:
-    """The translator with other settings of decoding, for the best hypothesis of each text."""
+def with_settings(
+    translator: BatchTranslator, number: int = 1, *, shortlist=None, lite=None, **settings
+) -> BatchTranslator:
+    """The translator with other settings of decoding, for `number` hypotheses of each text."""
     decoding = dataclasses.replace(DECODING, **settings)
-    return BatchTranslator(translator.model, translator.tokenizer, decoding)
+    return BatchTranslator(
+        translator.model, translator.tokenizer, decoding, number, shortlist, lite
+    )
 
 
 def traces_of(monkeypatch, searcher: Searcher, name: str) -> list[str]:
-    """Grows by one each time the method `name` of the searcher is traced."""
+    """A list that grows by one each time the method `name` of the searcher is traced."""
     traces, method = [], getattr(searcher, name)
     monkeypatch.setattr(
         searcher, name, lambda *args, **options: traces.append(name) or method(*args, **options)

@@ -1,4 +1,4 @@
-"""Significance tests and means over trainings."""
+"""Significance tests, and means over seeds."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from tf_transformer.evaluation.metrics import SentenceMean, make_metric
 ROWS = 10
 RNG = np.random.default_rng(5)
 BASELINE = RNG.integers(0, 60, ROWS)
-# Hardly two exchanges have equal sums, which sacreBLEU does not count.
+# Hardly any exchanges tie with the actual difference; sacreBLEU does not count ties.
 OTHER = BASELINE + (3.1, -2.07, 5.013, 8.2, -4.5, 1.01, 6.3, -1.17, 2.9, 4.4)
 SYSTEMS = [[str(number) for number in numbers] for numbers in (BASELINE, OTHER, BASELINE)]
 
@@ -34,9 +34,9 @@ def test_randomisation_agrees_with_all_possible_exchanges(tested):
 
 def test_intervals_are_those_of_resampled_sentences(tested):
     rows = RNG.integers(0, ROWS, (20_000, ROWS))
-    for each, values in zip(tested, (BASELINE, OTHER), strict=False):
+    for interval, values in zip(tested, (BASELINE, OTHER), strict=False):
         low, high = np.percentile(values[rows].mean(axis=1), (2.5, 97.5))
-        assert (each.low, each.high) == pytest.approx((low, high), abs=1.5)
+        assert (interval.low, interval.high) == pytest.approx((low, high), abs=1.5)
 
 
 def test_the_first_has_no_p_value_and_an_equal_system_one_of_1(tested):
@@ -46,7 +46,7 @@ def test_the_first_has_no_p_value_and_an_equal_system_one_of_1(tested):
 
 def test_a_difference_of_zero_is_no_difference():
     lines = ["a b c d e", "f g h i j"]
-    spaced = [line.replace(" ", "  ") for line in lines]  # chrF counts no blanks
+    spaced = [line.replace(" ", "  ") for line in lines]  # chrF ignores spaces
     _, other = paired_tests(make_metric("chrf", [], [lines]), [lines, spaced])
     assert (other.bootstrap, other.randomisation) == (1.0, 1.0)
 
@@ -60,7 +60,7 @@ def test_bleu_and_chrf_are_tested_too():
         first, second, low, high = paired_tests(metric, [lines, worse, *mixed])
         assert first.low == pytest.approx(100) and second.low < 70
         assert 0 < second.bootstrap <= 1 and 0 < second.randomisation <= 1
-        assert (low.low, high.high) == (0, 100)  # mean and half width alone would exceed these
+        assert (low.low, high.high) == (0, 100)  # mean ± half width alone would exceed these
 
 
 def test_a_spread_is_the_standard_deviation_of_a_sample():

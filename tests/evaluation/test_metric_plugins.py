@@ -1,4 +1,4 @@
-"""Metrics of other packages, found as an installed package declares them."""
+"""Metrics of other packages, by the entry points of an installed package."""
 
 import sys
 from types import SimpleNamespace
@@ -33,13 +33,11 @@ def test_a_package_adds_a_metric_by_its_entry_point(package):
     assert str(metric.get_signature()) == "nrefs:2|version:exactness 1.5"
 
 
-def test_what_is_no_metric_is_refused_with_the_nearest(package):
+def test_an_unknown_metric_is_refused_with_the_nearest_and_a_broken_one_with_its_error(package):
     assert find_metric("bleu") is None
     with pytest.raises(UserError, match="no metric 'exakt'. Did you mean 'exact'"):
         find_metric("exakt")
-    with pytest.raises(
-        UserError, match="broken, no_such_module:scores, cannot be used: No mod"
-    ):
+    with pytest.raises(UserError, match="broken, no_such_module:scores, cannot be used: No"):
         make_metric("broken", [], [[]])
     with pytest.raises(UserError, match=r"used: RuntimeError\('no weights\\nfor it'\)\.$"):
         make_metric("untrained", [], [[]])
@@ -52,8 +50,8 @@ def test_a_metric_without_a_number_for_each_sentence_is_refused(values):
         metric.corpus_score(["a", "b"], None)
 
 
-def test_the_metric_of_the_page_passes_comet_what_it_takes(monkeypatch):
-    """COMET itself, of which its documentation tells, would download a model."""
+def test_the_documented_metric_passes_comet_the_inputs_that_it_expects(monkeypatch):
+    """A stand-in follows COMET's documentation, since COMET itself would download a model."""
 
     def predict(data, batch_size, gpus):
         assert all(set(each) == {"src", "mt", "ref"} for each in data)
@@ -69,7 +67,7 @@ def test_the_metric_of_the_page_passes_comet_what_it_takes(monkeypatch):
     assert metric.corpus_score(["y", "yy"], None).score == pytest.approx(75)
 
 
-def test_a_ratio_is_of_sums_and_zero_without_any():
+def test_a_ratio_divides_sums_and_is_zero_without_any():
     parts = {"half": (50, 1), "none": (0, 4), "left out": (0, 0)}
     metric = Ratio("F1", "1", lambda outputs: [parts[each] for each in outputs])
     assert metric.corpus_score(["half", "none", "left out"], None).score == 10

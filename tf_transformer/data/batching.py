@@ -1,4 +1,4 @@
-"""Token-counted batches on a small fixed set of shapes (paper 5.1), also from mixed corpora."""
+"""Batches limited in tokens, of a few fixed shapes (paper 5.1), from one corpus or a mix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tf_transformer.errors import UserError
 
 
 class Mixture:
-    """Draws the pairs of an epoch so that each corpus has the share that a mix gives it.
+    """Draws the pairs of each epoch from several corpora, in the proportions of a mix.
 
     An epoch has about as many pairs as all corpora together. The pairs of a corpus form an
     endless sequence of permutations, from which each epoch takes the next segment: no pair
@@ -23,10 +23,10 @@ class Mixture:
 
     Attributes:
         shares: share of each corpus in an epoch; they sum to 1.
-        times: for each corpus, how often an epoch has each of its pairs, on average.
+        times: for each corpus, how often an epoch uses each of its pairs, on average.
 
     Raises:
-        UserError: if a corpus is empty, or as `mix_weights` does.
+        UserError: if a corpus is empty, or `mix` does not fit.
     """
 
     def __init__(self, sizes: Sequence[int], mix: str, seed: int) -> None:
@@ -42,13 +42,13 @@ class Mixture:
         self.times = self.shares * sum(sizes) / np.array(sizes)
 
     def rows(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
-        """Returns an epoch's selection from pairs of similar length.
+        """Selects an epoch's pairs from those of a bucket.
 
-        Their number is the same in every epoch, and at least 1 for each corpus in `pairs`.
+        Every epoch gets the same number, with at least 1 of each corpus in `pairs`.
 
         Args:
-            pairs: indices in ascending order.
-            length: length of their bucket.
+            pairs: their indices, ascending.
+            length: length of the bucket.
             epoch: counted from 0.
         """
         corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
@@ -69,7 +69,7 @@ class Mixture:
 
 
 def _segment(pairs: np.ndarray, count: int, epoch: int, seed: list[int]) -> np.ndarray:
-    """Returns `count` elements of the endless permutations, from epoch * count on."""
+    """Returns `count` elements of the endless permutations, starting at epoch * count."""
     first, start = divmod(epoch * count, len(pairs))
     last = (epoch * count + count - 1) // len(pairs)
     permutations = [
@@ -85,8 +85,7 @@ _Bucket = tuple[np.ndarray, int, int]  # pairs, rows of a batch, and the length 
 def bucket_boundaries(max_length: int) -> list[int]:
     """Returns the lengths to pad to: multiples of 4 from 8 to `max_length` rounded up.
 
-    They are 4 apart, and from 36 on at least an eighth of the length, for few shapes and little
-    padding.
+    Steps are 4, and from 36 on at least an eighth of the length: few shapes, little padding.
     """
     last = _round_up(max_length)
     boundaries, length = [], 8
@@ -104,7 +103,7 @@ def _round_up(length: float) -> int:
 class Batch:
     """Pairs of a batch of shape [num_rows, length].
 
-    `rows` are indices into the corpus; if there are fewer than `num_rows`, the rest is PAD.
+    `rows` are indices into the corpus; if there are fewer than `num_rows`, PAD fills the rest.
     """
 
     rows: np.ndarray
@@ -112,7 +111,7 @@ class Batch:
     length: int
 
     def share(self, replica: int, num_replicas: int) -> "Batch":
-        """Returns every `num_replicas`-th pair from `replica` on, in the same shape for all."""
+        """Returns a replica's share: every `num_replicas`-th pair, in one shape for all."""
         num_rows = -(-self.num_rows // num_replicas)
         return Batch(self.rows[replica::num_replicas], num_rows, self.length)
 
@@ -122,7 +121,7 @@ def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> li
     if lengths.max() > max_length:
         raise UserError(
             f"Sentences must have at most max_length={max_length} tokens. "
-            f"Received: one of {lengths.max()}."
+            f"Received: one with {lengths.max()}."
         )
     boundaries = np.array(bucket_boundaries(max_length))
     bucket = np.searchsorted(boundaries, lengths)
@@ -147,7 +146,7 @@ class BatchPlan:
 
     A pair belongs to the bucket of its longer side. A batch of the bucket of length b has
     shape [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs
-    left over in a bucket open the next longer one, so that only one batch of an epoch is not
+    left over in a bucket move to the next longer one, so only one batch of an epoch is not
     full. An epoch sees each pair once, unless there is a mixture.
 
     Args:
@@ -198,7 +197,7 @@ class BatchPlan:
     def batch(self, step: int) -> Batch:
         """Returns the batch of a step, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
-        # Read and replaced as one tuple: threads may ask for different epochs at a time.
+        # Read and replaced as one tuple: threads may ask for different epochs at once.
         current = self._current
         if current[0] != epoch:
             current = self._current = (epoch, self._plan_epoch(epoch))
@@ -221,11 +220,11 @@ class BatchPlan:
         return [batches[index] for index in rng.permutation(len(batches))]
 
     def padding_waste(self) -> float:
-        """Returns the share of PAD in all positions of both sides."""
+        """Returns the fraction of all positions, on both sides, that are PAD."""
         return 1 - sum(self._tokens.values()) / (len(self._tokens) * self._positions)
 
     def summary(self) -> str:
-        """Describes shapes, steps and padding in a few lines."""
+        """Describes shapes, steps and padding in three lines."""
         means = " and ".join(
             f"{count / self.steps_per_epoch:,.0f} {name}"
             for name, count in self._tokens.items()

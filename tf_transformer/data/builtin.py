@@ -2,7 +2,7 @@
 
 `tools/builtin_corpus` generates them from a small grammar. Every English sentence has exactly
 one German translation, and every word, number and construction is frequent, so that a tiny
-model can learn to translate unseen sentences without an error.
+model can learn to translate unseen sentences without error.
 """
 
 import bz2
@@ -45,10 +45,10 @@ def write_corpus(directory: Path, sizes: Mapping[str, int] = SIZES) -> dict[str,
     """Writes each split as two files of aligned lines, DIRECTORY/SPLIT.en and .de.
 
     `sizes` maps each split to its number of pairs; no sentence is in two splits, and pairs
-    with rare words go to the first. Files whose content is already right are not touched.
+    with rare words go to the first. Files that already have the right content are not touched.
 
     Returns:
-        The path of each split without the language, as `--train` and `--valid` take it.
+        The prefix of each split's files, for `--train` and `--valid`.
     """
     ordered = iter(_rare_words_first(pairs(sum(sizes.values()))))
     prefixes = {}
@@ -56,11 +56,11 @@ def write_corpus(directory: Path, sizes: Mapping[str, int] = SIZES) -> dict[str,
         prefixes[split] = directory / split
         sides = zip(*itertools.islice(ordered, size), strict=True)
         for language, lines in zip(LANGUAGES, sides, strict=True):
-            _write_if_new(directory / f"{split}.{language}", lines)
+            _write_if_changed(directory / f"{split}.{language}", lines)
     return prefixes
 
 
-def _write_if_new(path: Path, lines: Sequence[str]) -> None:
+def _write_if_changed(path: Path, lines: Sequence[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)

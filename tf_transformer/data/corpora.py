@@ -19,8 +19,8 @@ from tf_transformer.data.corpus import (
 )
 from tf_transformer.errors import UserError
 
-# A language code, maybe with script and region as in zh-Hans-CN and pt-BR, whose capitals tell
-# its hyphen from the one between two languages.
+# A language code, optionally with script and region, as in zh-Hans-CN and pt-BR: their capitals
+# distinguish its hyphens from the one between two languages.
 _LANGUAGE = r"([A-Za-z]\w*(?:-[A-Z][a-z]{3}\b)?(?:-(?:[A-Z]{2}|\d{3})\b)?)"
 
 
@@ -78,7 +78,7 @@ class ParallelText:
         )
 
     def check(self) -> None:
-        """Refuses files whose lines do not pair up, before any slow work."""
+        """Raises UserError if the lines do not pair up, before any slow work."""
         if self.is_table:
             for _ in _read_table(self.source):
                 pass

@@ -1,4 +1,4 @@
-"""Batches of a plan as a `tf.data.Dataset`, from any step on, whole or in replicas' shares."""
+"""Batches of a plan as a `tf.data.Dataset`, from any step on, whole or split among replicas."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -77,8 +77,8 @@ def dataset_of(
         signature: the element's tensors, as `tf.TensorSpec`.
         start_step: the first step, counted from 0 over all epochs.
         num_steps: number of steps; None for endless batches.
-        replicas: replicas whose shares to make; each share is an element, in this order.
-        num_replicas: number of shares of equal shape that a batch is cut into.
+        replicas: replicas whose shares become elements of the dataset, in this order.
+        num_replicas: number of shares, of equal shape, that each batch is split into.
     """
 
     def generate() -> Iterator[Any]:
@@ -98,8 +98,8 @@ def dataset_of(
 def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset with the autotuner of tf.data disabled.
 
-    The tuner sleeps for up to a minute, and at the end of an iterator TensorFlow often waits
-    until it wakes: a training period could take twice as long.
+    The tuner sleeps for up to a minute, and at the end of an iteration TensorFlow often waits
+    for it to wake: a training period could take twice as long.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -1,6 +1,6 @@
-"""A tokenised parallel corpus on disk, memory-mapped so that it may be larger than memory.
+"""A tokenised parallel corpus on disk, memory-mapped so that it may exceed the memory.
 
-Its metadata are checksums of its files, and a fingerprint of what it was made from.
+Its metadata hold checksums of its files, and a fingerprint of what it was made from.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ COUNTED_IDS = 2**20  # at once, since NumPy converts them to int64
 class FilterReport:
     """Numbers of pairs read, kept, and dropped by reason (the first that applies).
 
-    `cut` counts pairs that were truncated, by encoders that truncate instead of dropping.
+    `cut` counts truncated pairs, for encoders that truncate instead of dropping.
     """
 
     read: int

@@ -1,4 +1,4 @@
-"""Encoding of text, filtered, as a tokenised corpus on disk, which `encoded` reads."""
+"""Tokenises and filters text into the corpus on disk that `encoded` reads."""
 
 import dataclasses
 import itertools
@@ -58,7 +58,7 @@ def encode_corpus(
     """Tokenises and filters texts into `directory`, which appears whole or not at all.
 
     Args:
-        texts: the source and target sentences of each.
+        texts: the (source, target) sentences of each text.
         tokenizer: for both sides.
         directory: the folder to write; an older corpus there is replaced.
         max_length: limit on either side, in tokens with EOS.

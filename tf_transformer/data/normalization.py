@@ -59,7 +59,7 @@ def with_rule_name(model: bytes, name: str) -> bytes:
 def settings_of(path: Path) -> dict[str, str | float]:
     """Reads the settings of `config.DataConfig` that a SentencePiece model holds.
 
-    Empty if `path` does not exist, as in a run that has no tokenizer yet.
+    They are empty if `path` does not exist, as in a run without a tokenizer yet.
 
     Raises:
         UserError: if `path` is not a SentencePiece model.
@@ -102,7 +102,7 @@ def _nfc_rules() -> dict[str, str]:
 
 
 def _spellings(character: str) -> Iterator[str]:
-    """Yields the base with its marks in any order, none or some of the first ones composed."""
+    """Yields the base with its marks in any order, and any number of the first composed."""
     base, *marks = list(normalize("NFD", character))
     for order in itertools.permutations(marks):
         for first in range(len(order)):

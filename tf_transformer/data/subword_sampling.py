@@ -1,4 +1,7 @@
-"""Subword regularisation: segmentations drawn as a pure function of seed and step."""
+"""Subword regularisation: segmentations drawn as a pure function of seed and step.
+
+Kudo (2018) for a unigram vocabulary, BPE-dropout (Provilkov et al. 2020) for BPE.
+"""
 
 import functools
 import heapq
@@ -24,7 +27,7 @@ Draw: TypeAlias = Callable[[Random], Ids]  # draws a segmentation of one word
 Known: TypeAlias = dict[str, tuple[int, float]]  # id and score of each piece
 
 _CACHED_WORDS = 1 << 16
-_CACHED_IDS = 8  # text without spaces is one long word, which hardly ever comes again
+_CACHED_IDS = 8  # text without spaces is one long word, which hardly ever recurs
 _UNIGRAM, _BPE = 1, 2  # kinds of models
 _NORMAL = sentencepiece_proto.ModelProto.SentencePiece.NORMAL
 
@@ -32,7 +35,7 @@ _NORMAL = sentencepiece_proto.ModelProto.SentencePiece.NORMAL
 class Segmenter:
     """Draws segmentations of encoded sentences, word by word.
 
-    Bytes and symbols that are never split stay as they are.
+    Bytes, and symbols that are never split, stay as they are.
 
     Args:
         model: content of a SentencePiece model file.
@@ -51,10 +54,10 @@ class Segmenter:
                 "data.subword_sampling needs a tokenizer of kind bpe or unigram. Received: "
                 f"SentencePiece's kind {kind}. Turn it off with --set data.subword_sampling=0."
             )
-        normal = [(id, each) for id, each in enumerate(proto.pieces) if each.type == _NORMAL]
-        self._texts = {id: each.piece for id, each in normal}
+        normal = [(id, piece) for id, piece in enumerate(proto.pieces) if piece.type == _NORMAL]
+        self._texts = {id: piece.piece for id, piece in normal}
         self._first = {id for id, text in self._texts.items() if text.startswith(SPACE_PIECE)}
-        known = {each.piece: (id, each.score) for id, each in normal}
+        known = {piece.piece: (id, piece.score) for id, piece in normal}
         longest = max(map(len, known))
         make = _bpe if kind == _BPE else functools.partial(_unigram, longest=longest)
 
@@ -64,12 +67,12 @@ class Segmenter:
         self._word, self._cached = word, functools.lru_cache(_CACHED_WORDS)(word)
 
     def draw(self, ids: Sequence[int], random: Random) -> list[int]:
-        """Draws a segmentation of the text with these ids, which have neither BOS nor EOS."""
+        """Draws a segmentation of the text with these ids, which hold neither BOS nor EOS."""
         drawn: list[int] = []
         for word in self._words(ids):
             if word[0] in self._texts:
-                of_word = self._cached if len(word) <= _CACHED_IDS else self._word
-                word = of_word(word)(random)
+                make = self._cached if len(word) <= _CACHED_IDS else self._word
+                word = make(word)(random)
             drawn += word
         return drawn
 
@@ -86,7 +89,7 @@ class Segmenter:
 
 
 def _bpe(text: str, usual: Ids, known: Known, rate: float) -> Draw:
-    """Returns BPE-dropout of a word."""
+    """Returns the draw of a word by BPE-dropout."""
     if any(character not in known for character in text):
         return lambda random: usual
     _, number = _merged(text, known, itertools.repeat(False))
@@ -134,7 +137,7 @@ def _merged(text: str, known: Known, skipped: Iterator[bool]) -> tuple[Ids, int]
 
 
 def _unigram(text: str, usual: Ids, known: Known, rate: float, longest: int) -> Draw:
-    """Returns segmentations of a word, drawn in proportion to probability ** rate."""
+    """Returns the draw of a word's segmentations in proportion to probability ** rate."""
     totals = [0.0]  # log of the sum over the segmentations of each prefix
     last: list[tuple[list[int], list[float]]] = [([], [])]  # starts, and sums of their weights
     for end in range(1, len(text) + 1):
@@ -164,14 +167,14 @@ def _unigram(text: str, usual: Ids, known: Known, rate: float, longest: int) -> 
 
 
 _TRIED_PAIRS = 1_000  # sampled to measure how much longer sentences become
-_FITTING = 95  # percentage of their sentences for which batches have room
+_FITTING = 95  # percentage of them that batches have room for
 
 
 class SubwordSampler:
     """Segmentations of an encoded corpus, drawn as a pure function of seed, step and replica.
 
-    A sentence that becomes too long for its batch keeps its usual segmentation, so batches are
-    planned with `lengths`, which leave room.
+    A sentence that would become too long for its batch keeps its usual segmentation. Batches
+    planned with `lengths` have room for most.
 
     Args:
         corpus: sentences; only its sides that are text are segmented.

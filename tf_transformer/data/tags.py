@@ -26,15 +26,15 @@ def symbols_of(data: DataConfig) -> list[str]:
 
 
 def symbol_pieces(symbols: Sequence[str]) -> set[str]:
-    """Returns the pieces that keep symbols whole wherever they stand."""
-    return {piece for each in symbols for piece in (each, f"{SPACE_PIECE}{each}")}
+    """Returns the pieces that keep symbols whole wherever they occur."""
+    return {*symbols, *(f"{SPACE_PIECE}{symbol}" for symbol in symbols)}
 
 
 def check_tags(data: DataConfig) -> None:
-    """Refuses tags that no corpus has or that the text already contains; counts symbols.
+    """Checks the tags against the text, and logs how many of its lines hold each symbol.
 
     Raises:
-        UserError: for such a tag.
+        UserError: if a tag belongs to no corpus, or the text already contains it.
     """
     texts = corpora((*data.train, *data.valid), data)
     for key, tag in split_tags(data.tag).items():
@@ -64,13 +64,13 @@ def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int
                     raise UserError(
                         f"The text must not contain the tag {tag}. Received: line {number:,} "
                         f"of {text.name}. Choose another tag or, if the text is already "
-                        f"tagged, give --set data.symbols={tag} instead of --tag."
+                        f"tagged, use --set data.symbols={tag} instead of --tag."
                     )
 
 
 def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
-    """Refuses a tokenizer that splits a symbol, with a UserError."""
-    whole = _own_symbols(tokenizer) if symbols else set()
+    """Raises UserError if the tokenizer splits one of the symbols."""
+    whole = _symbols_in(tokenizer) if symbols else set()
     if cut := [symbol for symbol in symbols if symbol not in whole]:
         raise UserError(
             f"The tokenizer {tokenizer} must keep {cut[0]} whole. Train one with "
@@ -79,17 +79,17 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
 
 
 def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
-    """Returns a tag for translation; UserError if it contains a word of no training tag.
+    """Returns the tag to translate with; UserError if one of its words is in no training tag.
 
     Args:
         tag: one or more of the run's tags, separated by spaces; None for none.
-        data: configuration of the run; if it has no tags or symbols, the tokenizer's count.
+        data: configuration of the run; without tags and symbols, the tokenizer's symbols count.
         tokenizer: tokenizer of the run.
     """
     if tag is None:
         return ""
     tags = dict.fromkeys([*split_tags(data.tag).values(), *data.symbols])
-    known = list(tags) or sorted(_own_symbols(tokenizer))
+    known = list(tags) or sorted(_symbols_in(tokenizer))
     words = {word for each in known for word in each.split()}
     if unknown := [word for word in tag.split() if word not in words]:
         raise UserError(
@@ -99,7 +99,7 @@ def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
     return " ".join(tag.split())
 
 
-def _own_symbols(tokenizer: Path) -> set[str]:
+def _symbols_in(tokenizer: Path) -> set[str]:
     pieces = read_proto(tokenizer).pieces
     return {
         each.piece.removeprefix(SPACE_PIECE) for each in pieces if each.type == _USER_DEFINED

@@ -54,7 +54,7 @@ class Text:
 def text_files(data: DataConfig, role: Role) -> list[Path]:
     """Lists the files of a configuration, sources before targets; none for the built-in corpus.
 
-    Without languages, the names are files, not corpora.
+    In a configuration without languages, the names are files, not corpora.
 
     Raises:
         UserError: if a corpus lacks a file.

@@ -24,7 +24,7 @@ MaybeRagged: TypeAlias = tf.Tensor | tf.RaggedTensor
 class Tokenizer(tf.Module):
     """A SentencePiece model as TensorFlow operations: text to ids and back.
 
-    If the file `target_model_path(path)` exists, text of the target language has that model.
+    If the file `target_model_path(path)` exists, it is the model of the target language.
 
     Args:
         path: the model file.
@@ -50,8 +50,11 @@ class Tokenizer(tf.Module):
         if target.exists():
             self.models["target"] = _read_model(target)
         self._loaded = {side: _load(model, side) for side, model in self.models.items()}
-        self._processors = {side: _processor(model) for side, model in self.models.items()}
-        self.vocab_size, *other = (int(one.vocab_size()) for one in self._loaded.values())
+        self._processors = {
+            side: sentencepiece.SentencePieceProcessor(model_proto=model)
+            for side, model in self.models.items()
+        }
+        self.vocab_size, *other = (int(model.vocab_size()) for model in self._loaded.values())
         if other and other != [self.vocab_size]:
             raise UserError(
                 f"{target} must have as many pieces as {self.path.name}, {self.vocab_size}. "
@@ -69,6 +72,11 @@ class Tokenizer(tf.Module):
         """Maps targets like `tokenize`, but without a tag and by the target model, if any."""
         return self._tokenize(text, "target")
 
+    def of(self, side: SideName) -> "Tokenizer":
+        """Returns a tokenizer whose source model is that of `side`."""
+        is_other = side == "target" and "target" in self.models
+        return Tokenizer(target_model_path(self.path)) if is_other else self
+
     def copy(self, path: Path) -> None:
         """Writes the model to `path`, and the target model, if there is one, beside it."""
         paths = {"target": target_model_path(path), "source": path}
@@ -78,7 +86,7 @@ class Tokenizer(tf.Module):
                     temporary.write_bytes(self.models[side])
 
     def detokenize(self, ids: MaybeRagged, side: SideName = "target") -> tf.Tensor:
-        """Maps ids of targets, int32 [B, T], to strings [B].
+        """Maps ids, int32 [B, T], of targets by default, to strings [B].
 
         Strings end before the first EOS; PAD and BOS are dropped.
         """
@@ -89,7 +97,7 @@ class Tokenizer(tf.Module):
         return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended), side)
 
     def pieces(self, ids: MaybeRagged, side: SideName = "source") -> MaybeRagged:
-        """Returns the subword of each id of a side, as strings of the shape of `ids`."""
+        """Returns the subword of each id, as strings with the shape of `ids`."""
         return self._call("id_to_string", ids, side)
 
     # --- Outside the graph: calling a TensorFlow operation costs more than a short text -----
@@ -99,7 +107,7 @@ class Tokenizer(tf.Module):
 
         A lone surrogate, which Python's strings may hold, counts as invalid UTF-8.
         """
-        encode = self.processor(side).encode
+        encode = self._processor(side).encode
         tag = f"{self.tag} ".encode() if self.tag and side == "source" else b""
         lines = [
             text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
@@ -112,12 +120,11 @@ class Tokenizer(tf.Module):
 
     def texts(self, rows: Iterable[np.ndarray]) -> list[str]:
         """Returns the texts that `detokenize` returns for rows of target ids."""
-        decode = self.processor("target").decode
+        decode = self._processor("target").decode
         ids = (row.tolist() for row in rows)
         return [decode(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in ids]
 
-    def processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
-        """Returns SentencePiece's processor for a side."""
+    def _processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
         return self._processors.get(side, self._processors["source"])
 
     def _tokenize(self, text: tf.Tensor, side: SideName, tag: str = "") -> tf.RaggedTensor:
@@ -125,11 +132,6 @@ class Tokenizer(tf.Module):
         if tag:
             text = tf.where(text == "", "", tf.strings.join([tag, " ", text]))
         return self._call("tokenize", tf.ensure_shape(text, [None]), side)
-
-    def of(self, side: SideName) -> "Tokenizer":
-        """Returns a tokenizer whose source model is that of `side`."""
-        is_other = side == "target" and "target" in self.models
-        return Tokenizer(target_model_path(self.path)) if is_other else self
 
     def _call(self, operation: str, argument: MaybeRagged, side: str) -> MaybeRagged:
         """Applies an operation of SentencePiece, after reloading the model if it is lost.
@@ -155,14 +157,11 @@ def _load(model: bytes, side: str) -> tf_text.SentencepieceTokenizer:
     return tf_text.SentencepieceTokenizer(model, name=side)
 
 
-def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    return sentencepiece.SentencePieceProcessor(model_proto=model)
-
-
 def _read_model(path: Path) -> bytes:
     try:
         model = path.read_bytes()
-        processor = _processor(model or b"empty")  # an empty file parses as an empty message
+        # An empty file would parse as an empty message.
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
     except OSError as error:
         raise UserError(f"The tokenizer {path} cannot be read: {error.strerror}.") from None
     except RuntimeError:

@@ -16,7 +16,7 @@ from tf_transformer.files import replacing
 from tf_transformer.strings import refuse_string
 
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
-TRAINING_LINES = 2_000_000  # a random sample of this size is ample, and bounds the memory
+TRAINING_LINES = 2_000_000  # a random sample of this size suffices, and bounds the memory
 # SentencePiece silently skips longer lines. Training on pairs would drop them too: a piece has
 # at most 16 characters, so they have more tokens than `data.max_length` usually allows.
 LINE_BYTES = 4_192
@@ -108,7 +108,7 @@ def _usable(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _sample(lines: Iterable[str], size: int) -> list[str]:
-    """Draws a uniform sample (Vitter 1985, algorithm R) by a seed, unlike SentencePiece."""
+    """Draws a uniform sample with a fixed seed (Vitter 1985, algorithm R)."""
     rng = random.Random(1)
     sample: list[str] = []
     for index, line in enumerate(lines):

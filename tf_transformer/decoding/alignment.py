@@ -1,4 +1,4 @@
-"""Word alignments and attention of translations, as records that a notebook shows."""
+"""Word alignments and attention of translations, as records that notebooks display."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,22 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.plots.attention import Heatmaps, as_png, as_table
-
-WORD_START = "▁"  # SentencePiece's mark of the space before a word
 
 
 def default_layer(num_layers: int) -> int:
     """Returns the decoder layer that alignments are read from, counted from 0.
 
-    Garg et al. (2019, "Jointly Learning to Align and Translate with Transformer Models") found
-    layer 5 of 6 best in the paper's base model; other models use the same relative depth.
+    In Garg et al. (2019, "Jointly Learning to Align and Translate with Transformer Models"),
+    layer 5 of the base model's 6 is best; other models use the same relative depth.
     """
     return -(-5 * num_layers // 6) - 1
 
 
 def nearest_pieces(weights: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
-    """Returns the index of the source piece that each target piece is aligned with.
+    """Returns the index of the source piece that each target piece is aligned to.
 
     It is the piece with the largest attention weight, averaged over the heads, at the step that
     predicts the target piece. The EOS of the source is excluded.
@@ -42,7 +41,7 @@ def nearest_pieces(weights: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
 def word_pairs(
     source_pieces: Sequence[str], target_pieces: Sequence[str], nearest: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Returns the (source, target) word indices, from 0, joined by at least one aligned piece.
+    """Returns the (source, target) indices, from 0, of words with at least one aligned piece.
 
     Args:
         source_pieces: without EOS.
@@ -60,9 +59,9 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
     """Returns the index of the word each piece belongs to; a lone space joins the next word."""
     numbers, current, begun = [], 0, False
     for piece in pieces:
-        if begun and piece.startswith(WORD_START):
+        if begun and piece.startswith(SPACE_PIECE):
             current, begun = current + 1, False
-        begun = begun or piece != WORD_START
+        begun = begun or piece != SPACE_PIECE
         numbers.append(current)
     return numbers
 
@@ -130,7 +129,7 @@ class Attention:
         """Returns the weights of the chosen heads as heatmaps.
 
         Args:
-            kind: "encoder", "decoder" or "cross"; "alignment" is the mean of the heads of
+            kind: "encoder", "decoder" or "cross"; "alignment" is the mean over the heads of
                 cross-attention, with aligned words in boxes.
             layer: counted from 0, while the titles and the command line count from 1;
                 `alignment.default_layer` if None.

@@ -71,7 +71,7 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
 def at_once(
     batches: Iterable[Batch], compute: Callable[[Batch], Result], streams: int
 ) -> Iterator[tuple[Batch, Result]]:
-    """Yields batches and their results, in order; `streams` of them are computed at a time."""
+    """Yields batches and their results, in order, computing `streams` of them at a time."""
     if streams == 1:
         for batch in batches:
             yield batch, compute(batch)
@@ -87,7 +87,7 @@ def at_once(
                 result = future.result()
                 waiting.extend((one, pool.submit(compute, one)) for one in islice(rest, 1))
                 yield batch, result
-        finally:  # after an error too: batches that have not begun are not computed
+        finally:  # also after an error: batches that have not started are cancelled
             for _, future in waiting:
                 future.cancel()
 

@@ -54,7 +54,7 @@ def beam_search(
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
 
-    Pad and BOS are never generated. A single beam is greedy search: the most probable token at
+    PAD and BOS are never generated. A single beam is greedy search: the most probable token at
     every step. Rules only exclude hypotheses; they never renormalise probabilities.
 
     Args:
@@ -158,7 +158,7 @@ class Search(NamedTuple):
             state.finished,
             _ended(state, tokens, log_probs, penalty),
         )
-        # Earlier entries win ties, so no candidate at -inf replaces the pads set at the start.
+        # Earlier entries win ties, so no candidate at -inf replaces the initial fillers.
         _, best = tf.math.top_k(pool.scores, state.finished.scores.shape[1])
         return tf.nest.map_structure(lambda tensor: _take(tensor, best), pool)  # -> [B, N]
 

@@ -1,4 +1,4 @@
-"""Several models with one vocabulary that decode as one, by averaging their probabilities."""
+"""Several models with one vocabulary that decode as one, by the mean of their probabilities."""
 
 import math
 from collections.abc import Iterable, Sequence

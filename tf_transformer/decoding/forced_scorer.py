@@ -4,8 +4,11 @@ B batch, S source and T target pieces, EOS included; N layers of a stack, H head
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
@@ -19,7 +22,7 @@ from tf_transformer.decoding.alignment import (
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble, only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
-from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
+from tf_transformer.decoding.text_codec import IDS, TextCodec
 from tf_transformer.models.transformer import Transformer
 
 
@@ -55,16 +58,12 @@ class ForcedScorer:
             targets: their translations, one for each source.
             progress: called with the number of sentences done so far.
         """
-        results: dict[int, Hypothesis] = {}
-        for rows, _, ids, log_probs in self._forced_batches(
-            self._log_probs_of, sources, targets, progress
-        ):
-            lengths = [len(target) for target in ids]
-            scores = log_probs / length_penalty(lengths, self._decoding.alpha)
-            columns = (scores.numpy().tolist(), log_probs.numpy().tolist(), lengths)
-            for row, *figures in zip(rows, *columns, strict=True):
-                results[row] = Hypothesis(targets[row], *figures)
-        return [results[row] for row in range(len(sources))]
+        forced = self._forced(self._log_probs_of, sources, targets, progress)
+        log_probs = [float(log_prob) for _, _, log_prob in forced]
+        lengths = [len(ids) for _, ids, _ in forced]
+        scores = tf.constant(log_probs) / length_penalty(lengths, self._decoding.alpha)
+        columns = (targets, scores.numpy().tolist(), log_probs, lengths)
+        return [Hypothesis(*row) for row in zip(*columns, strict=True)]
 
     def align(
         self,
@@ -88,64 +87,59 @@ class ForcedScorer:
         Raises:
             ValueError: if the model has no such layer, or is an ensemble.
         """
-        word_links: dict[int, list[tuple[int, int]]] = {}
-        for rows, source_ids, target_ids, nearest in self._forced_batches(
-            self._nearest_of(layer), sources, targets, progress
-        ):
-            columns = (rows, source_ids, target_ids, nearest.numpy())
-            for row, source, target, indices in zip(*columns, strict=True):
-                aligned = word_pairs(
-                    self._codec.pieces(source[:-1], "source"),
-                    self._codec.pieces(target[:-1], "target"),
-                    indices[: len(target) - 1],
-                )
-                tag = self._codec.tag_words
-                word_links[row] = [
-                    (word - tag, other) for word, other in aligned if word >= tag
-                ]
-        texts = enumerate(zip(sources, targets, strict=True))
-        return [Alignment(*pair, word_links[row]) for row, pair in texts]
+        forced = self._forced(self._nearest_of(layer), sources, targets, progress)
+        tag = self._codec.tag_words
+        alignments = []
+        texts = zip(sources, targets, strict=True)
+        for pair, (source, target, nearest) in zip(texts, forced, strict=True):
+            aligned = word_pairs(
+                self._codec.pieces(source[:-1], "source"),
+                self._codec.pieces(target[:-1], "target"),
+                nearest[: len(target) - 1],
+            )
+            links = [(word - tag, other) for word, other in aligned if word >= tag]
+            alignments.append(Alignment(*pair, links))
+        return alignments
 
     def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:
         """Returns all attention weights of one forced pass over each pair."""
-        results: dict[int, Attention] = {}
-        for rows, source_ids, target_ids, weights in self._forced_batches(
-            self._weights_of, sources, targets
-        ):
-            arrays = {name: tensor.numpy() for name, tensor in weights.items()}
-            columns = zip(rows, source_ids, target_ids, strict=True)
-            for i, (row, source, target) in enumerate(columns):
-                s, t = len(source), len(target)
-                results[row] = Attention(
-                    source=self._codec.pieces(source, "source"),
-                    target=self._codec.pieces(target, "target"),
-                    encoder=arrays["encoder"][:, i, :, :s, :s],
-                    decoder=arrays["decoder"][:, i, :, :t, :t],
-                    cross=arrays["cross"][:, i, :, :t, :s],
-                )
-        return [results[row] for row in range(len(sources))]
+        return [
+            Attention(
+                source=self._codec.pieces(source, "source"),
+                target=self._codec.pieces(target, "target"),
+                encoder=weights["encoder"][..., : len(source), : len(source)],
+                decoder=weights["decoder"][..., : len(target), : len(target)],
+                cross=weights["cross"][..., : len(target), : len(source)],
+            )
+            for source, target, weights in self._forced(self._weights_of, sources, targets)
+        ]
 
-    def _forced_batches(
+    def _forced(
         self,
         function: Callable,
         sources: Sequence[str],
         targets: Sequence[str],
         progress: Progress | None = None,
-    ) -> Iterator[tuple[list[int], Ids, Ids, tf.Tensor]]:
-        """Yields, for each batch, its rows, their source and target ids, and the result."""
+    ) -> list[tuple[np.ndarray, np.ndarray, Any]]:
+        """Returns, for each pair, its source and target ids and its part of the results.
+
+        `function` maps a batch of ids, [B, S] and [B, T], to tensors with dimension 0 = B.
+        """
         source_ids = self._codec.source_ids(sources)
         target_ids = self._codec.target_ids(targets)
-        lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
+        pairs = list(zip(source_ids, target_ids, strict=True))
+        lengths = [max(map(len, pair)) for pair in pairs]
         positions = self._decoding.batch_tokens // self._decoding.beam_size
 
-        def batch(rows: list[int]) -> tuple[Ids, Ids]:
-            return [source_ids[row] for row in rows], [target_ids[row] for row in rows]
+        def compute(rows: list[int]) -> Any:
+            batch = zip(*(pairs[row] for row in rows), strict=True)
+            return tf.nest.map_structure(np.asarray, function(*map(padded, batch)))
 
-        def compute(rows: list[int]) -> tf.Tensor:
-            return function(*map(padded, batch(rows)))
-
-        for rows, result in in_batches(lengths, positions, compute, progress):
-            yield rows, *batch(rows), result
+        results: dict[int, Any] = {}
+        for rows, arrays in in_batches(lengths, positions, compute, progress):
+            for index, row in enumerate(rows):
+                results[row] = tf.nest.map_structure(itemgetter(index), arrays)
+        return [(*pair, results[row]) for row, pair in enumerate(pairs)]
 
     # --- In the graph: source and labels, int32 [B, S] and [B, T] ------------------------
 
@@ -156,7 +150,9 @@ class ForcedScorer:
         return -tf.reduce_sum(tf.where(labels == PAD_ID, 0.0, losses), axis=1)
 
     def _weights(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        return only_model(self._model).attention_weights(source, _inputs(labels))
+        """Returns all attention weights by name, with dimension 0 = B."""
+        weights = only_model(self._model).attention_weights(source, _inputs(labels))
+        return {name: tf.stack(tf.unstack(layers), 1) for name, layers in weights.items()}
 
     def cross_weights(
         self, source: tf.Tensor, labels: tf.Tensor, layer: int | None = None

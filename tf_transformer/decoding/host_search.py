@@ -193,7 +193,7 @@ def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the k largest of each row, and their indices; the first wins ties.
 
     It sorts only the values that reach the k-th largest of the blocks' maxima, which is a lower
-    bound of the k-th largest value.
+    bound on the k-th largest value.
     """
     size = values.shape[1]
     blocks = size // _BLOCK

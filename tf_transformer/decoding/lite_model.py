@@ -33,7 +33,7 @@ class LiteModel:
         precision: precision of the weights in the file.
 
     Attributes:
-        content, threads, precision: as given, or measured.
+        content, threads, precision: the arguments, with the measured number of threads.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LiteModel:
 
     @contextmanager
     def interpreter(self) -> Iterator["LiteInterpreter"]:
-        """Gives an interpreter that no other search uses: an idle one, or a new one."""
+        """Lends an interpreter that no other search uses: an idle one, or a new one."""
         with self._lock:
             idle = self._free.pop() if self._free else None
             one = idle or LiteInterpreter(self.content, self.threads)
@@ -127,15 +127,9 @@ class LiteStep:
         columns = self._past["past_keys"].shape[3] // width
         slots = np.full([batch, width, columns + 1], -1, np.int32)
         slots[..., :index], slots[..., -1] = ancestry[..., :-1], ancestry[..., -1]
-        position = np.array([index], np.int32)
-        outputs = self._interpreter.run(
-            "step",
-            tokens=tokens,
-            position=position,
-            ancestry=slots,
-            **self._memory,
-            **self._past,
-        )
+        inputs = {"tokens": tokens, "position": np.array([index], np.int32)}
+        inputs |= {"ancestry": slots} | self._memory | self._past
+        outputs = self._interpreter.run("step", **inputs)
         for name, past in self._past.items():
             fresh = outputs[name.removeprefix("past_")]
             past[:, :, :, width * index : width * (index + 1)] = fresh

@@ -31,7 +31,7 @@ def sample(
 
     A token is drawn from softmax(logits / temperature) among those that the rules allow,
     then among the `top_k` most probable of them, then among the fewest of these whose
-    probabilities sum to `top_p` (Fan et al. 2018; Holtzman et al. 2020, section 3.1).
+    probabilities sum to at least `top_p` (Fan et al. 2018; Holtzman et al. 2020, section 3.1).
 
     Args:
         step: as for `beam_search`, with W = `num_samples` and V static.
@@ -53,7 +53,7 @@ def sample(
         sampling distribution, and scores equal them.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: if an argument is out of range.
     """
     _check_arguments(num_samples, temperature, top_k, top_p)
     rules = make_rules(max_lengths, min_lengths, prefix, no_repeat_ngram)

@@ -37,7 +37,7 @@ class StepFunction(Protocol):
 
 
 class SearchModel(Protocol):
-    """The interface of a model, or of an ensemble, to a search.
+    """The interface that a search needs of a model or an ensemble.
 
     Attributes:
         vocab_size: number of tokens.
@@ -105,14 +105,27 @@ def search(state: State, advance: Advance, active: Active) -> Hypotheses:
     """
     shapes = tf.nest.map_structure(_loop_shape, state)
 
+    def over_three_quarters_are_active(state: State) -> tf.Tensor:
+        count = tf.math.count_nonzero(active(state), dtype=tf.int32)
+        return 4 * count > 3 * tf.size(state.rows)
+
     def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
         (state,) = tf.while_loop(
-            lambda state: _over_three_quarters(active(state)),
+            over_three_quarters_are_active,
             lambda state: (advance(state),),
             (state,),
             shape_invariants=(shapes,),
         )
-        return _compact(active(state), state), _store(results, state)
+        rows = state.rows[:, tf.newaxis]
+        results = tf.nest.map_structure(
+            lambda result, finished: tf.tensor_scatter_nd_update(result, rows, finished),
+            results,
+            state.finished,
+        )
+        remaining = tf.where(active(state))[:, 0]
+        return tf.nest.map_structure(
+            lambda tensor: tf.gather(tensor, remaining), state
+        ), results
 
     _, results = tf.while_loop(
         lambda state, _: tf.size(state.rows) > 0,
@@ -130,25 +143,3 @@ def search(state: State, advance: Advance, active: Active) -> Hypotheses:
 def _loop_shape(tensor: tf.Tensor) -> tf.TensorShape:
     """Returns a shape without the batch size, which shrinks, and sizes of 0, which grow."""
     return tf.TensorShape([None, *(size or None for size in tensor.shape[1:])])
-
-
-def _over_three_quarters(active: tf.Tensor) -> tf.Tensor:
-    """Returns whether too many sentences are active for compacting to pay off."""
-    count = tf.math.count_nonzero(active, dtype=tf.int32)
-    return 4 * count > 3 * tf.size(active)
-
-
-def _compact(active: tf.Tensor, state: State) -> State:
-    """Drops the sentences that are not active."""
-    rows = tf.where(active)[:, 0]
-    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), state)
-
-
-def _store(results: Hypotheses, state: State) -> Hypotheses:
-    """Writes the finished hypotheses of the state into their rows of the results."""
-    rows = state.rows[:, tf.newaxis]
-    return tf.nest.map_structure(
-        lambda result, finished: tf.tensor_scatter_nd_update(result, rows, finished),
-        results,
-        state.finished,
-    )

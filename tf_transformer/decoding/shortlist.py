@@ -1,4 +1,4 @@
-"""A shortlist of the vocabulary: the search is restricted to tokens likely for a sentence.
+"""A shortlist of the vocabulary, to restrict the search to tokens likely for a sentence.
 
 B batch, S source length, P longest prefix, V vocabulary, K translations of a token, F frequent
 tokens, C tokens on the shortlist of any sentence in a batch. The search works with indices into
@@ -40,7 +40,8 @@ class Shortlist:
         frequent: int32 [F], tokens on every sentence's shortlist.
 
     Raises:
-        ValueError: if an id is not in the vocabulary, or PAD has translations.
+        ValueError: if the shapes are wrong, an id is not in the vocabulary, or PAD has
+            translations.
     """
 
     def __init__(self, table: np.ndarray, frequent: np.ndarray) -> None:
@@ -62,7 +63,7 @@ class Shortlist:
 
     @classmethod
     def read(cls, path: Path, vocab_size: int) -> "Shortlist":
-        """Reads a file.
+        """Reads the file that `write` wrote.
 
         Raises:
             UserError: if it is missing, damaged, or made for another vocabulary.
@@ -169,7 +170,7 @@ class _Restricted:
 
 
 def restricted(model: Transformer | Ensemble, choice: Choice) -> SearchModel:
-    """Returns the model, or ensemble, with indices into the ids of a `Choice` as tokens."""
+    """Returns the model or ensemble, with indices into the ids of a `Choice` as its tokens."""
     if isinstance(model, Ensemble):
         return Ensemble([_Restricted(member, choice) for member in model.models])
     return _Restricted(model, choice)

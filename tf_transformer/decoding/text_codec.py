@@ -28,7 +28,7 @@ class TextCodec:
 
     Args:
         model: the model, whose vocabulary size must match and whose positions may be limited.
-        tokenizer: the one that the model was trained with.
+        tokenizer: the tokenizer that the model was trained with.
         decoding: length limits.
 
     Raises:

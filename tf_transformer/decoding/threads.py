@@ -1,4 +1,4 @@
-"""The number of threads that decodes fastest, measured once for a machine and a model.
+"""The number of threads that decodes fastest, measured once per machine and model.
 
 Waking a thread can take longer than its share of a small model's step, so more threads are not
 always faster. Cores that they leave idle compute other batches at the same time: N threads per
@@ -29,7 +29,7 @@ from tf_transformer.files import cache_folder, parse_json, replacing
 logger = logging.getLogger(__name__)
 
 MAX_THREADS = 1_024
-_MAX_STREAMS = 4  # each needs memory, and its part of a batch gets smaller
+_MAX_STREAMS = 4  # each needs memory, and more streams mean smaller batches
 ONE, MANY = 1, 32  # sentences decoded at once
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, by Linux control groups
 _SECONDS = 0.08  # for measuring one batch size, after the warm-up

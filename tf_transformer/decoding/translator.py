@@ -29,7 +29,7 @@ class BatchTranslator:
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
-        tokenizer: the one it was trained with.
+        tokenizer: the tokenizer that the model was trained with.
         decoding: beam size, alpha, lengths and tokens per batch; the paper's by default.
         num_hypotheses: translations to return for each sentence, at most the beam size unless
             they are sampled.
@@ -72,15 +72,9 @@ class BatchTranslator:
         self, decoding: DecodingConfig, num_hypotheses: int, streams: int | None = None
     ) -> "BatchTranslator":
         """Returns a translator with other settings, but the same model and shortlist."""
-        return BatchTranslator(
-            self.model,
-            self.tokenizer,
-            decoding,
-            num_hypotheses,
-            self.shortlist,
-            self.lite,
-            streams=streams or self._streams,
-        )
+        streams = streams or self._streams
+        options = num_hypotheses, self.shortlist, self.lite
+        return BatchTranslator(self.model, self.tokenizer, decoding, *options, streams=streams)
 
     def translate(
         self,
@@ -104,10 +98,16 @@ class BatchTranslator:
             grammar: restricts a beam search to well-formed hypotheses.
 
         Raises:
-            ValueError: if the numbers of prefixes and texts differ, or for two of `sampling`,
-                `grammar` and a shortlist.
+            ValueError: if the numbers of prefixes and texts differ, or two of `sampling`,
+                `grammar` and a shortlist are combined.
         """
-        _check_options(texts, prefixes, sampling, grammar)
+        if sampling and grammar:
+            raise ValueError("`grammar` restricts a beam search. Received: `sampling` as well.")
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise ValueError(
+                "`prefixes` must have one entry for each text. "
+                f"Received: {len(prefixes)} for {len(texts)} texts."
+            )
         sources = self.codec.source_ids(texts)
         begin = None if prefixes is None else self.codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
@@ -160,8 +160,8 @@ class BatchTranslator:
         lengths = [len(source) for source in sources]
         positions = self.decoding.batch_tokens // width
         batches = in_batches(lengths, positions, search, progress, streams=self._streams)
-        for rows, found in batches:
-            for row, decoded in zip(rows, self.codec.decode(found), strict=True):
+        for rows, hypotheses in batches:
+            for row, decoded in zip(rows, self.codec.decode(hypotheses), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
         return results
@@ -186,21 +186,6 @@ class BatchTranslator:
     def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:
         """Returns all attention weights of each pair; see `ForcedScorer.attention`."""
         return self.scorer.attention(sources, targets)
-
-
-def _check_options(
-    texts: Sequence[str],
-    prefixes: Sequence[str] | None,
-    sampling: SamplingConfig | None,
-    grammar: Grammar | None,
-) -> None:
-    if sampling and grammar:
-        raise ValueError("`grammar` restricts a beam search. Received: `sampling` as well.")
-    if prefixes is not None and len(prefixes) != len(texts):
-        raise ValueError(
-            "`prefixes` must have one entry for each text. "
-            f"Received: {len(prefixes)} for {len(texts)} texts."
-        )
 
 
 def _seeds(sources: Ids, seed: int) -> np.ndarray:

@@ -7,6 +7,8 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from tf_transformer.strings import strings
 
+SAMPLES = 1_000  # bootstrap samples, which sacreBLEU draws with its seed, SACREBLEU_SEED
+
 
 @dataclass(frozen=True)
 class Score:
@@ -64,23 +66,19 @@ class Interval:
     signature: str
 
 
-def bleu_interval(
-    hypotheses: Sequence[str], references: Sequence[str], samples: int = 1_000
-) -> Interval:
+def bleu_interval(hypotheses: Sequence[str], references: Sequence[str]) -> Interval:
     """Computes BLEU with an interval by bootstrap resampling of sentences (Koehn 2004).
 
     Args:
         hypotheses: one detokenised translation per sentence.
         references: one per sentence.
-        samples: number of bootstrap samples; sacreBLEU draws them with its seed
-            (SACREBLEU_SEED).
 
     Raises:
         ValueError: if the numbers of sentences differ, or all references are blank.
     """
     _check_lengths(hypotheses, [references])
     metric = BLEU(force=True)
-    result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
+    result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=SAMPLES)
     if not result.ref_len:
         raise ValueError("`references` must have a token. Received: only blank ones.")
     # sacreBLEU has no public names for mean and half width.
@@ -95,7 +93,7 @@ def bleu_interval(
 
 
 def interval_in_percent(mean: float, half_width: float) -> tuple[float, float]:
-    """Returns both ends of an interval, which for BLEU and chrF are within 0 to 100."""
+    """Returns both ends of an interval, clipped to the range of BLEU and chrF, 0 to 100."""
     return max(0.0, mean - half_width), min(100.0, mean + half_width)
 
 
@@ -135,14 +133,14 @@ def score_translations(
     """Scores translations against one or more sets of references; see `bleu`."""
     by_bleu = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
     pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
-    exact = sum(hypothesis in each for hypothesis, each in pairs) / len(hypotheses)
+    exact = sum(hypothesis in correct for hypothesis, correct in pairs) / len(hypotheses)
     return Scores(by_bleu, chrf(hypotheses, *references), exact, len(hypotheses))
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     strings("hypotheses", hypotheses)
-    for each in references:
-        strings("references", each)
+    for lines in references:
+        strings("references", lines)
     if {len(hypotheses)} != {len(lines) for lines in references}:
         counts = ", ".join(str(len(lines)) for lines in references) or "no"
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Comparison of translations of one text, with significance tests; means over trainings."""
+"""Comparison of translations of one text, with significance tests; means over seeds."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,9 +9,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
-from tf_transformer.evaluation.bleu import interval_in_percent
+from tf_transformer.evaluation.bleu import SAMPLES, interval_in_percent
 
-SAMPLES = 1_000  # bootstrap samples
 TRIALS = 10_000  # trials of approximate randomisation
 SIGNIFICANT = 0.05  # a smaller p-value counts as a real difference
 
@@ -35,7 +34,7 @@ class Comparison:
     """Compares translations of one text by BLEU.
 
     Args:
-        references: one per sentence, tokenised only once.
+        references: one per sentence; they are tokenised only once.
     """
 
     def __init__(self, references: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Metrics by name: those of sacreBLEU, and those that other packages add as entry points."""
+"""Metrics by name: sacreBLEU's, and those that other packages add as entry points."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from sacrebleu.metrics.base import Metric, Score
 from tf_transformer.config.settings import nearest
 from tf_transformer.errors import UserError, quoted
 
-GROUP = "tf_transformer.metrics"  # of entry points
+GROUP = "tf_transformer.metrics"  # the group of their entry points
 SACREBLEU: dict[str, Callable[[list[list[str]]], Metric]] = {
     "bleu": lambda references: BLEU(references=references, force=True),
     "chrf": lambda references: CHRF(references=references),
@@ -23,7 +23,7 @@ Parts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
 def find_metric(name: str) -> EntryPoint | None:
-    """Returns the entry point of a metric; None for a metric of sacreBLEU.
+    """Returns the entry point of a metric; None for one of sacreBLEU's.
 
     Raises:
         UserError: if there is no metric with this name.
@@ -49,7 +49,7 @@ def make_metric(
         UserError: if there is no such metric, or its package cannot be imported.
     """
     if (entry := find_metric(name)) is None:
-        return SACREBLEU[name]([list(each) for each in references])
+        return SACREBLEU[name]([list(lines) for lines in references])
     try:
         scores = entry.load()
     except Exception as error:  # an import may raise anything
@@ -130,12 +130,12 @@ class SentenceMean(Ratio):
     ) -> None:
         super().__init__(name, version, self._counted, len(references))
         self._score = scores
-        self._text = list(sources), [list(each) for each in references]
+        self._text = list(sources), [list(lines) for lines in references]
 
     def _counted(self, hypotheses: Sequence[str]) -> list[list[float]]:
         """Returns each sentence's score and its weight, 1."""
         sources, references = self._text
-        values = [float(each) for each in self._score(sources, [*hypotheses], references)]
+        values = [float(score) for score in self._score(sources, [*hypotheses], references)]
         if len(values) != len(hypotheses) or not all(map(math.isfinite, values)):
             raise UserError(
                 f"The metric {self.name} must return a finite number for each of "

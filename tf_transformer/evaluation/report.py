@@ -1,4 +1,4 @@
-"""Report of a set of translations: chrF, and the variants of BLEU found in papers."""
+"""Report on a set of translations: chrF, and the variants of BLEU that papers use."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -109,10 +109,7 @@ def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
 
 
 def format_report(entries: Sequence[Entry]) -> str:
-    """Formats a line for each score, and the caution.
-
-    Values have four decimals, as some published ones have.
-    """
+    """Formats a line for each score, to four decimals as in some papers, and the caution."""
     width = max(len(entry.kind) for entry in entries)
     lines = [
         f"{entry.kind:{width}}  {entry.score.value:7.4f}  {entry.score.signature}"
