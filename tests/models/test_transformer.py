@@ -110,7 +110,7 @@ def test_cross_attention_of_one_layer_is_that_of_all_and_makes_no_later_layer(la
     model = make_model()
     expected = model.attention_weights(SOURCE, TARGET)["cross"][layer]
     for late in model.decoder.layers[layer + 1 :]:
-        late.forward = None
+        late.self_attention.attend = None
     weights = model.cross_attention_weights(SOURCE, TARGET, layer)
     np.testing.assert_array_equal(weights, expected)
 
