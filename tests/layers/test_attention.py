@@ -11,25 +11,17 @@ from tf_transformer.layers import MultiHeadAttention, causal_mask, scaled_dot_pr
 
 BIAS = {"use_bias": True}
 QUERY, VALUE = hidden_states(2, 3, 8), hidden_states(2, 5, 8, seed=1)
+SELF, CROSS = {"query": QUERY}, {"query": QUERY, "value": VALUE}
 
 CASES = [
-    Case(MultiHeadAttention, {"num_heads": 2}, {"query": QUERY}),
-    Case(MultiHeadAttention, {"num_heads": 4}, {"query": QUERY, "value": VALUE}),
-    Case(
-        MultiHeadAttention,
-        {"num_heads": 3, "key_dim": 5, "value_dim": 7, "dropout": 0.1},
-        {"query": QUERY, "value": VALUE},
-    ),
-    Case(
-        MultiHeadAttention,
-        {"num_heads": 2, "query_key_gain": 0.5, "value_gain": 2.0} | BIAS,
-        {"query": QUERY},
-    ),
-    Case(
-        MultiHeadAttention,
-        {"num_heads": 2, "key_dim": 3} | BIAS,
-        {"query": QUERY, "value": VALUE},
-    ),
+    Case(MultiHeadAttention, arguments, inputs)
+    for arguments, inputs in (
+        ({"num_heads": 2}, SELF),
+        ({"num_heads": 4}, CROSS),
+        ({"num_heads": 3, "key_dim": 5, "value_dim": 7, "dropout": 0.1}, CROSS),
+        ({"num_heads": 2, "query_key_gain": 0.5, "value_gain": 2.0} | BIAS, SELF),
+        ({"num_heads": 2, "key_dim": 3} | BIAS, CROSS),
+    )
 ]
 
 

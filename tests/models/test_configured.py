@@ -17,7 +17,7 @@ from tf_transformer.models.metrics import Perplexity
 from tf_transformer.models.transformer import Transformer
 
 IDS = np.array([[5, 6, 3, 0], [7, 3, 0, 0]], "int32")
-SIZES = {"vocab_size": 20, "num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2}
+SIZES = {"vocab_size": 20, "num_layers": 2, "d_model": 8, "d_ff": 16, "num_heads": 2}
 LEARNED = {"positions": "learned", "max_length": 9}
 UNTIED = {"tie_embeddings": False, "output_bias": True, "key_dim": 3, "value_dim": 5}
 
@@ -53,9 +53,10 @@ def test_every_setting_is_an_argument_with_its_default_and_its_help(cls):
         cls(num_classes=2)
 
 
-def test_arguments_and_a_config_make_the_same_model():
+def test_arguments_by_name_or_position_and_a_config_make_the_same_model():
     config = ModelConfig(**SIZES | LEARNED)
     assert Transformer(**SIZES, **LEARNED).config == Transformer(config).config == config
+    assert Transformer(*SIZES.values(), **LEARNED).config == config
     with pytest.raises(UserError, match="`model.d_model` must be even. Received: 7."):
         Transformer(**SIZES | {"d_model": 7, "num_heads": 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
@@ -103,12 +104,6 @@ def test_the_config_of_an_earlier_version_can_be_read(cls, own):
     added = {"max_length": ModelConfig().max_length} | EARLIER_GAINS | rates
     added |= {"decoder_layers": None} if cls is Transformer else {}
     assert model.get_config() == old | added
-
-
-def test_settings_can_be_passed_by_position():
-    model = Transformer(20, 2, 16, 32, 4)
-    sizes = model.config.num_layers, model.config.d_model, model.config.d_ff
-    assert sizes == (2, 16, 32) and model.config.num_heads == 4
 
 
 # --- Clones ------------------------------------------------------------------------------

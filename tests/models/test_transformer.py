@@ -93,16 +93,11 @@ def test_attention_weights_are_zero_at_later_and_padded_positions(variant):
     }
     for array in weights.values():
         np.testing.assert_allclose(array.sum(axis=-1), 1.0, atol=1e-5)
-    causal = np.tri(4, dtype=bool) & (TARGET != 0)[:, None]  # [B, T, T]
-    seen = {
-        "encoder": np.broadcast_to((SOURCE != 0)[:, None], (2, 5, 5)),
-        "decoder": causal,
-        "cross": np.broadcast_to((SOURCE != 0)[:, None], (2, 4, 5)),
-    }
-    for name, array in weights.items():
-        np.testing.assert_array_equal(
-            array > 0, np.broadcast_to(seen[name][:, None], array.shape)
-        )
+    source = (SOURCE != 0)[:, None, None]  # [B, 1, 1, S]
+    target = np.tri(4, dtype=bool) & (TARGET != 0)[:, None, None]  # [B, 1, T, T]
+    for name, seen in (("encoder", source), ("decoder", target), ("cross", source)):
+        expected = np.broadcast_to(seen, weights[name].shape)
+        np.testing.assert_array_equal(weights[name] > 0, expected)
 
 
 @pytest.mark.parametrize("layer", [0, 1])
