@@ -56,7 +56,7 @@ def in_parts(tensors, most):
     return parts, tf.nest.map_structure(cut, tensors)
 
 
-# Distance between the dropout seeds of neighbouring replicas; no seed of Keras is as large.
+# Distance between the dropout seeds of neighbouring replicas; Keras draws no seed as large.
 _SEED_DISTANCE = 2**33
 
 
