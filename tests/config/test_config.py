@@ -39,7 +39,7 @@ from tf_transformer.errors import UserError
         (" decoding.alpha = 0.3 ", 0.3),
     ],
 )
-def test_override_reads_a_value_of_the_fields_type(assignment, expected):
+def test_override_parses_a_value_into_the_type_of_its_field(assignment, expected):
     value = Config().override([assignment]).flat()[assignment.split("=")[0].strip()]
     assert value == expected
     assert type(value) is type(expected)
@@ -59,7 +59,7 @@ def test_overrides_that_only_make_sense_together_are_checked_together():
 
 
 @pytest.mark.parametrize(
-    ("given", "nearest"),
+    ("unknown", "nearest"),
     [
         ("model.droput", "model.dropout"),
         ("dropout", "model.dropout"),
@@ -69,12 +69,12 @@ def test_overrides_that_only_make_sense_together_are_checked_together():
         ("beam_size", "decoding.beam_size"),
     ],
 )
-def test_an_unknown_setting_gets_the_nearest_right_one(given, nearest):
-    with pytest.raises(UserError, match=f"{given!r}.*{nearest!r}"):
-        Config().override([f"{given}=1"])
+def test_the_error_for_an_unknown_setting_suggests_the_nearest(unknown, nearest):
+    with pytest.raises(UserError, match=f"{unknown!r}.*{nearest!r}"):
+        Config().override([f"{unknown}=1"])
 
 
-def test_a_setting_like_no_other_gets_the_list():
+def test_the_error_lists_all_settings_if_none_is_similar():
     with pytest.raises(UserError, match=r"model\.d_model.*decoding\.alpha"):
         Config().override(["zzz=1"])
 
@@ -86,7 +86,7 @@ def test_an_override_needs_an_equals_sign(assignment):
 
 
 # fmt: off
-OF_ANOTHER_TYPE = [
+OF_THE_WRONG_TYPE = [
     "model.d_model=wide", "model.d_model=512.5", "model.d_model=true", "model.d_model=",
     "model.d_model=null", "model.dropout=high", "model.norm_first=1", "model.key_dim=[64]",
     "training.seed={}",
@@ -112,15 +112,15 @@ OUT_OF_RANGE = [
 # fmt: on
 
 
-@pytest.mark.parametrize("assignment", OF_ANOTHER_TYPE + OUT_OF_RANGE)
-def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(assignment):
+@pytest.mark.parametrize("assignment", OF_THE_WRONG_TYPE + OUT_OF_RANGE)
+def test_a_value_of_the_wrong_type_or_out_of_range_is_refused_by_name(assignment):
     name = assignment.split("=")[0]
     with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
         Config().override([assignment])
 
 
 @pytest.mark.parametrize("setting", ["normalization=identity", "character_coverage=0.99"])
-def test_settings_of_a_new_tokenizer_are_refused_beside_one_that_exists(setting):
+def test_settings_of_a_new_tokenizer_are_refused_with_an_existing_one(setting):
     assert Config().override([f"data.{setting}"]) != Config()
     expected = r"must be left out with `data.tokenizer`, which has its own. Received: "
     with pytest.raises(UserError, match=f"`data.{setting.partition('=')[0]}` {expected}"):
@@ -128,7 +128,7 @@ def test_settings_of_a_new_tokenizer_are_refused_beside_one_that_exists(setting)
 
 
 @pytest.mark.parametrize(("name", "allowed"), (SETTINGS | SAMPLING).items())
-def test_every_number_has_bounds_that_its_default_is_within(name, allowed):
+def test_every_number_has_bounds_and_a_default_within_them(name, allowed):
     if {int, float} & {*allowed.types}:
         assert None not in (
             allowed.bounds.low if allowed.bounds.above is None else allowed.bounds.above,
@@ -150,7 +150,7 @@ def test_every_number_has_bounds_that_its_default_is_within(name, allowed):
         ("data.train", "a list of strings"),
     ],
 )
-def test_an_error_names_what_a_setting_may_be(name, expected):
+def test_an_error_says_what_a_setting_must_be(name, expected):
     with pytest.raises(
         UserError, match=rf"^`{name}` must be {re.escape(expected)}\. Received: "
     ):
@@ -170,7 +170,7 @@ def test_a_config_cannot_be_changed_in_place():
         Config().model.d_model = 256
 
 
-def test_a_temperature_or_an_alpha_that_computes_nothing_is_refused():
+def test_unusable_temperatures_and_alphas_are_refused():
     for value in (0.0, 1e-40, 1e38, math.inf, math.nan):
         with pytest.raises(UserError, match="`temperature` must be from 0.01 to 100.0. Receiv"):
             SamplingConfig(temperature=value)

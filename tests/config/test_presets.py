@@ -38,12 +38,12 @@ PAPER_ROWS = {
     "table3-E-learned": {"positions": "learned"},
     "big": {"d_model": 1024, "d_ff": 4096, "h": 16, "P_drop": 0.3, "steps": 300_000},
 }
-# Section 6.3; the rest is as in the base model.
+# Vocabulary sizes of section 6.3; the rest is as in the base model.
 PAPER_PARSERS = {"parsing-wsj": 16_000, "parsing-semi": 32_000}
 
 
 def table_row(name: str) -> dict[str, object]:
-    """Returns a preset in the columns of the paper."""
+    """Returns a preset as a row with the paper's columns."""
     model, training = preset(name).model, preset(name).training
     return {
         "N": model.num_layers,
@@ -60,7 +60,7 @@ def table_row(name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", PAPER_ROWS)
-def test_a_preset_is_its_row_of_table_3(name):
+def test_a_preset_matches_its_row_of_table_3(name):
     assert table_row(name) == PAPER_BASE | PAPER_ROWS[name]
 
 
@@ -70,7 +70,7 @@ def test_every_row_of_tables_3_and_4_is_a_preset():
 
 
 @pytest.mark.parametrize("name", TABLE3)
-def test_training_is_that_of_section_5_and_decoding_that_of_6_1(name):
+def test_training_follows_section_5_and_decoding_section_6_1(name):
     config = preset(name)
     assert config.model.vocab_size == 37_000
     assert config.model.tie_embeddings and not config.model.norm_first
@@ -84,7 +84,7 @@ def test_training_is_that_of_section_5_and_decoding_that_of_6_1(name):
 
 
 @pytest.mark.parametrize("name", TABLE4)
-def test_a_parser_is_that_of_section_6_3(name):
+def test_a_parser_follows_section_6_3(name):
     assert table_row(name) == PAPER_BASE | {"N": 4, "d_model": 1024, "d_k": 128, "d_v": 128}
     config = preset(name)
     assert (config.model.vocab_size, config.task) == (PAPER_PARSERS[name], "parsing")
@@ -108,17 +108,15 @@ def test_a_preset_knows_its_name(name):
 
 
 def test_presets_are_absolute():
-    """No preset is made from another: a change of one row cannot move a second one."""
+    """No preset is made from another: changing one row cannot change a second one."""
     source = inspect.getsource(tf_transformer.config.presets)
     assert not re.findall(r"\b(TABLE3|TABLE4|PRESETS)\[", source)
 
 
-@pytest.mark.parametrize(("given", "nearest"), [("bgi", "big"), ("table3-C-N3", "table3-C-N")])
-def test_an_unknown_preset_gets_the_nearest_right_one(given, nearest):
-    with pytest.raises(UserError, match=f"{given!r}. Did you mean '{nearest}"):
-        preset(given)
-
-
-def test_a_preset_like_no_other_gets_the_list():
-    with pytest.raises(UserError, match="There are: base, .*tiny"):
-        preset("zzz")
+@pytest.mark.parametrize(
+    ("unknown", "hint"),
+    [("bgi", " Did you mean 'big'"), ("table3-C-N3", " Did you mean 'table3-C-N"), ("zzz", "")],
+)
+def test_the_error_for_an_unknown_preset_suggests_the_nearest_and_lists_all(unknown, hint):
+    with pytest.raises(UserError, match=f"{unknown!r}.{hint}.* There are: base, .*tiny"):
+        preset(unknown)

@@ -1,3 +1,5 @@
+"""Dropout: its rate, its independence, its gradient, and the shapes it takes."""
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from tf_transformer.fast.dropout import Dropout
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
-def test_drops_the_share_and_keeps_the_mean(rate):
+def test_the_rate_is_dropped_and_the_rest_scaled_up(rate):
     inputs = np.ones((400, 50, 64), "float32")
     outputs = ops.convert_to_numpy(Dropout(rate, seed=1)(inputs, training=True))
     kept = outputs != 0
@@ -17,13 +19,13 @@ def test_drops_the_share_and_keeps_the_mean(rate):
     np.testing.assert_allclose(outputs[kept], 1 / (1 - rate), rtol=2e-5)
 
 
-def test_the_two_halves_of_a_word_and_all_places_are_independent():
+def test_both_halves_of_a_word_and_all_positions_are_independent():
     outputs = ops.convert_to_numpy(Dropout(0.5, seed=2)(np.ones((4000, 8)), training=True))
     correlations = np.corrcoef((outputs != 0).T)
     np.testing.assert_array_less(np.abs(correlations - np.eye(8)), 0.08)
 
 
-def test_every_call_draws_anew_and_the_seed_decides():
+def test_every_call_draws_a_new_mask_determined_by_the_seed():
     inputs = np.ones((8, 32), "float32")
     first, second = Dropout(0.5, seed=3), Dropout(0.5, seed=3)
     drawn = [ops.convert_to_numpy(first(inputs, training=True)) for _ in range(2)]
@@ -32,7 +34,7 @@ def test_every_call_draws_anew_and_the_seed_decides():
     assert (drawn[0] != drawn[1]).any()
 
 
-def test_gradient_goes_where_the_values_went():
+def test_the_gradient_has_the_mask_of_the_values():
     inputs = tf.constant(np.random.default_rng(0).normal(size=(6, 10)), tf.float32)
     layer = Dropout(0.4, seed=4)
     with tf.GradientTape() as tape:
@@ -43,7 +45,7 @@ def test_gradient_goes_where_the_values_went():
 
 @pytest.mark.parametrize("shape", [(30, 7), (20, 5, 6), (20, 3, 1)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_any_width_and_precision(shape, dtype):
+def test_any_width_and_dtype_is_accepted(shape, dtype):
     layer = Dropout(0.5, dtype=dtype, seed=5)
     outputs = layer(ops.ones(shape, dtype), training=True)
     assert outputs.shape == shape and keras.backend.standardize_dtype(outputs.dtype) == dtype
@@ -51,14 +53,14 @@ def test_any_width_and_precision(shape, dtype):
 
 
 @pytest.mark.parametrize(("rate", "training"), [(0.5, False), (0.0, True)])
-def test_drops_nothing_otherwise(rate, training):
+def test_nothing_is_dropped_in_inference_or_at_rate_0(rate, training):
     inputs = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
     np.testing.assert_array_equal(Dropout(rate)(inputs, training=training), inputs)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize(("width", "known"), [(6, 6), (7, 7), (7, None)])
-def test_in_a_graph_of_unknown_shapes(width, known, jit_compile):
+def test_shapes_may_be_unknown_in_a_graph(width, known, jit_compile):
     layer = Dropout(0.5, seed=6)
     graph = tf.function(
         lambda inputs: layer(inputs, training=True),
@@ -73,12 +75,12 @@ def test_in_a_graph_of_unknown_shapes(width, known, jit_compile):
 
 
 @pytest.mark.parametrize("arguments", [{"rate": 1.0}, {"rate": 0.5, "noise_shape": (1, 4)}])
-def test_what_it_cannot_do_is_refused(arguments):
+def test_unsupported_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="Received"):
         Dropout(**arguments)
 
 
-def test_a_layer_is_remade_from_its_configuration():
+def test_a_layer_is_recreated_from_its_config():
     layer = Dropout(0.25, seed=7, name="own")
     again = Dropout.from_config(layer.get_config())
     inputs = np.ones((4, 8), "float32")

@@ -1,3 +1,5 @@
+"""Layer normalization and its explicit gradient against Keras's layer."""
+
 import keras
 import numpy as np
 import pytest
@@ -15,13 +17,11 @@ def _outputs_and_gradients(layer, inputs, upstream, **options):
 
 
 def _pair(dtype):
-    """Ours and Keras's with the same random scale and offset."""
+    """Our layer and Keras's with the same random scale and offset."""
     rng = np.random.default_rng(1)
     weights = [rng.uniform(0.5, 2, 16), rng.normal(size=16)]
-    layers = [
-        of(epsilon=1e-6, dtype=dtype)
-        for of in (LayerNormalization, keras.layers.LayerNormalization)
-    ]
+    kinds = LayerNormalization, keras.layers.LayerNormalization
+    layers = [kind(epsilon=1e-6, dtype=dtype) for kind in kinds]
     for layer in layers:
         layer.build((None, None, 16))
         layer.set_weights(weights)
@@ -31,7 +31,7 @@ def _pair(dtype):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-5)])
 @pytest.mark.parametrize("shape", [(5, 7, 16), (4, 16)])
 @pytest.mark.parametrize("training", [True, False])
-def test_equals_keras_with_its_gradients(dtype, tolerance, shape, training):
+def test_outputs_and_gradients_equal_those_of_keras(dtype, tolerance, shape, training):
     rng = np.random.default_rng(0)
     inputs = tf.constant(rng.normal(3, 2, shape), dtype)
     upstream = tf.constant(rng.normal(size=shape), dtype)
@@ -54,38 +54,31 @@ def test_half_precision_is_computed_in_float32():
     np.testing.assert_allclose(tf.cast(outputs, tf.float32), exact, atol=0.02)
 
 
-def test_equal_values_stay_finite():
-    inputs = tf.fill((2, 16), 7.0)
+@pytest.mark.parametrize("rows", [0, 2])
+def test_equal_values_and_no_rows_have_finite_gradients(rows):
     layer = _pair("float32")[0]
-    ones = tf.ones((2, 16))
+    inputs, ones = tf.fill((rows, 16), 7.0), tf.ones((rows, 16))
     outputs, *gradients = _outputs_and_gradients(layer, inputs, ones, training=True)
-    np.testing.assert_allclose(outputs, np.tile(layer.beta.numpy(), (2, 1)))
-    assert all(np.isfinite(gradient).all() for gradient in gradients)
-
-
-def test_no_rows_have_no_gradient():
-    layer = _pair("float32")[0]
-    outputs, *gradients = _outputs_and_gradients(layer, tf.zeros((0, 16)), tf.zeros((0, 16)))
-    assert outputs.shape == (0, 16)
+    np.testing.assert_allclose(outputs, np.tile(layer.beta.numpy(), (rows, 1)))
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
 @pytest.mark.parametrize(
     "arguments", [{"axis": 1}, {"center": False}, {"scale": False}, {"rms_scaling": True}]
 )
-def test_what_it_cannot_do_is_refused(arguments):
+def test_unsupported_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="Received"):
         LayerNormalization(**arguments)
 
 
-def test_a_built_layer_is_remade_from_its_configuration():
+def test_a_built_layer_is_recreated_from_its_config():
     layer = _pair("float32")[0]
     again = LayerNormalization.from_config(layer.get_config())
     assert again.epsilon == layer.epsilon
 
 
-def test_the_gradient_written_out_is_that_of_training_alone():
-    """It reaches a layer inside others; elsewhere a SavedModel would keep it, and slowly."""
+def test_only_training_uses_the_explicit_gradient():
+    """The flag reaches a layer inside others; custom gradients slow down SavedModels."""
     layer = AddAndNorm(norm_first=False)
     x = tf.ones((2, 16))
     layer.build(x.shape)

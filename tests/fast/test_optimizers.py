@@ -1,4 +1,4 @@
-"""Our Adam is Keras's Adam; clipping and loss scaling look at the whole global batch."""
+"""Our Adam equals Keras's; clipping and loss scaling consider the whole global batch."""
 
 import functools
 
@@ -21,7 +21,7 @@ from tf_transformer.models.token_model import TokenModel
 
 
 def gradients(step: int) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Gradients of a matrix, and of an embedding with some rows used twice and some not."""
+    """Gradients of a matrix, and of an embedding with some rows used twice, others never."""
     rng = np.random.default_rng(step)
     matrix, rows = (rng.normal(size=shape).astype("float32") for shape in ([5, 3], [6, 4]))
     indices = rng.integers(0, 9, [6])
@@ -29,12 +29,12 @@ def gradients(step: int) -> list[tf.Tensor | tf.IndexedSlices]:
 
 
 @pytest.mark.parametrize("clipping", [{}, {"global_clipnorm": 2.0}], ids=["free", "clipped"])
-def test_adam_is_that_of_keras(clipping):
-    """Keras gets sums in place of slices: it would square each slice of a row by itself."""
+def test_adam_equals_that_of_keras(clipping):
+    """Keras receives summed slices, as it would square the slices of a row separately."""
     settings = {"learning_rate": 0.01, "beta_2": 0.98, "epsilon": 1e-9} | clipping
     optimizers = Adam(**settings), keras.optimizers.Adam(**settings)
     ours, theirs = (
-        [keras.Variable(np.ones([5, 3])), keras.Variable(np.ones([9, 4]))] for _ in "ab"
+        [keras.Variable(np.ones([5, 3])), keras.Variable(np.ones([9, 4]))] for _ in range(2)
     )
     for step in range(20):
         optimizers[0].apply(gradients(step), ours)
@@ -44,7 +44,7 @@ def test_adam_is_that_of_keras(clipping):
     assert np.abs(ours[1] - 1).max() > 0.03
 
 
-def test_clipping_is_by_the_norm_of_the_whole_global_batch():
+def test_gradients_are_clipped_by_the_norm_of_the_global_batch():
     clipped = functools.partial(Adam, 0.01, global_clipnorm=0.05)
     expected = stepped_by_hand(
         guesser(), keras.optimizers.Adam(0.01, global_clipnorm=0.05), batches()
@@ -57,7 +57,7 @@ def test_clipping_is_by_the_norm_of_the_whole_global_batch():
 
 
 def half_precision() -> TokenModel:
-    """Logits that overflow float16 for token 15 alone, whose embedding is huge."""
+    """A model whose logits overflow float16 only for token 15, whose embedding is huge."""
     keras.utils.set_random_seed(1)
     ids = token_inputs()
     embedding = keras.layers.Embedding(16, 8, dtype="mixed_float16", name="embedding")
@@ -72,14 +72,14 @@ def half_precision() -> TokenModel:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_an_overflow_on_one_replica_is_skipped_on_all(replicas):
+def test_an_overflow_on_one_replica_skips_the_update_on_all(replicas):
     inputs, labels = batch(2, 0)
     inputs = {name: ids % 15 for name, ids in inputs.items()}
-    inputs["source"][1] = inputs["target"][1] = 15  # the second row: of replica 1
+    inputs["source"][1] = inputs["target"][1] = 15  # the second row, on replica 1
     model, _ = fitted(replicas, [(inputs, labels)], half_precision)
     assert type(model.optimizer) is LossScaleOptimizer
     assert step_of(model.optimizer) == 0
-    assert float(model.optimizer.dynamic_scale.numpy()) == 2.0**14  # Keras begins with 2^15
+    assert float(model.optimizer.dynamic_scale.numpy()) == 2.0**14  # Keras starts with 2^15
     for variable, before in zip(
         model.trainable_variables, half_precision().trainable_variables, strict=True
     ):
@@ -89,7 +89,7 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(replicas):
             np.testing.assert_array_equal(copy, before)
 
 
-def test_without_an_overflow_half_precision_moves_all_replicas_alike():
+def test_without_an_overflow_half_precision_updates_all_replicas_equally():
     inputs, labels = batch(2, 0)
     inputs = {name: ids % 15 for name, ids in inputs.items()}
     model, _ = fitted(2, [(inputs, labels % 15)], half_precision)
@@ -111,8 +111,8 @@ class Recorder(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_the_moving_average_is_that_of_the_weights_of_every_step(replicas):
-    """It begins with the weights of step 1."""
+def test_the_moving_average_is_over_the_weights_after_every_step(replicas):
+    """It starts with the weights after step 1."""
     recorder = Recorder()
     optimizer = functools.partial(Adam, 0.01, use_ema=True, ema_momentum=0.8)
     model, _ = fitted(replicas, optimizer=optimizer, callbacks=[recorder])
@@ -127,7 +127,7 @@ def test_the_moving_average_is_that_of_the_weights_of_every_step(replicas):
         np.testing.assert_array_equal(weight, last)
 
 
-def test_without_a_moving_average_the_weights_are_themselves():
+def test_without_a_moving_average_the_weights_stay_the_same():
     model, _ = fitted()
     before = model.get_weights()
     with averaged_weights(model):

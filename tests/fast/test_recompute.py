@@ -1,4 +1,6 @@
-"""Layers computed again in the backward pass against layers that keep what they computed."""
+"""Layers recomputed in the backward pass against layers that store their activations."""
+
+from functools import partial
 
 import keras
 import numpy as np
@@ -16,22 +18,22 @@ X = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
 
 
 def outputs_and_gradients(make, *inputs, recompute: bool):
-    """Of two steps in a graph, so that dropout draws twice; by the inputs and all weights."""
+    """Outputs, and gradients of inputs and weights, of two steps: dropout draws twice."""
     keras.utils.set_random_seed(1)
     stack = make()
-    stack.build(*(each.shape for each in inputs))
+    stack.build(*(array.shape for array in inputs))
     stack.recompute = recompute
-    tensors = [tf.constant(each) for each in inputs]
+    tensors = [tf.constant(array) for array in inputs]
 
     @tf.function(autograph=False)
     def step():
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             outputs = stack(*tensors, training=True)
-        sources = [*tensors, *(each.value for each in stack.trainable_variables)]
+        sources = [*tensors, *(variable.value for variable in stack.trainable_variables)]
         return outputs, *tape.gradient(outputs, sources)
 
-    return [np.array(each) for _ in range(2) for each in step()]
+    return [np.array(tensor) for _ in range(2) for tensor in step()]
 
 
 @pytest.mark.parametrize("options", [{}, INSIDE])
@@ -44,7 +46,7 @@ def test_outputs_and_gradients_are_the_same(kind, inputs, options, caplog):
         return kind(**SIZES, **options)
 
     plain, again = (
-        outputs_and_gradients(make, *[X] * inputs, recompute=each) for each in (False, True)
+        outputs_and_gradients(make, *[X] * inputs, recompute=flag) for flag in (False, True)
     )
     assert len(plain) == len(again) > 20
     for one, other in zip(plain, again, strict=True):
@@ -59,21 +61,13 @@ def test_fit_gives_the_same_weights_on_two_replicas_and_in_parts():
         model.encoder.recompute = model.decoder.recompute = recompute
         return model
 
-    plain, again = (
-        fitted(
-            2,
-            batches((4, 1)),
-            make=lambda recompute=recompute: make(recompute),
-            max_tokens_per_device=8,
-            chunked_loss=True,
-        )[0]
-        for recompute in (False, True)
-    )
+    data, options = batches((4, 1)), {"max_tokens_per_device": 8, "chunked_loss": True}
+    plain, _ = fitted(2, data, partial(make, False), **options)
+    again, _ = fitted(2, data, partial(make, True), **options)
     assert distance(plain, again) < 2e-5  # Adam divides by small gradients
 
 
-def test_the_layers_keep_nothing_but_their_inputs():
-    """The network inside is called again for the gradients."""
+def test_layers_are_called_again_for_the_gradients_and_only_then():
     encoder = Encoder(num_layers=2, num_heads=2, d_ff=24)
     encoder.build(X.shape)
     encoder.recompute = True

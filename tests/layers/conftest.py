@@ -1,4 +1,4 @@
-"""Makes the assertions of the shared contract explain themselves."""
+"""Makes pytest explain failed assertions in the shared contract."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """The contract of every layer, checked the same way for all of them.
 
-A test module lists its layers as `Case`s and calls `check_layer` for each; layers that map
-sequences of hidden states also pass `check_padding_is_ignored`.
+A test module lists its layers as `Case`s and calls `check_layer` with every one of them; layers
+that map sequences of hidden states also pass `check_padding_is_ignored`.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Case(NamedTuple):
-    """A layer, the arguments of its constructor and inputs by the names of its `call`."""
+    """A layer class, the arguments of its constructor and the inputs of its `call`."""
 
     layer: type[keras.layers.Layer]
     arguments: dict[str, Any]
@@ -30,7 +30,7 @@ def hidden_states(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def check_layer(case: Case, folder: Path) -> None:
-    """The whole contract; `folder` receives a saved model."""
+    """Checks the whole contract; `folder` receives a saved model."""
     check_build_from_shapes_makes_every_weight(case)
     check_symbolic_output_is_that_of_eager_calls(case)
     check_config_round_trip(case)
@@ -111,7 +111,7 @@ def check_mixed_precision(case: Case) -> None:
 
 
 def check_padding_is_ignored(case: Case) -> None:
-    """Masked positions behind every input change nothing, and the first mask goes on."""
+    """Masked positions at the end of every input change nothing; the first mask is kept."""
     layer, expected = call_layer(case)
     padded = [
         keras.layers.Masking()(np.pad(array, ((0, 0), (0, 2), (0, 0))))
@@ -136,7 +136,7 @@ def call_layer(case: Case, dtype: str = "float32") -> tuple[keras.layers.Layer, 
 
 
 def make_model(layer: keras.layers.Layer, case: Case) -> keras.Model:
-    """A functional model of the layer alone, for the shapes of the case."""
+    """A functional model with this layer only, for the shapes of the case."""
     inputs = [
         keras.Input(batch_shape=array.shape, dtype=array.dtype.name)
         for array in case.inputs.values()

@@ -1,7 +1,7 @@
 """A program for KERAS_BACKEND=jax: the layers compute, train, are saved and are loaded.
 
-Its argument is a folder. The layers import no TensorFlow. A `Transformer` computes, and refuses
-to be compiled; the plain model of its graph trains by Keras's own step.
+Its argument is a folder. The layers do not import TensorFlow. A `Transformer` computes but
+cannot be compiled; a plain model with its graph trains with Keras's own step.
 """
 
 import sys

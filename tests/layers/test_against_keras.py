@@ -1,4 +1,4 @@
-"""Attention with the arguments and the results of `keras.layers.MultiHeadAttention`."""
+"""Attention takes the arguments of `keras.layers.MultiHeadAttention` and gives its results."""
 
 import inspect
 
@@ -12,18 +12,18 @@ from tf_transformer.layers import MultiHeadAttention
 QUERY, VALUE, KEY = (hidden_states(2, n, 8, seed=n) for n in (4, 5, 5 + 2))
 KEY = KEY[:, :5, :6]
 PADDING = np.arange(5) < np.array([[5], [3]])
-LOOKS = np.random.default_rng(1).random((2, 4, 5)) < 0.7
-LOOKS[..., 0] = True  # a row that may look nowhere is another matter in each
+ALLOWED = np.random.default_rng(1).random((2, 4, 5)) < 0.7
+ALLOWED[..., 0] = True  # results for fully masked rows differ
 
 CALLS = {
     "value": {},
     "key": {"key": KEY},
     "causal": {"use_causal_mask": True},
-    "attention mask": {"attention_mask": LOOKS},
+    "attention mask": {"attention_mask": ALLOWED},
     "value mask": {"value_mask": PADDING},
     "all": {
         "key": KEY, "value_mask": PADDING, "key_mask": np.arange(5) < np.array([[3], [4]]),
-        "attention_mask": LOOKS, "use_causal_mask": True,
+        "attention_mask": ALLOWED, "use_causal_mask": True,
     },
 }  # fmt: skip
 
@@ -41,7 +41,7 @@ def equal_layers(**inputs) -> tuple[keras.layers.Layer, keras.layers.Layer]:
     return ours, theirs
 
 
-def test_arguments_of_call_are_keras_own_in_that_order():
+def test_call_takes_the_arguments_of_keras_in_the_same_order():
     ours, theirs = (
         list(inspect.signature(cls.call).parameters)
         for cls in (MultiHeadAttention, keras.layers.MultiHeadAttention)
@@ -50,7 +50,7 @@ def test_arguments_of_call_are_keras_own_in_that_order():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_outputs_and_scores_are_those_of_keras(name):
+def test_outputs_and_scores_equal_those_of_keras(name):
     options = CALLS[name]
     ours, theirs = equal_layers(**{"key": options["key"]} if "key" in options else {})
     for scores in (False, True):

@@ -8,14 +8,12 @@ import pytest
 from tf_transformer.layers import DecoderLayer, EncoderLayer, sinusoidal_positions
 
 D, H, F = 16, 4, 24
-
-
 OPTIONS = {"activation": "relu", "layer_norm_epsilon": 1e-6}
 MASK = np.arange(7)[None] < np.array([[7], [4], [1]])
 
 
 def copy_attention(ours, theirs):
-    """Ours has no biases and kernels [D, H * K]; theirs has biases, zero at first."""
+    """Ours has kernels [D, H * K] and no biases; the biases of theirs are initially zero."""
     for name in ("query", "key", "value"):
         kernel = np.asarray(getattr(ours, f"{name}_kernel")).reshape(D, H, D // H)
         getattr(theirs, f"{name}_dense").kernel.assign(kernel)
@@ -28,7 +26,7 @@ def copy_norm(ours, theirs):
 
 
 def copy_layer(ours, theirs):
-    """First makes our biases and norms random: 0 and 1 would hide a wrong use of them."""
+    """Makes our biases and norms random first: 0 and 1 would hide wrong uses."""
     for weight in ours.trainable_variables:
         if weight.path.rpartition("/")[2] in ("bias", "beta", "gamma"):
             weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))

@@ -1,4 +1,4 @@
-"""The decoder against the right half of Figure 1 in NumPy, and its steps against its call."""
+"""The decoder against the right half of Figure 1 in NumPy; its steps against a full pass."""
 
 import keras
 import numpy as np
@@ -37,7 +37,7 @@ def test_decoder_keeps_the_contract(case, tmp_path):
 
 
 @NORM_ORDERS
-def test_decoder_and_its_attention_weights_are_figure_1_layer_by_layer(norm_first):
+def test_decoder_and_its_attention_weights_match_figure_1_layer_by_layer(norm_first):
     decoder = Decoder(num_layers=3, **LAYER, dropout=0.5, norm_first=norm_first)
     decoder.build(TARGET.shape, SOURCE.shape)
     randomized(decoder)
@@ -74,7 +74,7 @@ def test_each_mask_hides_what_it_names():
 
 
 @NORM_ORDERS
-def test_steps_of_two_equal_beams_are_the_whole_pass(norm_first):
+def test_steps_of_two_equal_beams_equal_the_full_pass(norm_first):
     decoder = Decoder(num_layers=2, **LAYER, key_dim=3, value_dim=5, norm_first=norm_first)
     expected = np.asarray(decoder(TARGET, SOURCE))
     memory = [layer.cross_attention.project_memory(SOURCE) for layer in decoder.layers]
@@ -89,7 +89,9 @@ def test_steps_of_two_equal_beams_are_the_whole_pass(norm_first):
 
 
 @NORM_ORDERS
-def test_a_decoder_alone_is_a_causal_encoder_and_its_steps_are_the_whole_pass(norm_first):
+def test_without_cross_attention_passes_and_steps_equal_a_causal_encoder(
+    norm_first,
+):
     options = LAYER | {"norm_first": norm_first}
     decoder = Decoder(2, **options, cross_attention=False)
     encoder = Encoder(2, **options)
@@ -111,7 +113,7 @@ def test_a_decoder_alone_is_a_causal_encoder_and_its_steps_are_the_whole_pass(no
         np.testing.assert_allclose(outputs[:1, 0], expected[:1, t], atol=1e-5)
 
 
-def test_masks_of_attention_and_the_future_may_be_chosen():
+def test_the_attention_mask_and_the_causal_mask_are_optional():
     layer = DecoderLayer(**LAYER)
     window = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) < 2
     options = {"attention_mask": window[None], "return_attention_scores": True}
@@ -122,25 +124,11 @@ def test_masks_of_attention_and_the_future_may_be_chosen():
     np.testing.assert_array_equal(np.asarray(own)[0, 0] > 0, window & np.tri(4, dtype=bool))
     inputs = keras.Input((None, 8)), keras.Input((5, 8))
     outputs, scores = layer(*inputs, return_attention_scores=True)
-    assert [each.shape for each in scores] == [(None, 2, None, None), (None, 2, None, 5)]
+    assert [weights.shape for weights in scores] == [(None, 2, None, None), (None, 2, None, 5)]
 
 
 @pytest.mark.parametrize("arguments", [[TARGET], [TARGET, SOURCE]])
-def test_an_encoder_is_there_or_not_as_the_layer_was_made(arguments):
+def test_encoder_output_must_go_with_cross_attention(arguments):
     layer = DecoderLayer(**LAYER, cross_attention=len(arguments) == 1)
     with pytest.raises(ValueError, match="`encoder_output` must be given with"):
         layer(*arguments)
-
-
-def test_each_sublayer_drops_out():
-    keras.utils.set_random_seed(1)
-    layer = DecoderLayer(**LAYER, dropout=0.9999, norm_first=True)
-    outputs = layer(TARGET, SOURCE, training=True)
-    np.testing.assert_array_equal(outputs, TARGET)  # the residuals alone
-
-
-def test_dropout_starts_at_the_embedded_target():
-    decoder = Decoder(num_layers=0, **LAYER, dropout=0.5)
-    ones = np.ones((1, 50, 8), "float32")
-    assert set(np.unique(decoder(ones, SOURCE, training=True))) == {0.0, 2.0}
-    np.testing.assert_array_equal(decoder(ones, SOURCE, training=False), ones)

@@ -21,13 +21,8 @@ CASES = [
     Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8}, {"inputs": IDS}),
     Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8} | LEARNED, {"inputs": IDS}),
     Case(PositionalEncoding, LEARNED, {"inputs": HIDDEN}),
-    Case(OutputProjection, {"vocab_size": 7}, {"inputs": HIDDEN}, gives_logits=True),
-    Case(
-        OutputProjection,
-        {"vocab_size": 7, "output_bias": True},
-        {"inputs": HIDDEN},
-        gives_logits=True,
-    ),
+    Case(OutputProjection, {"vocab_size": 7}, {"inputs": HIDDEN}, True),
+    Case(OutputProjection, {"vocab_size": 7, "output_bias": True}, {"inputs": HIDDEN}, True),
 ]
 
 
@@ -37,7 +32,7 @@ def test_embeddings_keep_the_contract(case, tmp_path):
 
 
 def paper_positions(number: int, d_model: int) -> np.ndarray:
-    """Paper 3.5, one entry after another, in float64."""
+    """Paper 3.5, entry by entry, in float64."""
     table = np.empty((number, d_model))
     for pos, i in np.ndindex(number, d_model // 2):
         angle = pos / 10000 ** (2 * i / d_model)
@@ -46,7 +41,7 @@ def paper_positions(number: int, d_model: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("d_model", [2, 64, 512])
-def test_sinusoids_are_the_papers_to_position_2000(d_model):
+def test_sinusoids_match_the_paper_up_to_position_2000(d_model):
     table = sinusoidal_positions(np.arange(2000), d_model)
     assert keras.backend.standardize_dtype(table.dtype) == "float32"
     np.testing.assert_allclose(table, paper_positions(2000, d_model), atol=3e-4)
@@ -64,16 +59,18 @@ def test_late_positions_are_only_rounded_to_the_compute_dtype(policy, tolerance)
     np.testing.assert_allclose(outputs[0], paper_positions(2000, 16), atol=tolerance)
 
 
-def test_embeddings_are_scaled_by_the_root_of_the_width():
-    layer = PositionalEmbedding(vocab_size=7, d_model=64)
-    words = layer(IDS) - paper_positions(4, 64)
-    expected = 8.0 * layer.embeddings.numpy()[IDS]
-    np.testing.assert_allclose(words, expected, atol=1e-5)
+@pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])
+def test_embeddings_are_scaled_by_the_root_of_d_model_and_added_to_positions(positions):
+    layer = PositionalEmbedding(vocab_size=7, d_model=64, **positions)
+    outputs = layer(IDS)
+    table = layer.position_embeddings.numpy() if positions else paper_positions(4, 64)
+    assert table.shape == (4, 64)
+    np.testing.assert_allclose(outputs, 8 * layer.embeddings.numpy()[IDS] + table, atol=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_the_gradient_of_looked_up_rows_is_sparse_and_float32(policy):
-    """In half precision, words that occur often would lose small gradients in their sum."""
+    """In half precision, the sum of a frequent word's gradients would lose small ones."""
     layer = PositionalEmbedding(7, 8, dtype=policy)
     layer.build(IDS.shape)
     with tf.GradientTape() as tape:
@@ -85,22 +82,13 @@ def test_the_gradient_of_looked_up_rows_is_sparse_and_float32(policy):
     np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected, rtol=5e-3)
 
 
-def test_fresh_words_are_as_large_as_their_positions():
+def test_initial_embeddings_have_the_scale_of_their_positions():
     layer = PositionalEmbedding(vocab_size=500, d_model=64)
     layer.build((None, None))
     assert np.std(layer.embeddings * 8.0) == pytest.approx(1.0, rel=0.05)
 
 
-def test_learned_positions_are_added_row_by_row():
-    layer = PositionalEmbedding(vocab_size=7, d_model=64, positions="learned", max_length=9)
-    outputs = layer(IDS)
-    assert layer.position_embeddings.shape == (9, 64)
-    rows = layer.position_embeddings.numpy()[:4]
-    expected = 8.0 * layer.embeddings.numpy()[IDS] + rows
-    np.testing.assert_allclose(outputs, expected, atol=1e-5)
-
-
-def test_floats_are_refused_and_the_other_layer_is_named():
+def test_the_error_for_floats_recommends_the_other_layer():
     layer = PositionalEmbedding(vocab_size=7, d_model=8)
     for inputs in (keras.Input((None,)), HIDDEN):
         with pytest.raises(ValueError, match="use PositionalEncoding. Received: float32"):
@@ -108,7 +96,7 @@ def test_floats_are_refused_and_the_other_layer_is_named():
 
 
 @pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])
-def test_vectors_get_the_positions_that_tokens_get(positions):
+def test_vectors_get_the_same_positions_as_tokens(positions):
     embedding = PositionalEmbedding(vocab_size=7, d_model=8, **positions)
     layer = PositionalEncoding(**positions)
     vectors = keras.layers.Masking()(np.zeros((2, 4, 8), "float32"))
@@ -119,11 +107,9 @@ def test_vectors_get_the_positions_that_tokens_get(positions):
         layer.set_weights([embedding.position_embeddings])
     np.testing.assert_allclose(layer(vectors), expected, atol=1e-6)
     np.testing.assert_allclose(layer(vectors[:, :2], offset=2), expected[:, 2:], atol=1e-6)
-    with pytest.raises(ValueError, match="must be even. Received: d_model=7"):
-        PositionalEncoding().build((None, None, 7))
 
 
-def test_learned_positions_end_at_their_number():
+def test_inputs_beyond_the_learned_positions_are_refused():
     layer = PositionalEmbedding(vocab_size=7, d_model=8, **LEARNED)
     assert layer(IDS).shape == (2, 4, 8)
     with pytest.raises(ValueError, match="Received: 5 positions, max_length=4"):
@@ -157,13 +143,13 @@ def test_reversed_embedding_gives_float32_logits_without_a_mask(policy):
     np.testing.assert_allclose(logits, expected, atol=1e-5 if policy == "float32" else 0.05)
 
 
-def test_symbolic_logits_have_the_vocabularys_width():
+def test_symbolic_logits_have_the_size_of_the_vocabulary():
     layer = PositionalEmbedding(vocab_size=7, d_model=8, dtype="mixed_bfloat16")
     logits = layer(layer(keras.Input((None,), dtype="int32")), reverse=True)
     assert (logits.shape, logits.dtype) == ((None, None, 7), "float32")
 
 
-def test_output_projection_is_a_product_with_its_kernel():
+def test_the_output_projection_multiplies_by_its_kernel():
     layer = OutputProjection(vocab_size=7)
     logits = layer(keras.layers.Masking()(HIDDEN))
     assert [weight.shape for weight in layer.weights] == [(8, 7)]
@@ -191,6 +177,11 @@ def test_the_output_bias_is_added_to_the_logits(tied):
         ({"d_model": 8, "positions": "learned"}, "Received: max_length=None."),
     ],
 )
-def test_impossible_arguments_are_refused(arguments, message):
+def test_invalid_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         PositionalEmbedding(vocab_size=7, **arguments)
+
+
+def test_vectors_of_odd_width_are_refused():
+    with pytest.raises(ValueError, match="must be even. Received: d_model=7"):
+        PositionalEncoding().build((None, None, 7))

@@ -23,7 +23,7 @@ def encoder_layer(rank: int | None = 3, **options) -> EncoderLayer:
     return layer
 
 
-def test_zeros_leave_the_layer_as_it_is_and_the_kernels_are_merged():
+def test_new_adapters_change_nothing_and_are_added_to_the_kernels():
     before, after = encoder_layer(None), encoder_layer(3)
     np.testing.assert_array_equal(before(X), after(X))
     scaled = encoder_layer(3, lora_alpha=6, b_initializer="ones")
@@ -39,7 +39,7 @@ def test_zeros_leave_the_layer_as_it_is_and_the_kernels_are_merged():
     assert len({weights[f"{kind}_kernel_lora_a"].tobytes() for kind in KINDS}) == 4
 
 
-def test_adapters_and_biases_are_trained_alone():
+def test_only_adapters_and_biases_are_trained():
     layer = encoder_layer()
     frozen = [weight.numpy() for weight in layer.non_trainable_weights]
     assert {weight.name for weight in layer.trainable_weights} == {
@@ -66,12 +66,12 @@ def test_a_model_is_saved_with_merged_kernels(tmp_path):
     np.testing.assert_allclose(again(inputs), expected, atol=1e-5)
     assert len(again.trainable_weights) == len(again.weights) < len(model.weights)
     again.save_weights(tmp_path / "merged.weights.h5")
-    model.load_weights(tmp_path / "merged.weights.h5")  # its adapters begin anew
+    model.load_weights(tmp_path / "merged.weights.h5")  # resets its adapters
     np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
     assert not keras.ops.any(model.encoder.layers[0].feed_forward.inner.lora_kernel_b)
 
 
-def test_embeddings_are_frozen_and_a_classifiers_output_is_not():
+def test_a_classifier_trains_adapters_and_its_output_layer():
     model = Classifier(20, 3, num_layers=1, d_model=8, d_ff=16, num_heads=2)
     model.enable_lora(2)
     trained = {weight.path.split("/")[0] for weight in model.trainable_weights}
@@ -79,7 +79,7 @@ def test_embeddings_are_frozen_and_a_classifiers_output_is_not():
 
 
 @pytest.mark.parametrize("layer", [MultiHeadAttention(2), FeedForward(8)])
-def test_an_unbuilt_layer_and_a_second_time_are_refused(layer):
+def test_lora_needs_a_built_layer_and_works_only_once(layer):
     if isinstance(layer, MultiHeadAttention):
         with pytest.raises(ValueError, match="needs a built layer"):
             layer.enable_lora(2)

@@ -1,4 +1,4 @@
-"""Masks are True where attention may look, in the shape of the scores."""
+"""Masks are True where attention is allowed, in the shape of the scores."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ KEYS = np.array([[True, True, False], [True, False, False]])  # [B, S]
 CAUSAL = np.tri(3, dtype=bool)[None]  # [1, T, S]
 
 
-def test_padding_is_where_the_id_is_0():
+def test_padding_has_the_id_0():
     ids = np.array([[5, 1, 2, 3, 0], [7, 0, 0, 0, 0]])
     expected = [[True, True, True, True, False], [True, False, False, False, False]]
     np.testing.assert_array_equal(padding_mask(ids), expected)

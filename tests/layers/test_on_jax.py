@@ -9,7 +9,7 @@ import pytest
 from command_line import environment
 
 
-# No dependency: TensorFlow imports an installed JAX, which costs every process half a second.
+# Not a dependency: TensorFlow imports JAX if installed, which delays every process by 0.5 s.
 @pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
 def test_layers_compute_train_and_are_saved_on_jax(tmp_path):
     program = Path(__file__).with_name("on_jax.py")

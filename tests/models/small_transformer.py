@@ -24,11 +24,11 @@ VARIANTS = pytest.mark.parametrize(
 
 
 def make_model(**arguments) -> Transformer:
-    """Creates the model of a fixed seed, without dropout."""
+    """Creates a model from a fixed seed, without dropout."""
     keras.utils.set_random_seed(1)
     return Transformer(VOCAB_SIZE, **(SIZES | {"dropout": 0.0} | arguments))
 
 
 def logits_of(model: Transformer, source, target) -> np.ndarray:
-    """Returns the logits of a pass without dropout."""
+    """Returns the logits of a forward pass without dropout."""
     return np.asarray(model({"source": source, "target": target}, training=False))

@@ -1,4 +1,4 @@
-"""The loss of some rows of logits at a time against that of all: loss, metrics, gradients."""
+"""Logits of a few rows at a time against all at once: loss, metrics, gradients."""
 
 import keras
 import numpy as np
@@ -26,30 +26,30 @@ BIASED = {"output_bias": True, "positions": "learned", "max_length": 12}
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
-    """Chunks of some rows, the last one filled up."""
+    """Makes chunks of a few rows, the last one filled up."""
     monkeypatch.setattr(chunked_loss, "LOGIT_ROWS", 7)
 
 
-class Kept(keras.optimizers.SGD):
-    """Keeps the gradients instead of using them."""
+class GradientRecorder(keras.optimizers.SGD):
+    """Records the gradients instead of applying them."""
 
     def apply_gradients(self, grads_and_vars):
         gradients, _ = zip(*grads_and_vars, strict=True)
-        self.kept = [np.array(tf.convert_to_tensor(each)) for each in gradients]
+        self.recorded = [np.array(tf.convert_to_tensor(gradient)) for gradient in gradients]
 
 
 def gradients(model: keras.Model, data, loss=LOSS, **compiled):
-    """Every gradient of a step, and its loss and metrics."""
-    model.compile(Kept(), loss, metrics=metrics(), run_eagerly=True, **compiled)
+    """The gradients, loss and metrics of a step, and the metrics of `test_on_batch`."""
+    model.compile(GradientRecorder(), loss, metrics=metrics(), run_eagerly=True, **compiled)
     logs = model.train_on_batch(*data, return_dict=True)
     valid = model.test_on_batch(*data, return_dict=True)
-    return model.optimizer.kept, logs | {f"valid_{name}": valid[name] for name in valid}
+    return model.optimizer.recorded, logs | {f"valid_{name}": valid[name] for name in valid}
 
 
 @pytest.mark.parametrize(
     ("options", "smoothing"), [({}, 0.3), (UNTIED, 0.0), (BIASED, 0.0), (UNTIED | BIASED, 0.3)]
 )
-def test_loss_metrics_and_gradients_are_those_of_all_logits_at_once(options, smoothing):
+def test_loss_metrics_and_gradients_equal_those_of_all_logits_at_once(options, smoothing):
     inputs, labels = batch(5, 2)
     weights = np.random.default_rng(0).uniform(0, 2, labels.shape).astype("float32")
     data = (inputs, labels, weights)
@@ -61,7 +61,7 @@ def test_loss_metrics_and_gradients_are_those_of_all_logits_at_once(options, smo
         assert own_logs == pytest.approx(logs, rel=1e-6)
         for one, other in zip(ours, expected, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-6)
-        assert max(np.abs(each).max() for each in ours) > 0.1
+        assert max(np.abs(gradient).max() for gradient in ours) > 0.1
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def by_hand() -> keras.Model:
 
 
 @pytest.mark.parametrize(("replicas", "part"), [(1, None), (2, None), (2, 8)])
-def test_weights_do_not_depend_on_chunks_replicas_and_parts(by_hand, replicas, part):
-    """All logits at once, on replicas and in parts: in the tests of TokenModel."""
+def test_weights_do_not_depend_on_chunks_replicas_or_parts(by_hand, replicas, part):
+    """The tests of TokenModel do the same with all logits at once."""
     model, logs = fitted(
         replicas, make=transformer, max_tokens_per_device=part, chunked_loss=True
     )
@@ -105,7 +105,7 @@ def test_a_scaled_loss_gives_the_same_update():
     assert distance(model, transformer()) > 1e-2
 
 
-def test_xla_compiles_it():
+def test_it_can_be_compiled_with_xla():
     data = [batch(4, 1)] * 2
     model, _ = fitted(1, data, make=transformer, chunked_loss=True, jit_compile=True)
     expected = stepped_by_hand(transformer(), keras.optimizers.Adam(0.01), data)
@@ -120,7 +120,7 @@ def test_xla_compiles_it():
         (transformer, "mse", "requires the loss LabelSmoothedCrossEntropy"),
     ],
 )
-def test_what_has_no_chunks_is_refused_and_not_compiled(make, loss, expected):
+def test_other_models_and_losses_are_refused_and_not_compiled(make, loss, expected):
     model = make()
     with pytest.raises(ValueError, match=expected):
         model.compile("adam", loss, chunked_loss=True)

@@ -1,4 +1,4 @@
-"""The classifier: its encoder is the Transformer's, its mean is over real positions alone."""
+"""The classifier: its encoder is the Transformer's, its mean is over real positions only."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def logits_of(model: Classifier, source) -> np.ndarray:
 @pytest.mark.parametrize(
     "variant", [{}, {"norm_first": True}, {"positions": "learned", "max_length": 12}]
 )
-def test_padding_and_company_do_not_change_the_logits(variant):
+def test_padding_and_other_sentences_do_not_change_the_logits(variant):
     model = make_model(**variant)
     alone, longer = SOURCE[1:, :3], np.pad(SOURCE[1:], ((0, 0), (0, 4)))
     expected = logits_of(model, SOURCE)[1:]
@@ -36,13 +36,13 @@ def test_padding_and_company_do_not_change_the_logits(variant):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_logits_are_float32_and_finite_even_of_padding_alone(policy):
+def test_logits_are_float32_and_finite_even_for_padding_alone(policy):
     logits = make_model(dtype=policy)({"source": np.array([[5, 3, 0], [0, 0, 0]], "int32")})
     assert logits.dtype == "float32" and np.isfinite(logits).all()
     assert getattr(logits, "_keras_mask", None) is None
 
 
-def test_the_logits_are_those_of_the_mean_of_the_encoders_output():
+def test_the_logits_project_the_mean_of_the_encoders_output():
     model, transformer = make_model(), Transformer(20, **SIZES, dropout=0.0)
     ours = {weight.path: weight for weight in model.weights}
     for weight in transformer.weights:
@@ -55,7 +55,7 @@ def test_the_logits_are_those_of_the_mean_of_the_encoders_output():
     np.testing.assert_allclose(logits_of(model, SOURCE), means @ kernel + bias, atol=1e-5)
 
 
-def test_the_mean_is_of_real_positions_and_zero_without_any():
+def test_the_mean_is_over_real_positions_and_zero_without_any():
     inputs = np.array([[[1.0], [3.0], [8.0]], [[1.0], [2.0], [3.0]]])
     mask = np.array([[True, True, False], [False, False, False]])
     pooled = np.asarray(MeanPooling()(inputs, mask=mask))
@@ -64,14 +64,14 @@ def test_the_mean_is_of_real_positions_and_zero_without_any():
 
 
 def test_a_mean_in_bfloat16_is_computed_in_float32():
-    """A sum in bfloat16 stands still at 256, to which 1 adds nothing."""
+    """A sum in bfloat16 would stop at 256, where adding 1 changes nothing."""
     inputs = keras.ops.ones((1, 4000, 1), "bfloat16")
     mask = np.ones((1, 4000), bool)
     assert float(MeanPooling()(inputs, mask=mask)[0, 0]) == 1.0
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_a_saved_model_is_the_same_model(tmp_path, policy):
+def test_a_reloaded_model_keeps_its_policy_and_its_logits(tmp_path, policy):
     model = make_model(dtype=policy, norm_first=True)
     model.save(tmp_path / "m.keras")
     loaded = keras.saving.load_model(tmp_path / "m.keras")
@@ -79,7 +79,7 @@ def test_a_saved_model_is_the_same_model(tmp_path, policy):
     np.testing.assert_array_equal(logits_of(loaded, SOURCE), logits_of(model, SOURCE))
 
 
-def test_plain_fit_learns_with_either_loss():
+def test_fit_learns_with_our_loss_and_with_that_of_keras():
     source = np.random.default_rng(0).integers(4, 20, (32, 6)).astype("int32")
     classes = 1 + (source[:, 0] > 12)
     for loss, labels in (
@@ -93,6 +93,6 @@ def test_plain_fit_learns_with_either_loss():
         assert (logits_of(model, source).argmax(1) == classes - 1).mean() > 0.8
 
 
-def test_a_single_class_is_a_programming_error():
+def test_a_single_class_is_refused():
     with pytest.raises(ValueError, match="`num_classes` must be at least 2. Received: 1."):
         Classifier(20, 1, **SIZES)

@@ -1,4 +1,4 @@
-"""Models are made from settings by any spelling, and stay what they are when cloned."""
+"""Models are made from settings or a config, and keep their configuration when cloned."""
 
 import dataclasses
 import inspect
@@ -17,7 +17,7 @@ from tf_transformer.models.metrics import Perplexity
 from tf_transformer.models.transformer import Transformer
 
 IDS = np.array([[5, 6, 3, 0], [7, 3, 0, 0]], "int32")
-SIZES = {"vocab_size": 20, "num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2}
+SIZES = {"vocab_size": 20, "num_layers": 2, "d_model": 8, "d_ff": 16, "num_heads": 2}
 LEARNED = {"positions": "learned", "max_length": 9}
 UNTIED = {"tie_embeddings": False, "output_bias": True, "key_dim": 3, "value_dim": 5}
 
@@ -35,7 +35,7 @@ def data_of(model: keras.Model) -> tuple[dict, np.ndarray]:
     return {"source": IDS, "target": IDS}, IDS
 
 
-# --- One spelling of a setting -----------------------------------------------------------
+# --- Settings as arguments ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", [Transformer, Classifier])
@@ -53,18 +53,19 @@ def test_every_setting_is_an_argument_with_its_default_and_its_help(cls):
         cls(num_classes=2)
 
 
-def test_arguments_and_a_config_make_the_same_model():
+def test_arguments_by_name_or_position_and_a_config_make_the_same_model():
     config = ModelConfig(**SIZES | LEARNED)
     assert Transformer(**SIZES, **LEARNED).config == Transformer(config).config == config
+    assert Transformer(*SIZES.values(), **LEARNED).config == config
     with pytest.raises(UserError, match="`model.d_model` must be even. Received: 7."):
         Transformer(**SIZES | {"d_model": 7, "num_heads": 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
         Transformer(**SIZES, width=7)
 
 
-def test_the_classifier_of_a_config_says_which_settings_of_a_decoder_it_leaves_out(caplog):
-    of_decoder = UNTIED | {"decoder_layers": 1}
-    model = Classifier(ModelConfig(**SIZES | of_decoder), num_classes=3, name="mine")
+def test_a_classifier_warns_of_the_settings_of_a_decoder_that_it_ignores(caplog):
+    config = ModelConfig(**SIZES | UNTIED | {"decoder_layers": 1})
+    model = Classifier(config, num_classes=3, name="mine")
     assert caplog.messages == [
         f"model.{name} has no effect: a classifier has no decoder" for name in Classifier.unused
     ]
@@ -77,29 +78,15 @@ def test_the_classifier_of_a_config_says_which_settings_of_a_decoder_it_leaves_o
 
 # `get_config` of version 0.1.0, which wrote `max_length` None with sinusoidal positions.
 OLD_CONFIG = {
-    "name": "transformer",
-    "trainable": True,
+    "name": "transformer", "trainable": True,
     "dtype": {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "mixed_bfloat16"},
+        "module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_bfloat16"},
         "registered_name": None,
     },
-    "vocab_size": 20,
-    "d_model": 8,
-    "positions": "sinusoidal",
-    "max_length": None,
-    "num_layers": 2,
-    "num_heads": 2,
-    "d_ff": 8,
-    "key_dim": None,
-    "value_dim": 5,
-    "dropout": 0.3,
-    "norm_first": True,
-    "attention_bias": True,
-    "activation": "swish",
-    "norm_epsilon": 1e-5,
-}
+    "vocab_size": 20, "d_model": 8, "positions": "sinusoidal", "max_length": None,
+    "num_layers": 2, "num_heads": 2, "d_ff": 8, "key_dim": None, "value_dim": 5, "dropout": 0.3,
+    "norm_first": True, "attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -109,7 +96,7 @@ OLD_CONFIG = {
         (Classifier, {"num_classes": 3}),
     ],
 )
-def test_a_model_saved_by_an_earlier_version_is_read(cls, own):
+def test_the_config_of_an_earlier_version_can_be_read(cls, own):
     old = OLD_CONFIG | own
     model = cls.from_config(old)
     assert model.dtype_policy.name == "mixed_bfloat16"
@@ -119,17 +106,11 @@ def test_a_model_saved_by_an_earlier_version_is_read(cls, own):
     assert model.get_config() == old | added
 
 
-def test_settings_may_be_given_by_position():
-    model = Transformer(20, 2, 16, 32, 4)
-    sizes = model.config.num_layers, model.config.d_model, model.config.d_ff
-    assert sizes == (2, 16, 32) and model.config.num_heads == 4
-
-
 # --- Clones ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "classifier"])
-def test_a_clone_has_the_class_the_config_and_weights_of_its_own(kind):
+def test_a_clone_has_the_same_class_and_config_but_its_own_weights(kind):
     model = make(kind)
     clone = keras.models.clone_model(model)
     assert type(clone) is type(model)
@@ -144,7 +125,7 @@ def test_a_clone_has_the_class_the_config_and_weights_of_its_own(kind):
 
 
 @pytest.mark.parametrize("kind", ["untied", "classifier"])
-def test_a_clone_of_a_compiled_model_trains_by_the_same_step(kind):
+def test_a_clone_of_a_compiled_model_has_the_same_train_step(kind):
     model = make(kind)
     first = model.first_label
     model.compile(
@@ -156,15 +137,15 @@ def test_a_clone_of_a_compiled_model_trains_by_the_same_step(kind):
     clone = keras.models.clone_model(model)
     assert clone.max_tokens_per_device == 4
     clone.set_weights(model.get_weights())
-    logs = [one.evaluate(*data_of(one), verbose=0) for one in (clone, model)]
+    logs = [m.evaluate(*data_of(m), verbose=0) for m in (clone, model)]
     assert logs[0] == logs[1]
     assert clone.train_step.__func__ is model.train_step.__func__
     history = clone.fit(*data_of(clone), verbose=0).history
     assert {*history} == {"loss", "perplexity"}
-    assert np.any(clone.weights[0] != model.weights[0])  # and the model stays as it was
+    assert np.any(clone.weights[0] != model.weights[0])  # the original is unchanged
 
 
-def test_a_clone_function_changes_the_config_with_the_layers():
+def test_a_clone_function_that_changes_layers_changes_the_config():
     def without_dropout(layer):
         config = layer.get_config()
         return type(layer).from_config(
@@ -176,10 +157,10 @@ def test_a_clone_function_changes_the_config_with_the_layers():
     assert clone.config == dataclasses.replace(model.config, dropout=0.0)
 
 
-def test_a_clone_that_no_arguments_describe_is_refused():
-    def of_encoder_alone(layer):
+def test_a_clone_without_an_equivalent_config_is_refused():
+    def change_the_encoder(layer):
         changes = {"num_heads": 4} if layer.name == "encoder" else {}
         return type(layer).from_config(layer.get_config() | changes)
 
     with pytest.raises(ValueError, match="must have the same arguments"):
-        keras.models.clone_model(make("tied"), clone_function=of_encoder_alone)
+        keras.models.clone_model(make("tied"), clone_function=change_the_encoder)

@@ -50,7 +50,7 @@ def updated(metric: type, data):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_metric_is_over_all_real_tokens_of_all_batches(metric):
+def test_a_metric_covers_all_real_tokens_of_all_batches(metric):
     result = float(updated(metric, batches()).result())
     assert result == pytest.approx(reference(metric, batches()), rel=1e-5)
 
@@ -64,13 +64,13 @@ def test_perplexity_is_not_the_mean_of_the_batches_perplexities():
 def test_padding_does_not_change_a_metric(metric):
     labels, logits = random_batch(4, 7, seed=1)
     padded = np.pad(labels, [(0, 2), (0, 3)]), np.pad(logits, [(0, 2), (0, 3), (0, 0)])
-    padded[1][4:] = [9, 0, 0, 0, 0, 0]  # a model that is sure of padding
+    padded[1][4:] = [9, 0, 0, 0, 0, 0]  # a model that predicts padding
     before = float(updated(metric, [(labels, logits)]).result())
     assert float(updated(metric, [padded]).result()) == pytest.approx(before, rel=1e-6)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_reset_forgets(metric):
+def test_a_reset_metric_forgets_earlier_batches(metric):
     first, *others = batches()
     result = updated(metric, others)
     result.reset_state()
@@ -79,7 +79,7 @@ def test_reset_forgets(metric):
 
 
 @pytest.mark.parametrize(("metric", "value"), [(Perplexity, 1), (TokenAccuracy, 0)])
-def test_metric_of_no_token_is_finite(metric, value):
+def test_a_metric_of_no_tokens_is_finite(metric, value):
     assert float(metric().result()) == value
     labels, logits = np.zeros([2, 3], int), np.zeros([2, 3, 6], "float32")
     assert float(updated(metric, [(labels, logits)]).result()) == value
@@ -100,7 +100,7 @@ def test_bfloat16_logits_are_computed_in_float32(metric):
     assert result == pytest.approx(reference(metric, [exact]), rel=1e-5)
 
 
-def test_evaluate_reports_them_unsmoothed_and_weighted_by_tokens():
+def test_evaluate_reports_metrics_without_smoothing_and_per_token():
     model = keras.Sequential([keras.Input((None, 6)), keras.layers.Activation("linear")])
     model.compile(loss=LabelSmoothedCrossEntropy(0.3), metrics=[metric() for metric in METRICS])
     specs = tf.TensorSpec([None, None, 6]), tf.TensorSpec([None, None], tf.int64)
@@ -121,18 +121,16 @@ def test_metric_survives_serialisation(metric):
     assert again.name == "mine"
 
 
-def test_metrics_of_a_label_for_each_row():
-    """The same rows as tokens have the same metrics; there label 0 has a column of its own."""
+@pytest.mark.parametrize("metric", METRICS)
+def test_rows_with_one_label_have_the_metrics_of_as_many_tokens(metric):
+    """Only the logits of tokens have a column for label 0."""
     labels, logits = random_batch(1, 7, seed=3)
-    without_padding = logits[..., 1:]
-    for metric in (Perplexity, TokenAccuracy, TokenCount):
-        rows = metric(first_label=1)
-        rows.update_state(labels[0], without_padding[0])
-        tokens = metric()
-        tokens.update_state(labels[0][None], np.pad(without_padding, ((0, 0),) * 2 + ((1, 0),),
-                                                    constant_values=-1e9))  # fmt: skip
-        assert float(rows.result()) == pytest.approx(float(tokens.result()), rel=1e-5)
-        assert metric.from_config(rows.get_config()).first_label == 1
+    logits[..., 0] = -1e9
+    rows = metric(first_label=1)
+    rows.update_state(labels[0], logits[0, :, 1:])
+    tokens = float(updated(metric, [(labels, logits)]).result())
+    assert float(rows.result()) == pytest.approx(tokens, rel=1e-5)
+    assert metric.from_config(rows.get_config()).first_label == 1
 
 
 @pytest.mark.parametrize("metric", [Perplexity, TokenAccuracy])

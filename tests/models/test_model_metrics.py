@@ -1,6 +1,4 @@
-"""Metrics in plain Keras: each is listed once, and weighted only if asked."""
-
-import functools
+"""Metrics in plain Keras: listed once, and weighted only on request."""
 
 import keras
 import numpy as np
@@ -12,11 +10,10 @@ from tf_transformer.models.token_model import TokenModel
 
 INPUTS, LABELS = batch(4, 1)
 WEIGHTS = np.random.default_rng(0).uniform(0, 2, LABELS.shape).astype("float32")
-STILL = keras.optimizers.SGD(0.0)
 
 
 def requests() -> dict[str, dict]:
-    """Ways of asking for metrics, objects made anew."""
+    """Ways to request metrics, with new objects."""
     return {
         "none": {},
         "objects": {"metrics": [Perplexity(), TokenAccuracy(name="share")]},
@@ -49,7 +46,7 @@ def weighted_perplexity(model: keras.Model, data) -> float:
 
 @pytest.mark.parametrize("name", requests())
 def test_metrics_are_named_and_computed_as_by_a_plain_keras_model(name):
-    """The rows have no padding, which Keras's own metrics would count."""
+    """The rows have no padding, because Keras's metrics would count it."""
     labels = np.where(LABELS == 0, 5, LABELS)
     ours, plain = (compiled(kind, **requests()[name]) for kind in (TokenModel, keras.Model))
     options = {"sample_weight": WEIGHTS, "verbose": 0}
@@ -70,7 +67,7 @@ def test_metrics_are_named_and_computed_as_by_a_plain_keras_model(name):
     }
 
 
-def test_evaluate_gives_the_loss_and_every_metric_once():
+def test_evaluate_returns_the_loss_and_every_metric_once():
     model = compiled(metrics=metrics())
     loss, perplexity, accuracy, tokens = model.evaluate(INPUTS, LABELS, verbose=0)
     assert 0 <= accuracy <= 1 < loss < perplexity
@@ -102,7 +99,7 @@ def test_only_weighted_metrics_are_weighted(weights):
 
 
 def test_weighted_metrics_are_exact_on_replicas_and_in_parts():
-    """Keras's own are exact too: padding has no weight."""
+    """Keras's metrics are exact too, as padding has weight 0."""
     data = weighted_batches()
     model, logs = fitted(
         2,
@@ -121,7 +118,7 @@ def test_weighted_metrics_are_exact_on_replicas_and_in_parts():
         assert logs[name] == pytest.approx(float(accuracy.result()), rel=1e-5)
 
 
-def test_a_metric_that_counts_padding_is_named_where_parts_add_some(caplog):
+def test_the_warning_names_metrics_that_count_the_padding_of_parts(caplog):
     compiled(metrics=[Perplexity(), "accuracy"])
     compiled(metrics=[Perplexity()], weighted_metrics=["accuracy"], max_tokens_per_device=8)
     assert not caplog.records
@@ -130,20 +127,16 @@ def test_a_metric_that_counts_padding_is_named_where_parts_add_some(caplog):
     assert ": accuracy; give them as `weighted_metrics`" in line
 
 
-@functools.cache
-def as_usual() -> dict[str, float]:
-    return fitted(validated=True)[1]
+def test_neither_eager_steps_nor_several_per_execution_change_the_logs():
+    _, expected = fitted(validated=True)
+    for option in ({"run_eagerly": True}, {"steps_per_execution": 3}):
+        _, logs = fitted(validated=True, **option)
+        assert logs == pytest.approx(expected, rel=1e-6), option
 
 
-@pytest.mark.parametrize("option", [{"run_eagerly": True}, {"steps_per_execution": 3}])
-def test_neither_eager_steps_nor_several_at_once_change_what_is_reported(option):
-    _, logs = fitted(validated=True, **option)
-    assert logs == pytest.approx(as_usual(), rel=1e-6)
-
-
-def test_a_callback_stops_by_a_metric_of_the_dev_set():
+def test_early_stopping_can_use_a_metric_on_the_dev_set():
     model = guesser()
-    model.compile(STILL, LOSS, metrics=[Perplexity()])
+    model.compile(keras.optimizers.SGD(0.0), LOSS, metrics=[Perplexity()])
     stop = keras.callbacks.EarlyStopping("val_perplexity", mode="min", patience=2)
     data = (INPUTS, LABELS)
     history = model.fit(*data, validation_data=data, epochs=9, verbose=0, callbacks=[stop])

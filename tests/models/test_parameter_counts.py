@@ -8,7 +8,7 @@ from tf_transformer.config.presets import TABLE3
 from tf_transformer.models.transformer import Transformer
 
 # Millions of parameters with the paper's V = 37,000, tied embeddings and no attention bias;
-# beside them the paper's own column, which no vocabulary reproduces in every row.
+# then those that the paper prints, which no vocabulary size reproduces in every row.
 PAPER_MILLIONS = {
     "base": (63.0, 65),
     "table3-A-h1": (63.0, None),
@@ -50,17 +50,17 @@ def expected_parameters(config: ModelConfig) -> int:
 
 @pytest.fixture(scope="module")
 def table3_counts():
-    """The parameters of real models, whose variables are never filled."""
+    """Parameters of real models, whose variables are never initialised."""
     counts = {}
     for name, config in TABLE3.items():
         with keras.StatelessScope(initialize_variables=False):
             model = Transformer(config.model)
         counts[name] = model.count_params()
-    keras.utils.clear_session()  # forgets the variables that wait for their values
+    keras.utils.clear_session()  # forgets the uninitialised variables
     return counts
 
 
-def test_every_row_of_table_3_has_the_parameters_of_its_formula(table3_counts):
+def test_every_row_of_table_3_has_as_many_parameters_as_by_the_formula(table3_counts):
     formula = {name: expected_parameters(config.model) for name, config in TABLE3.items()}
     assert table3_counts == formula
 
@@ -76,7 +76,7 @@ def test_every_row_of_table_3_has_its_known_size(table3_counts):
 
 
 def test_rows_of_one_width_differ_as_much_as_in_the_paper(table3_counts):
-    # Where d_model changes, so does the weight of the paper's unknown vocabulary.
+    # With another d_model, the paper's unknown vocabulary size would matter.
     same_width = [
         name
         for name, (_, paper) in PAPER_MILLIONS.items()

@@ -1,4 +1,4 @@
-"""The whole model: its equivalences and its tying."""
+"""The whole model: its equivalences and its tied embeddings."""
 
 import keras
 import numpy as np
@@ -12,11 +12,11 @@ from tf_transformer.models.transformer import Transformer
 
 
 @VARIANTS
-def test_every_beams_step_is_a_full_pass_over_its_own_history(variant):
+def test_a_step_of_every_beam_equals_a_full_pass_over_its_history(variant):
     model = make_model(**variant)
     random, width = np.random.default_rng(3), 3
     for weight in model.trainable_weights:
-        if "bias" in weight.name:  # they begin at zero
+        if "bias" in weight.name:  # initially zero
             weight.assign(random.normal(size=weight.shape))
     step, cache = model.step_function(), model.initial_cache(SOURCE)
     histories = np.empty((2, width, 0), "int32")
@@ -31,14 +31,14 @@ def test_every_beams_step_is_a_full_pass_over_its_own_history(variant):
         rows = np.repeat(SOURCE, width, axis=0)
         full = logits_of(model, rows, histories.reshape(2 * width, -1))[:, -1]
         np.testing.assert_allclose(logits, full.reshape(2, width, -1), atol=1e-5)
-        # The search drops some beams, doubles others and changes their order.
+        # The search drops some beams, duplicates others and reorders them.
         parents = random.integers(0, width, (2, width, 1))
         histories = np.take_along_axis(histories, parents, axis=1)
         ancestry = np.take_along_axis(ancestry, parents, axis=1)
 
 
 @VARIANTS
-def test_a_sentence_alone_is_a_padded_row_of_a_batch(variant):
+def test_a_sentence_alone_equals_a_padded_row_of_a_batch(variant):
     model = make_model(**variant)
     batch = logits_of(model, SOURCE, TARGET)
     first = logits_of(model, SOURCE[:1], TARGET[:1])
@@ -82,7 +82,7 @@ def test_logits_are_float32_and_carry_no_mask(policy):
 
 
 @VARIANTS
-def test_attention_weights_look_at_the_past_and_at_no_padding(variant):
+def test_attention_weights_are_zero_at_later_and_padded_positions(variant):
     model = make_model(**variant)
     weights = {k: np.asarray(v) for k, v in model.attention_weights(SOURCE, TARGET).items()}
     shapes = {name: array.shape for name, array in weights.items()}
@@ -93,24 +93,19 @@ def test_attention_weights_look_at_the_past_and_at_no_padding(variant):
     }
     for array in weights.values():
         np.testing.assert_allclose(array.sum(axis=-1), 1.0, atol=1e-5)
-    causal = np.tri(4, dtype=bool) & (TARGET != 0)[:, None]  # [B, T, T]
-    seen = {
-        "encoder": np.broadcast_to((SOURCE != 0)[:, None], (2, 5, 5)),
-        "decoder": causal,
-        "cross": np.broadcast_to((SOURCE != 0)[:, None], (2, 4, 5)),
-    }
-    for name, array in weights.items():
-        np.testing.assert_array_equal(
-            array > 0, np.broadcast_to(seen[name][:, None], array.shape)
-        )
+    source = (SOURCE != 0)[:, None, None]  # [B, 1, 1, S]
+    target = np.tri(4, dtype=bool) & (TARGET != 0)[:, None, None]  # [B, 1, T, T]
+    for name, seen in (("encoder", source), ("decoder", target), ("cross", source)):
+        expected = np.broadcast_to(seen, weights[name].shape)
+        np.testing.assert_array_equal(weights[name] > 0, expected)
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_cross_attention_of_one_layer_is_that_of_all_and_makes_no_later_layer(layer):
+def test_cross_attention_of_one_layer_is_computed_without_later_layers(layer):
     model = make_model()
     expected = model.attention_weights(SOURCE, TARGET)["cross"][layer]
     for late in model.decoder.layers[layer + 1 :]:
-        late.forward = None
+        late.self_attention.attend = None
     weights = model.cross_attention_weights(SOURCE, TARGET, layer)
     np.testing.assert_array_equal(weights, expected)
 
@@ -133,7 +128,7 @@ def vocabulary_matrices(model: Transformer) -> list[keras.Variable]:
 
 
 def changes(model: Transformer, matrix: keras.Variable, row: int) -> np.ndarray:
-    """Marks the logits, bool [B, T, V], that change with one token's row of [V, D]."""
+    """Marks the logits, bool [B, T, V], that change with one row of a matrix [V, D]."""
     before = logits_of(model, SOURCE, TARGET)
     old, new = matrix.numpy(), matrix.numpy().copy()
     new[row] += 0.5 * np.cos(np.arange(new.shape[1]))
@@ -158,7 +153,7 @@ def test_one_matrix_embeds_source_and_target_and_gives_logits():
     )
 
 
-def test_untied_matrices_are_three():
+def test_untied_embeddings_and_projection_are_three_matrices():
     model = make_model(tie_embeddings=False)
     assert [weight.shape for weight in vocabulary_matrices(model)] == [
         (VOCAB_SIZE, 16),

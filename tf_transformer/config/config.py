@@ -28,7 +28,7 @@ class Config:
     """Everything that defines a run, stored as config.json in its directory.
 
     Attributes:
-        preset: name of the preset it is based on, or empty.
+        preset: name of the preset that it is based on, or empty.
         task: name of the task, a key of `tasks.registry.TASKS`.
     """
 
@@ -86,7 +86,7 @@ class Config:
 
 
 def flattened(record: Mapping[Any, Any]) -> dict[str, Any]:
-    """Returns the fields of sections as `{"section.field": value}`, others by name."""
+    """Returns nested fields as `{"section.field": value}`, and others under their names."""
     flat: dict[str, Any] = {}
     for section, value in record.items():
         if isinstance(value, dict):
@@ -96,44 +96,36 @@ def flattened(record: Mapping[Any, Any]) -> dict[str, Any]:
     return flat
 
 
-_SECTIONS = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "training": TrainingConfig,
-    "decoding": DecodingConfig,
-}
 # The settings of a run by "section.field", and the options of sampling.
-SETTINGS = {
-    name: setting
-    for section, cls in _SECTIONS.items()
-    for name, setting in settings_of(cls, f"{section}.").items()
-}
+SETTINGS = (
+    settings_of(ModelConfig, "model.")
+    | settings_of(DataConfig, "data.")
+    | settings_of(TrainingConfig, "training.")
+    | settings_of(DecodingConfig, "decoding.")
+)
 SAMPLING = settings_of(SamplingConfig)
 
 
-_NAMES = ("preset", "task")  # settings outside the sections
-
-
 def read_settings_file(path: Path) -> dict[str, Any]:
-    """Reads settings by "section.field", and `preset` and `task` if present.
+    """Reads a file into settings by "section.field", plus `preset` and `task` if present.
 
     A .json file is the config.json of a run. Any other file is YAML, with the same sections or
-    with dotted names; a value is a string as --set takes it, or a YAML number, list and so on.
+    with dotted names; a value is a string as for --set, or a YAML number, list and so on.
 
     Raises:
-        UserError: if the file cannot be read, or has an unknown setting or a wrong value.
+        UserError: if the file cannot be read, or has an unknown setting or invalid value.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--config {path} cannot be read: {error}.") from None
     try:
-        return Config.from_json(text).flat() if path.suffix == ".json" else _of_yaml(text)
+        return Config.from_json(text).flat() if path.suffix == ".json" else _parse_yaml(text)
     except UserError as error:
         raise UserError(f"--config {path}: {error}") from None
 
 
-def _of_yaml(text: str) -> dict[str, Any]:
+def _parse_yaml(text: str) -> dict[str, Any]:
     try:
         record = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -147,10 +139,9 @@ def _of_yaml(text: str) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name in _NAMES:
-        if isinstance(value, str):
-            return value
-        raise UserError(f"`{name}` must be str. Received: {quoted(value)}.")
-    find_field(name, SETTINGS)
-    setting = SETTINGS[name]
+    if name in ("preset", "task"):  # outside the sections
+        setting = Setting(str)
+    else:
+        find_field(name, SETTINGS)
+        setting = SETTINGS[name]
     return setting.check(name, parse_value(setting, value) if isinstance(value, str) else value)

@@ -12,17 +12,17 @@ from tf_transformer.config.settings import (
 )
 from tf_transformer.errors import UserError, quoted
 
-# Ways in which a tokenizer rewrites text before splitting it; the first is the default.
+# Ways for a tokenizer to rewrite text before splitting it; the first is the default.
 NORMALIZATIONS = ("identity", "nfc", "nfkc", "nmt_nfkc")
 
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """The text; without `tokenizer`, one of `model.vocab_size` pieces is trained on it.
+    """The text; without `tokenizer`, one with `model.vocab_size` pieces is trained on it.
 
-    Pairs beyond `max_length` or `max_ratio` are left out of training and the dev loss; dev BLEU
-    is measured on all pairs.
+    Training and the dev loss leave out pairs beyond `max_length` or `max_ratio`; dev BLEU is
+    measured on all pairs.
     """
 
     train: tuple[str, ...] = setting(
@@ -76,10 +76,10 @@ class DataConfig:
 def split_tags(tags: Sequence[str]) -> dict[str, str]:
     """Parses "KEY=TAG" strings into tags by key; raises UserError for any other form."""
     by_key: dict[str, str] = {}
-    for each in tags:
-        key, _, tag = each.partition("=")
+    for item in tags:
+        key, _, tag = item.partition("=")
         fits = key and tag.split() and key not in by_key
-        require(bool(fits), "data.tag", "KEY=TAG, such as de=<2de>, each key once", each)
+        require(bool(fits), "data.tag", "KEY=TAG, such as de=<2de>, each key once", item)
         by_key[key] = " ".join(tag.split())
     return by_key
 
@@ -95,7 +95,7 @@ def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
 
     Raises:
         UserError: if the mix has neither form, the wrong number of weights, or a number that
-            is not positive.
+            is not above 0.
     """
     name, equals, temperature = mix.partition("=")
     try:

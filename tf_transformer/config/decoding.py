@@ -16,7 +16,8 @@ MAX_BEAM_SIZE = 1_000
 MAX_ALPHA = 10.0
 # Beyond these, logits divided by the temperature soon overflow or become equal.
 TEMPERATURES = (0.01, 100.0)
-# `tf-transformer shortlist`: pairs to learn from, translations of a token, frequent tokens.
+# Defaults of `tf-transformer shortlist`: sentence pairs to learn from, translations per token,
+# and frequent tokens that every shortlist includes.
 SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS, SHORTLIST_FREQUENT = 200_000, 50, 100
 
 
@@ -74,7 +75,7 @@ class SamplingConfig:
 
 
 class SearchOptions(TypedDict, total=False):
-    """Fields of `DecodingConfig` and `SamplingConfig`, as arguments of a translation."""
+    """Fields of `DecodingConfig` and `SamplingConfig`, as arguments of `translate`."""
 
     beam_size: int
     alpha: float
@@ -92,5 +93,5 @@ class SearchOptions(TypedDict, total=False):
 
 
 def in_litert(precision: str = "float32", litert: bool = False, **_: object) -> bool:
-    """Tells whether a search with these options of loading runs in LiteRT: int8 always does."""
+    """Tells whether a model loaded with these options runs in LiteRT; int8 always does."""
     return litert or precision == "int8"

@@ -25,7 +25,7 @@ def _table3(
 ) -> Config:  # fmt: skip
     """Returns a row of Table 3, decoded with the average of `averaged` checkpoints (6.1).
 
-    `key_dim` None means d_model / num_heads, which value_dim is in every row.
+    If `key_dim` is None it is d_model / num_heads, as value_dim is in every row.
     """
     model = ModelConfig(
         vocab_size=37_000, num_layers=num_layers, d_model=d_model, d_ff=d_ff,
@@ -41,9 +41,9 @@ def _multi30k(vocab_size: int) -> Config:
     """Returns a model for Multi30k (29,000 short caption pairs) on two CPU cores.
 
     docs/results/translation.md has the results. Sizes are from Wu et al. 2021 (arXiv
-    2105.14462), who found small, well-regularised models best. Pre-LN, because post-LN needed
-    several times the steps before it used the source. Some 140 epochs, as in published runs,
-    which call for dropout inside the sublayers and a moving average of the weights.
+    2105.14462), who found small, well-regularised models best. Pre-LN, because post-LN took
+    several times as many steps before it used the source. About 140 epochs, as in published
+    runs, which call for dropout inside the sublayers and a moving average of the weights.
     """
     model = ModelConfig(
         vocab_size=vocab_size, num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
@@ -123,10 +123,10 @@ PRESETS = {
             steps=50_000, batch_tokens=8_192, warmup_steps=4_000, evaluate_every=1_000),
     ),
     "multi30k": _multi30k(vocab_size=8_000),
-    # The conditions of Wu et al. for the data's own tokenised, lower-cased text.
+    # As in Wu et al., for the tokenised, lower-cased text that comes with the data.
     "multi30k-tok": _multi30k(vocab_size=10_000),
     # Some 30,000 trees on a CPU: docs/results/parsing.md. Small batches and a moving average,
-    # because a CPU has time for few updates.
+    # because a CPU has time for only a few updates.
     "parsing-small": Config(
         task="parsing",
         model=ModelConfig(
@@ -162,12 +162,12 @@ def preset(name: str) -> Config:
 def train_command(config: Config, output: Path | None = None) -> str:
     """Returns the command that trains a configuration: its preset, and settings that differ.
 
-    With the run directory as `output` the command resumes that run. A configuration without a
+    With a run directory as `output`, the command resumes that run. A configuration without a
     preset is written as changes to base.
     """
     name = config.preset if config.preset in PRESETS else "base"
     before, now = preset(name).flat(), config.flat()
-    changed = [each for each in now if now[each] != before[each] and each != "preset"]
+    changed = [key for key in now if now[key] != before[key] and key != "preset"]
     words = ["tf-transformer", "train", "--model", name]
     for setting in changed:
         value = _written(now[setting])

@@ -1,9 +1,9 @@
-"""Training recipes, which go with any model.
+"""Training recipes that apply to any model.
 
 A recipe overrides the preset in the settings it names and leaves the others alone. `paper` is
 the paper's recipe; `t2t` is the default of its authors' code (tensor2tensor's
 transformer_base_v3; only transformer_base_v1 matches the paper); `modern` is what later work
-has shown to be robust, at small scale too.
+has shown to be robust, also at small scale.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Dataclass fields with bounds, choices and help; the assignments of --set."""
+"""Dataclass fields with bounds, choices and help; parsing of --set assignments."""
 
 import dataclasses
 import difflib
@@ -44,7 +44,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting: type (also a union, or tuple[str, ...]), bounds or choices, default, help."""
+    """A setting: its type (possibly a union), bounds or choices, default and help."""
 
     type: Any
     bounds: Bounds | None = None
@@ -112,7 +112,7 @@ def setting(default: Any, *, help: str, choices: Sequence[str] = (), **bounds: f
 
 
 def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
-    """Returns the fields of a dataclass as settings by name, each with `prefix` before it."""
+    """Returns the fields of a dataclass as settings by name, prefixed with `prefix`."""
     return {
         f"{prefix}{field.name}": Setting(field.type, default=field.default, **field.metadata)
         for field in dataclasses.fields(section)
@@ -156,7 +156,7 @@ def parse_assignments(
 
 
 def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Splits a setting's name into section and field; UserError, with a hint, if unknown."""
+    """Splits a setting's name into section and field; raises UserError if it is unknown."""
     if dotted not in settings:
         near = _nearest_settings(dotted, settings)
         hint = " or ".join(map(repr, near))
@@ -167,14 +167,14 @@ def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _nearest_settings(dotted: str, settings: Iterable[str]) -> list[str]:
-    """Returns the settings of that name in any section, or else of the nearest name."""
+    """Returns the settings with that field name in any section, or else the nearest name."""
     by_name: dict[str, list[str]] = {}
     for full in settings:
         by_name.setdefault(full.partition(".")[2], []).append(full)
     name = dotted.rpartition(".")[2]
     near = by_name.get(name) or difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7)
     close = difflib.get_close_matches(name, by_name, n=1)
-    return near or [full for each in close for full in by_name[each]]
+    return near or [full for field in close for full in by_name[field]]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from keras import ops
 
 
 def softmax_statistics(labels, logits, first_label: int = 0):
-    """Computes statistics of the logits, which loss and metrics share in a graph.
+    """Computes the statistics of the logits that loss and metrics share in a graph.
 
     Args:
         labels: integer [B, T], or [B].
@@ -16,9 +16,9 @@ def softmax_statistics(labels, logits, first_label: int = 0):
         first_label: the label of column 0 of the logits.
 
     Returns:
-        The softmax [B, T, V]; then logsumexp(logits), the maximum and the label's logit,
-        [B, T] each; all without the axis T if `labels` lack it. The logit of a label without a
-        column is NaN.
+        The softmax [B, T, V]; then logsumexp(logits), the maximum and the label's logit, all
+        [B, T]; without the axis T if `labels` lack it. The logit of a label without a column
+        is NaN.
     """
     # One operation over all logits; computing exponentials and their sum would add three.
     probabilities = ops.softmax(logits, axis=-1)
@@ -36,16 +36,10 @@ def softmax_statistics(labels, logits, first_label: int = 0):
 def _label_positions(labels, vocab_size: int, first_label: int):
     """Returns the labels' indices in flat logits [B * T * V], which can exceed 2^31: int64."""
     flat_labels = ops.reshape(ops.cast(labels, "int64"), (-1,))
-    # Any column for padding, and none of another row for labels without a column.
+    # Padding, and a label without a column, take some column of their own row.
     flat_labels = ops.clip(flat_labels - first_label, 0, vocab_size - 1)
     rows = ops.arange(ops.size(flat_labels), dtype="int64")
     return rows * vocab_size + flat_labels
-
-
-def _label_columns(labels, vocab_size: int, first_label: int):
-    """Returns a boolean mask [B, T, V] of each label's column."""
-    columns = ops.maximum(ops.cast(labels, "int32") - first_label, 0)
-    return ops.equal(columns[..., None], ops.arange(vocab_size, dtype="int32"))
 
 
 def smoothed_cross_entropy(
@@ -97,6 +91,8 @@ def _gradient(labels, probabilities, upstream, label_smoothing, first_label, sca
     at_label = at_label * ops.reshape(upstream, (-1,))
     if not scatter:
         at_label = ops.reshape(at_label, ops.shape(labels))[..., None]
-        return ops.where(_label_columns(labels, vocab_size, first_label), at_label, grad)
+        columns = ops.maximum(ops.cast(labels, "int32") - first_label, 0)[..., None]
+        is_label = ops.equal(columns, ops.arange(vocab_size, dtype="int32"))  # [B, T, V]
+        return ops.where(is_label, at_label, grad)
     flat = ops.scatter_update(ops.reshape(grad, (-1,)), positions[:, None], at_label)
     return ops.reshape(flat, ops.shape(probabilities))

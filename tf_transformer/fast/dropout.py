@@ -9,7 +9,7 @@ from keras import ops
 
 _LEVELS = 2**16  # number of values of 16 random bits
 
-# Replacements of generators inside `drawn`.
+# Inside `drawn`: the replacement of each seed generator.
 _drawn: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}
 
 
@@ -35,7 +35,7 @@ def drawn(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[N
 
 
 def dropped_levels(rate: float) -> int:
-    """Returns the rate in units of 2^-16; ValueError if it is not in [0, 1) when rounded."""
+    """Rounds a rate to units of 2^-16; raises ValueError if the result is not in [0, 1)."""
     levels = round(rate * _LEVELS)
     if not 0 <= levels < _LEVELS:
         raise ValueError(
@@ -45,14 +45,14 @@ def dropped_levels(rate: float) -> int:
 
 
 def drop(inputs, levels: int, seed):
-    """Sets a share levels / 2^16 of the inputs [..., D] to 0 and scales up the others."""
+    """Sets a fraction levels / 2^16 of the inputs [..., D] to 0 and scales up the others."""
     kept = _numbers(ops.shape(inputs), _drawn.get(seed, seed)) >= levels - _LEVELS // 2
     scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
     return inputs * (ops.cast(kept, inputs.dtype) * scale)
 
 
 def _numbers(shape, seed):
-    """Draws int16 numbers over the whole range; sizes of the shape may be tensors."""
+    """Draws int16 numbers from the whole range; sizes in the shape may be tensors."""
     *outer, width = shape
     if isinstance(width, int):
         numbers = _pairs((*outer, -(-width // 2)), seed)
@@ -73,10 +73,10 @@ class Dropout(keras.layers.Dropout):
     """Keras's Dropout with 16 random bits per value, two values from one random word.
 
     Drawing random words is most of dropout's cost. The rate is exact to 2^-17; kept values are
-    divided by the share that is kept, up to the rounding of the dtype.
+    divided by the fraction that is kept, up to the rounding of the dtype.
 
     Args:
-        rate: share of the inputs set to 0, in [0, 1).
+        rate: fraction of the inputs set to 0, in [0, 1).
 
     Call arguments:
         inputs: floating [..., D].

@@ -16,7 +16,7 @@ class KerasModel(keras.Model):
     """A `keras.Model` whose loss tracker and compiled metrics can be replaced."""
 
     def drop_metrics(self) -> None:
-        """Drops the metrics of an earlier `compile`, which Keras keeps if given None."""
+        """Drops the metrics of an earlier `compile`, which `metrics=None` would keep."""
         self._compile_metrics = None
 
     def last_call(self) -> tuple[keras.layers.Layer, keras.KerasTensor]:

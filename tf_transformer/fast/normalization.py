@@ -64,7 +64,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         inputs: [..., D].
 
     Raises:
-        ValueError: for another `axis`, `rms_scaling`, or without `center` or `scale`.
+        ValueError: for another `axis`, for `rms_scaling`, or without `center` or `scale`.
     """
 
     def __init__(self, epsilon: float = 1e-3, **kwargs):

@@ -13,7 +13,7 @@ class Adam(keras.optimizers.Adam):
     """Keras's Adam with four differences.
 
     - `global_clipnorm` clips the gradient of the global batch, summed over the replicas; Keras
-      clips each replica's own.
+      clips the gradient of each replica separately.
     - An embedding row used n times in a batch has one gradient, the sum; Keras squares each of
       the n terms.
     - An update is one fused operation per weight.
@@ -21,7 +21,7 @@ class Adam(keras.optimizers.Adam):
       `averaged_weights`.
 
     Raises:
-        ValueError: for `amsgrad`, which the fused operation does not have.
+        ValueError: for `amsgrad`, which the fused operation lacks.
     """
 
     def __init__(self, *args, **kwargs):
@@ -67,7 +67,7 @@ def _handle(variable):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Skips an update if a gradient overflows on any replica; Keras checks only one."""
+    """Skips an update if a gradient overflows on any replica; Keras checks only one of them."""
 
     def check_finite(self, grads):
         wrong = tf.cast(tf.logical_not(super().check_finite(grads)), "float32")
@@ -95,7 +95,7 @@ def follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
 
 @contextmanager
 def averaged_weights(model: keras.Model) -> Iterator[None]:
-    """Replaces the weights with their moving average, if there is one, in this context."""
+    """Replaces the weights with their moving average, if there is one, within the context."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not optimizer.use_ema:
         yield

@@ -16,11 +16,8 @@ def recomputed(layer: keras.layers.Layer) -> Callable:
     The layer's dropout seeds advance once; each generator may be used only once in a call.
     Only positional inputs receive gradients: pass masks by keyword.
     """
-    generators = [
-        each.seed_generator
-        for each in layer._flatten_layers()
-        if hasattr(each, "seed_generator")
-    ]
+    layers = layer._flatten_layers()
+    generators = [part.seed_generator for part in layers if hasattr(part, "seed_generator")]
 
     def call(*inputs, **options):
         seeds = [generator.next() for generator in generators]
@@ -29,6 +26,6 @@ def recomputed(layer: keras.layers.Layer) -> Callable:
             with drawn(generators, seeds):
                 return layer(*tensors, **options)
 
-        return keras.remat(forward)(*(each for each in inputs if each is not None))
+        return keras.remat(forward)(*(tensor for tensor in inputs if tensor is not None))
 
     return call

@@ -94,8 +94,8 @@ def side_by_side(kernels, biases, dtype):
     return kernel, ops.concatenate([ops.cast(bias, dtype) for bias in biases])
 
 
-def project_to_three_heads(x, kernel, bias, num_heads, key_dim):
-    """Applies `project_to_heads` for queries, keys and values in one product.
+def project_to_qkv_heads(x, kernel, bias, num_heads, key_dim):
+    """Does what `project_to_heads` does, for queries, keys and values in one product.
 
     Args:
         x: [B, T, D].

@@ -11,7 +11,7 @@ from tf_transformer.fast.tensors import (
     mask_of,
     project_from_heads,
     project_to_heads,
-    project_to_three_heads,
+    project_to_qkv_heads,
     side_by_side,
 )
 from tf_transformer.layers.kernels import KernelLayer
@@ -139,7 +139,6 @@ class MultiHeadAttention(KernelLayer):
         self.add_kernel(name, shape, scaled)
 
     def _add_bias(self, name, size):
-        """Creates a bias [size], initially zero; None without `use_bias`."""
         if not self.use_bias:
             return None
         return self.add_weight(name=name, shape=(size,), initializer="zeros")
@@ -165,7 +164,7 @@ class MultiHeadAttention(KernelLayer):
             heads = (self.project_query(query), *self.project_memory(value, key))
         masks = [attention_mask]
         if use_causal_mask:
-            masks.append(causal_mask(*(ops.shape(each)[2] for each in heads[:2])))
+            masks.append(causal_mask(*(ops.shape(x)[2] for x in heads[:2])))
         mask = combine_masks(keys, *masks)
         outputs, weights = self.attend(*heads, mask=mask, training=training)
         return (outputs, weights) if return_attention_scores else outputs
@@ -181,13 +180,13 @@ class MultiHeadAttention(KernelLayer):
         return keys, project_to_heads(value, self.value_kernel, self.value_bias, self.num_heads)
 
     def project_self(self, query, fused=None):
-        """Projects [B, T, D] to queries, keys and values of self-attention in one product.
+        """Projects [B, T, D] to the queries, keys and values of self-attention in one product.
 
         `fused` is the result of `fused_projection()`, which decoding computes once.
         """
         kernel, bias = fused or self.fused_projection()
         key_dim = self.query_kernel.shape[1] // self.num_heads
-        return project_to_three_heads(query, kernel, bias, self.num_heads, key_dim)
+        return project_to_qkv_heads(query, kernel, bias, self.num_heads, key_dim)
 
     def fused_projection(self):
         """Concatenates the kernels of queries, keys and values, and their biases if any."""
@@ -198,8 +197,8 @@ class MultiHeadAttention(KernelLayer):
     def attend(self, query, key, value, mask=None, training=None):
         """Applies attention to projected heads, then the output projection.
 
-        Args: query [B, H, T, K], key [B, H, S, K], value [B, H, S, value_dim], mask
-            broadcastable to [B, H, T, S]. Returns: [B, T, D], and the weights [B, H, T, S].
+        Takes queries [B, H, T, K], keys [B, H, S, K], values [B, H, S, value_dim] and a mask
+        broadcastable to [B, H, T, S]; returns [B, T, D] and the weights [B, H, T, S].
         """
         dropout = None
         if training and self._dropped:

@@ -102,7 +102,7 @@ class DecoderLayer(TransformerLayer):
 
         Args:
             beams: [B, W, D], the inputs of this position.
-            past: keys and values of earlier positions, [B, H, t * W, K] each; None if there
+            past: keys and values of earlier positions, both [B, H, t * W, K]; None if there
                 are none.
             memory: `project_memory(encoder_output)`.
             self_mask: boolean [B, 1, W, (t + 1) * W], True at a beam's own history.
@@ -151,7 +151,7 @@ class DecoderLayer(TransformerLayer):
         if not return_attention_scores:
             return outputs
         keys = (target, encoder_output) if self.cross_attention else (target,)
-        return outputs, tuple(self.self_attention.scores_spec(target, each) for each in keys)
+        return outputs, tuple(self.self_attention.scores_spec(target, key) for key in keys)
 
     def get_config(self):
         return super().get_config() | {"cross_attention": bool(self.cross_attention)}

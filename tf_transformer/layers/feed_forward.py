@@ -21,7 +21,7 @@ class Dense(keras.layers.Dense):
 
 
 def activation_config(activation: str | dict | Callable) -> str | dict:
-    """Returns the serialised form of an activation; names and configs are returned as given."""
+    """Returns the serialised form of an activation; leaves names and configs unchanged."""
     if isinstance(activation, (str, dict)):
         return activation
     return keras.activations.serialize(activation)

@@ -26,7 +26,7 @@ def sinusoidal_positions(positions, d_model: int):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PositionalEncoding(keras.layers.Layer):
-    """Adds positions to vectors, such as measurements or image patches.
+    """Adds positional encodings to vectors, such as measurements or image patches.
 
     Args:
         positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E).

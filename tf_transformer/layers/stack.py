@@ -27,7 +27,7 @@ class LayerOptions:
         attention_dropout: dropout rate of the attention weights; the paper has none there.
         activation_dropout: dropout rate inside the feed-forward network; the paper has none
             there.
-        activation: of the feed-forward network: name of a Keras activation, or a function.
+        activation: name of the feed-forward network's activation in Keras, or a function.
         norm_first: pre-LN; False is post-LN, as in the paper.
         norm_epsilon: added to the variance in each layer norm.
         attention_bias: adds biases to the attention projections; the paper has none.
@@ -67,8 +67,8 @@ def with_options(init: Init) -> Init:
 class TransformerLayer(keras.layers.Layer):
     """An encoder or decoder layer, or a stack of them.
 
-    `LayerOptions` holds the arguments of all of them; in a subclass's docstring, its text
-    replaces {arguments}.
+    `LayerOptions` holds their common arguments; its text replaces {arguments} in the docstring
+    of a subclass.
 
     Args:
         num_heads: number of heads H.
@@ -111,8 +111,9 @@ class TransformerLayer(keras.layers.Layer):
     def make_norm(self, name: str) -> AddAndNorm:
         """Creates the Add & Norm of a sublayer."""
         options, policy = self.options, self.dtype_policy
-        order = options.norm_first, options.norm_epsilon
-        return AddAndNorm(options.dropout, *order, name=name, dtype=policy)
+        return AddAndNorm(
+            options.dropout, options.norm_first, options.norm_epsilon, name=name, dtype=policy
+        )
 
     def enable_lora(self, rank: int, **options) -> None:
         """Adapts the kernels of attention and feed-forward networks; freezes the norms.
@@ -187,7 +188,8 @@ class Stack(TransformerLayer):
         """Applies the layers to x, each with the same other inputs.
 
         Returns:
-            The output; with `return_attention_scores`, a pair of it and each layer's scores.
+            The output; with `return_attention_scores`, a pair of it and a list of each layer's
+            scores.
         """
         x, scores = self.dropout(x, training=training), []
         options |= {"training": training, "return_attention_scores": return_attention_scores}

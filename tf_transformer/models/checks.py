@@ -1,4 +1,4 @@
-"""Checks of the arguments that a `TokenModel` is compiled and fitted with."""
+"""Checks of the arguments of `TokenModel.compile` and `TokenModel.fit`."""
 
 import logging
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def only_loss(loss):
-    """Returns the loss, or the one in it if it is a list or dictionary of one."""
+    """Returns the loss, unpacked from a list or dictionary with only one."""
     losses = keras.tree.flatten(loss)
     return losses[0] if len(losses) == 1 else loss
 
@@ -24,7 +24,7 @@ def check_loss(loss, own: Mapping[str, Any], others: Mapping[str, Any]) -> None:
 
     Args:
         loss: the loss.
-        own: arguments that only the step for `LabelSmoothedCrossEntropy` obeys.
+        own: arguments that take effect only with `LabelSmoothedCrossEntropy`.
         others: Keras's arguments.
     """
     if isinstance(loss, LabelSmoothedCrossEntropy):
@@ -64,7 +64,7 @@ def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
 def _refuse_plateau(callbacks) -> None:
     """Raises at once the error that Keras would raise at the first plateau."""
     plateau = keras.callbacks.ReduceLROnPlateau
-    if any(isinstance(each, plateau) for each in keras.tree.flatten(callbacks or [])):
+    if any(isinstance(callback, plateau) for callback in keras.tree.flatten(callbacks or [])):
         raise ValueError(
             "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
             "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
@@ -73,10 +73,10 @@ def _refuse_plateau(callbacks) -> None:
 
 
 def warn_of_padding(metrics) -> None:
-    """Warns of metrics that would count the padding that fills up the last part or chunk."""
-    plain = [each for each in keras.tree.flatten(metrics) if not isinstance(each, TokenMean)]
+    """Warns of metrics that would count the padding at the end of the last part or chunk."""
+    plain = [m for m in keras.tree.flatten(metrics) if not isinstance(m, TokenMean)]
     if metrics and plain:
-        names = ", ".join(getattr(metric, "name", str(metric)) for metric in plain)
+        names = ", ".join(getattr(m, "name", str(m)) for m in plain)
         logger.warning(
             "these metrics count padding, of which there is more with `max_tokens_per_device` "
             "or `chunked_loss`: %s; give them as `weighted_metrics`",

@@ -1,4 +1,4 @@
-"""Loss and gradients of a training step, computing the logits of a chunk of rows at a time.
+"""Loss and gradients of a training step, with logits computed for a chunk of rows at a time.
 
 The logits and their gradient are by far the largest tensors of a step. The plain twin computes
 them all at once: `TokenModel` without `chunked_loss`.
@@ -50,7 +50,7 @@ class ChunkedLoss:
             labels: [B, T].
             weights: weights of the labels, [B, T].
             scale: float32 scalar.
-            variables: variables to differentiate with respect to.
+            variables: the trainable variables.
             loss: loss of a chunk of rows.
 
         Returns:
@@ -60,12 +60,12 @@ class ChunkedLoss:
             hidden = self.body(inputs, training=True)
         projection = [self.kernel] if self.bias is None else [self.kernel, self.bias]
         indices = {id(variable): index for index, variable in enumerate(variables)}
-        projection = [each for each in projection if id(each) in indices]  # others are frozen
+        projection = [v for v in projection if id(v) in indices]  # others are frozen
         rows = _rows(hidden, labels, weights)
-        total, upstream, of_projection = self._in_chunks(rows, scale, projection, loss)
+        total, upstream, sums = self._in_chunks(rows, scale, projection, loss)
         upstream = tf.reshape(upstream, tf.shape(hidden))
         gradients = tape.gradient(hidden, variables, output_gradients=upstream)
-        for variable, gradient in zip(projection, of_projection, strict=True):
+        for variable, gradient in zip(projection, sums, strict=True):
             index = indices[id(variable)]
             gradients[index] = _add(gradient, gradients[index])
         return total, gradients
@@ -93,43 +93,43 @@ class ChunkedLoss:
     def _in_chunks(self, rows, scale, variables: Sequence[keras.Variable], loss: Loss):
         """Returns the loss, the gradient of the hidden states, and those of `variables`.
 
-        `variables` are those of kernel and bias that train, if any.
+        `variables` contains the kernel and the bias if they are trainable.
         """
         num_chunks, chunks = in_parts(rows, LOGIT_ROWS)
         kernel, bias = self._projection(rows[0].dtype)
-        sources = [kernel if each is self.kernel else bias for each in variables]
+        sources = [kernel if v is self.kernel else bias for v in variables]
 
         def add_chunk(index, total, sums, written):
-            hidden, labels, weights = (each[index] for each in chunks)
+            hidden, labels, weights = (chunk[index] for chunk in chunks)
             with tf.GradientTape() as tape:
                 tape.watch([hidden, *sources])
                 value = loss(labels, self._logits(hidden, kernel, bias), weights)
                 objective = value * scale
-            of_hidden, *terms = tape.gradient(objective, [hidden, *sources])
+            gradient, *terms = tape.gradient(objective, [hidden, *sources])
             sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, terms, strict=True)]
-            return index + 1, total + value, sums, written.write(index, of_hidden)
+            return index + 1, total + value, sums, written.write(index, gradient)
 
         shape = [None, rows[0].shape[-1]]
         written = tf.TensorArray(rows[0].dtype, num_chunks, element_shape=shape)
-        zeros = [tf.zeros(each.shape, each.dtype) for each in variables]
+        zeros = [tf.zeros(v.shape, v.dtype) for v in variables]
         _, total, sums, written = tf.while_loop(
             lambda index, *_: index < num_chunks,
             add_chunk,
             (tf.constant(0), tf.constant(0.0), zeros, written),
             parallel_iterations=1,
         )
-        of_hidden = tf.reshape(written.stack(), (-1, shape[-1]))
-        return total, of_hidden[: tf.shape(rows[0])[0]], sums
+        gradient = tf.reshape(written.stack(), (-1, shape[-1]))
+        return total, gradient[: tf.shape(rows[0])[0]], sums
 
 
 def _rows(hidden, *others):
-    """Flattens [B, T, D] to [N, D], and each [B, T] to [N]."""
+    """Flattens [B, T, D] to [N, D], and the others from [B, T] to [N]."""
     flat = tf.reshape(hidden, (-1, hidden.shape[-1]))
-    return [flat, *(tf.reshape(each, (-1,)) for each in others)]
+    return [flat, *(tf.reshape(other, (-1,)) for other in others)]
 
 
 def _add(gradient, other):
-    """Adds two gradients, of which `other` may be sparse (rows of an embedding) or None."""
+    """Adds two gradients; `other` may be sparse (rows of an embedding) or None."""
     if isinstance(other, tf.IndexedSlices):
         return tf.tensor_scatter_nd_add(gradient, other.indices[:, None], other.values)
     return gradient if other is None else gradient + other

@@ -17,8 +17,8 @@ class Classifier(ConfiguredModel):
     """Sentence classifier that maps source ids to logits of C classes.
 
     The input is {"source": [B, S]}, integer ids with 0 for padding; the output is float32
-    logits [B, C]. Embedding and encoder are those of `Transformer`, with the names they have in
-    a tied model. On top come the mean over the real positions (no position of a translation
+    logits [B, C]. The embedding and encoder are those of `Transformer`, named as in a tied
+    model. They are followed by the mean over the real positions (no position of a translation
     model's encoder represents the sentence), dropout, and a dense layer.
 
     Labels number the classes from 1; 0 marks rows of padding and has no column. Keras's losses

@@ -128,14 +128,8 @@ def _signature(cls: type[ConfiguredModel]) -> Signature:
         for field in dataclasses.fields(ModelConfig)
         if field.name not in ("vocab_size", *cls.unused)
     ]
-    return Signature(
-        [
-            Parameter("vocab_size", kind, annotation=int),
-            *extra,
-            *others,
-            *(Parameter(name, kind, default=value) for name, value in _GENERAL.items()),
-        ]
-    )
+    general = [Parameter(name, kind, default=value) for name, value in _GENERAL.items()]
+    return Signature([Parameter("vocab_size", kind, annotation=int), *extra, *others, *general])
 
 
 def _documented(cls: type[ConfiguredModel]) -> str:

@@ -13,7 +13,7 @@ def token_weights(labels, sample_weight=None):
 
     Args:
         labels: integer [B, T] or [B].
-        sample_weight: of the shape of `labels`, [B], or with a last axis of 1 more.
+        sample_weight: [B], or the shape of `labels`, optionally with a trailing axis of size 1.
 
     Returns:
         float32 of the shape of `labels`.
@@ -46,8 +46,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     A label without a column in the logits makes the loss NaN.
 
     Raises:
-        ValueError: for a `reduction` other than "sum", which `get_config` has: the result is
-            always the mean.
+        ValueError: for a `reduction` other than "sum", the value in `get_config`: the result
+            is always the mean.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         scatter: bool = True,
         **kwargs,
     ):
-        if kwargs.get("reduction", "sum") != "sum":  # as `get_config` has it
+        if kwargs.get("reduction", "sum") != "sum":  # the value in `get_config`
             raise ValueError(
                 "The loss is the mean over real tokens: leave out `reduction`. "
                 f"Received: reduction={kwargs['reduction']!r}."

@@ -63,7 +63,7 @@ class Perplexity(TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenAccuracy(TokenMean):
-    """Share of real tokens whose label has the highest logit, or one of several."""
+    """Fraction of real tokens whose label has the highest logit, alone or tied."""
 
     default_name = "accuracy"
 

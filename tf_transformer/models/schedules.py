@@ -8,8 +8,8 @@ from keras import ops
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
 
-    Steps count from 1. Keras counts from 0, where the formula would give 0 and waste the first
-    update.
+    Steps count from 1. Keras counts from 0, for which the formula would give 0 and waste the
+    first update.
 
     Args:
         d_model: D.

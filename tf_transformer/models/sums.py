@@ -40,8 +40,8 @@ def in_parts(tensors, most):
     """Cuts tensors [B, ...] into equal parts of at most `most` rows.
 
     Returns:
-        The number of parts P, and every tensor as [P, rows, ...], filled up with rows of
-        zeros, which count as padding.
+        The number of parts P, and every tensor as [P, rows, ...], the last part filled up with
+        rows of zeros, which count as padding.
     """
     rows = tf.shape(tf.nest.flatten(tensors)[0])[0]
     parts = tf.maximum(-(-rows // most), 1)
@@ -56,12 +56,12 @@ def in_parts(tensors, most):
     return parts, tf.nest.map_structure(cut, tensors)
 
 
-# Between the dropout seeds of neighbouring replicas; larger than any seed that Keras draws.
+# Distance between the dropout seeds of neighbouring replicas; Keras draws no seed as large.
 _SEED_DISTANCE = 2**33
 
 
 def sum_over_replicas(value):
-    """Returns the sum of a value over all replicas."""
+    """Sums a value over all replicas."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return value
@@ -76,7 +76,7 @@ class ReplicaSeeds:
         self._assign = tf.function(self._assign_everywhere, autograph=False)
 
     def spread(self) -> None:
-        """Gives every replica its seeds, derived from this worker's first copy."""
+        """Gives every replica seeds derived from this worker's first copy."""
         strategy = self._model.distribute_strategy
         if strategy.num_replicas_in_sync > 1:
             local = strategy.experimental_local_results
@@ -90,7 +90,7 @@ class ReplicaSeeds:
         return [v for v in self._model.non_trainable_variables if "seed_generator" in v.path]
 
     def _assign_everywhere(self, first: tf.Tensor) -> None:
-        """Assigns every replica's seeds, given those of replica 0, [number of seeds, 2]."""
+        """Assigns every replica's seeds; `first` holds those of replica 0, [seeds, 2]."""
         self._model.distribute_strategy.run(self._assign_here, args=(first,))
 
     def _assign_here(self, first: tf.Tensor) -> None:

@@ -24,7 +24,7 @@ class TokenModel(KerasModel):
     tokens of each replica; it is used with any other loss.
 
     Every replica draws its own dropout masks. A gradient that is not finite makes the loss of
-    the epoch NaN, so that a callback can stop; under loss scaling the update is skipped.
+    the epoch NaN, so that a callback can stop training; under loss scaling it skips the update.
 
     A model with one label per row has logits [B, V] and labels [B], 0 for rows of padding.
 
@@ -163,15 +163,12 @@ class TokenModel(KerasModel):
             return super().test_step(data)
         inputs, labels, weights, count = _unpack(data)
         total = sum_over_parts(
-            self._total,
-            (inputs, labels, weights),
-            tf.constant(0.0),
-            self.max_tokens_per_device,
+            self._total, (inputs, labels, weights), tf.constant(0.0), self.max_tokens_per_device
         )
         return self._logs(total, count)
 
     def _gradients(self, inputs, labels, weights, count):
-        """Returns the sum of the loss, and the gradients of that (scaled) sum over `count`."""
+        """Returns the sum of the loss, and the gradients of that sum (scaled) over `count`."""
         if self._chunked_loss:
             return self._chunked_loss.gradients(
                 inputs,
@@ -195,7 +192,7 @@ class TokenModel(KerasModel):
         return loss(labels, self(inputs, training=False), weights)
 
     def _loss_of_logits(self, inputs, labels, logits, weights):
-        """Returns the sum of the loss over the tokens; updates the metrics."""
+        """Updates the metrics; returns the sum of the loss over the tokens."""
         self.compute_metrics(inputs, labels, logits, weights)
         return self.loss.weighted_sum(labels, logits, weights)
 

@@ -97,9 +97,9 @@ class Transformer(ConfiguredModel):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        limits = config.get("position_limits")
-        rest = {name: config[name] for name in config if name != "position_limits"}
-        model = super().from_config(rest, custom_objects)
+        config = dict(config)
+        limits = config.pop("position_limits", None)
+        model = super().from_config(config, custom_objects)
         model.position_limits = limits and tuple(limits)
         return model
 
@@ -110,12 +110,12 @@ class Transformer(ConfiguredModel):
 
     @property
     def longest_source(self) -> int | None:
-        """Greatest length of a source in tokens; None for no limit."""
+        """The longest source allowed, in tokens; None for no limit."""
         return self._longest(0)
 
     @property
     def longest_target(self) -> int | None:
-        """Greatest length of a target in tokens; None for no limit."""
+        """The longest target allowed, in tokens; None for no limit."""
         return self._longest(1)
 
     def _longest(self, side: int) -> int | None:
@@ -138,35 +138,30 @@ class Transformer(ConfiguredModel):
             [N, B, H, S, S], "decoder" [N, B, H, T, T] and "cross" [N, B, H, T, S], where N is
             the number of layers of encoder and decoder.
         """
-        embedded = self.source_embedding(source)
-        mask = padding_mask(source)
-        options = {"mask": mask, "training": False, "return_attention_scores": True}
-        _, encoder = self.encoder(embedded, **options)
-        decoder = list(self._decoder_weights(source, target))
-        return {
-            "encoder": ops.stack(encoder),
-            "decoder": ops.stack([self_attention for self_attention, _ in decoder]),
-            "cross": ops.stack([cross for _, cross in decoder]),
-        }
+        options = {"training": False, "return_attention_scores": True}
+        embedded, mask = self.source_embedding(source), padding_mask(source)
+        _, encoder = self.encoder(embedded, mask=mask, **options)
+        decoder, cross = zip(*self._decoder_weights(source, target), strict=True)
+        weights = {"encoder": encoder, "decoder": decoder, "cross": cross}
+        return {name: ops.stack(layers) for name, layers in weights.items()}
 
     def cross_attention_weights(self, source, target, layer):
         """Returns only `attention_weights(source, target)["cross"][layer]`, [B, H, T, S].
 
         `layer` counts from 0. Computing the weights of all layers would cost seconds at the
-        first run of a graph: TensorFlow removes unused ones one operation at a time.
+        first run of a graph: TensorFlow removes unused operations one at a time.
         """
         return next(islice(self._decoder_weights(source, target), layer, None))[1]
 
     def _decoder_weights(self, source, target):
         """Yields each decoder layer's attention weights in turn; a caller may stop early."""
-        masks = {
-            "target_mask": padding_mask(target), "encoder_output_mask": padding_mask(source)
+        options = {
+            "target_mask": padding_mask(target), "encoder_output_mask": padding_mask(source),
+            "training": False, "return_attention_scores": True,
         }  # fmt: skip
         x, encoder_output = self.target_embedding(target), self.encode(source)
         for layer in self.decoder.layers:
-            x, scores = layer(
-                x, encoder_output, **masks, training=False, return_attention_scores=True
-            )
+            x, scores = layer(x, encoder_output, **options)
             yield scores
 
     # --- Cached decoding -----------------------------------------------------------------
