@@ -31,21 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     model = "run directory, or a folder that `export` wrote"
     add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
-    add("--name", help="the model's name in the paths (default: its folder's)")
+    add("--name", help="the model's name in URLs (default: the name of its folder)")
     text = "address to listen on (default: 127.0.0.1, for this machine only)"
     add("--host", default="127.0.0.1", help=text)
-    port = "default: 8501; 0 for any free port"
+    port = "port to listen on, 0 for any free one (default: 8501)"
     add("--port", type=int_from(0, 65_535), default=8501, help=port)
     seconds = float_from(*DEADLINES)
-    text = "time per request (default: 30)"
+    text = "time limit per request (default: 30)"
     add("--deadline", type=seconds, default=30.0, metavar="SECONDS", help=text)
-    text = "largest request (default: 1 MiB)"
+    text = "size limit of a request (default: 1 MiB)"
     add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
-    text = "most rows in each of the queues, of short and of long requests (default: 256)"
+    text = "maximum rows waiting in each queue, of short and of long requests (default: 256)"
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
-    seconds, text = float_from(0.0, DEADLINES[1]), "time to answer accepted requests at the end"
-    add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=f"{text} (default: 10)")
-    text = "log a JSON line for each answer, or only for errors (default: errors)"
+    seconds = float_from(0.0, DEADLINES[1])
+    text = "time for answering accepted requests at shutdown (default: 10)"
+    add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=text)
+    text = "responses to log, each as a line of JSON (default: errors)"
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
     add_shared_options(parser, "--shortlist", "--threads", "--precision", "--litert", "--tag")
@@ -54,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
-    The page at / lets you try the model. A run is exported first. See docs/guides/serving.md.
+    The page at / lets you try the model. A run is first exported to a temporary folder. See
+    docs/guides/serving.md.
     """
     source = _source(options)
     name = _name(options, source)
@@ -189,7 +191,7 @@ def _on_signals(numbers: Sequence[int], handler: Callable[[int], object]) -> Ite
 
 
 def _exit(number: int) -> NoReturn:
-    """Ends the command, which removes a temporary export; a second signal ends it at once."""
+    """Ends the command, which removes the temporary export; a second signal ends it at once."""
     signal.signal(number, signal.SIG_DFL)
     raise SystemExit(128 + number)
 
@@ -232,6 +234,6 @@ def _name(options: argparse.Namespace, source: Path | Run) -> str:
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise UserError(
             f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
-            f"{name!r}. Give another with --name."
+            f"{name!r}. Choose another with --name."
         )
     return name

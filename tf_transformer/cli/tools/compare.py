@@ -36,13 +36,12 @@ STDOUT_IS_DATA = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    systems = (
-        "run, export, folder of `train --seeds` or file of translations; the baseline first"
-    )
+    systems = "run, export, output of `train --seeds` or file of translations; baseline first"
     add("systems", nargs="+", metavar="SYSTEM", help=systems)
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
-    add("--source", metavar="FILE", help="text to translate; files of translations need none")
+    text = "text to translate; not needed to compare files of translations"
+    add("--source", metavar="FILE", help=text)
     add_shared_options(parser, "--tag")
     metric = "bleu, chrf or one from another package; repeatable (default: bleu and chrf)"
     add("--metric", metavar="NAME", action="append", help=metric)
@@ -51,16 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int_from(0, 1_000),
         default=5,
         metavar="N",
-        help="show at most N sentences that are better, and N that are worse (default: 5)",
+        help="show at most N sentences that are better and N that are worse (default: 5)",
     )
-    add("--format", choices=[*FORMATS], default="text", help="of the report (default: text)")
+    text = "format of the report (default: text)"
+    add("--format", choices=[*FORMATS], default="text", help=text)
     add("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:
-    """Compares systems on one test set, each with the first, and prints a report.
+    """Compares each system with the first on one test set, and prints a report.
 
-    The report has scores with confidence intervals, their differences tested by paired
+    The report has scores with confidence intervals, tests of their differences by paired
     bootstrap and approximate randomisation, the sentences that differ most, lengths, settings
     and cost.
     """
@@ -88,7 +88,7 @@ def command(options: argparse.Namespace) -> None:
         else System(name, [finished[path]])
         for path, name in zip(paths, _names(paths), strict=True)
     ]
-    # `train --seeds` gives all seeds the same text, so the first speaks for them.
+    # All seeds of `train --seeds` have seen the same text, so the first represents them.
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
     compared = compare(systems, made, sources, references, options.sentences)

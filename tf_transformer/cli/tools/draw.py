@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Draws a tree from OUTPUT below the tree on the same line of GOLD.
 
-    Both files have one tree per line in Penn brackets. Brackets that the other tree lacks are
-    in dashed boxes.
+    Both files have one tree per line in Penn brackets. Dashed boxes mark brackets that the
+    other tree lacks.
     """
     output = picture(options.output)
     gold, tree = (_tree(path, options.line) for path in (options.gold, options.trees))
