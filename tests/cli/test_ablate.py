@@ -178,7 +178,7 @@ def test_mistakes_are_told_before_any_work(
 def test_a_folder_of_something_else_is_refused(arguments, copy, capsys, monkeypatch):
     monkeypatch.chdir(copy)
     other = [*arguments, "--rows", "base", "--output", ".", "--set", "training.beta_2=0.9"]
-    expected = "rows of other settings: training.beta_2 was 0.98, now 0.9"
+    expected = "rows with other settings: training.beta_2 was 0.98, now 0.9"
     assert_refused(capsys, other, expected, status=1)
     ordinary = [*arguments, "--rows", "base", "--output", "base-seed1"]
     assert_refused(capsys, ordinary, "base-seed1 exists but was not created by", status=1)

@@ -115,4 +115,6 @@ def test_measurements_of_another_search_are_refused(place, capsys):
     assert found()["settings"]["decoding"]["beam_size"] == 1
     assert main([*one_best, "--batch-tokens", "999"]) == 0  # which changes nothing
     capsys.readouterr()
-    assert_refused(capsys, [*COMMAND, "--limit", "2"], "of other settings: decoding", status=1)
+    assert_refused(
+        capsys, [*COMMAND, "--limit", "2"], "with other settings: decoding", status=1
+    )

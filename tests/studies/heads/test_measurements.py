@@ -183,7 +183,7 @@ def test_measurements_of_other_settings_are_not_mixed(tmp_path, count):
     path = tmp_path / "measurements.jsonl"
     Measurements(path, {"text": "a", "checkpoint": "x"}, count[1]).loss([])
     before = path.read_bytes()
-    with pytest.raises(UserError, match="of other settings: checkpoint, text changed"):
+    with pytest.raises(UserError, match="with other settings: checkpoint, text changed"):
         Measurements(path, {"text": "b", "checkpoint": "y"}, count[1])
     assert path.read_bytes() == before
 
@@ -197,7 +197,7 @@ def test_losses_are_kept_when_only_settings_of_bleu_change(tmp_path, count):
     assert (again.loss(HEADS), again.bleu(HEADS)) == (2.2, 97.9)
     assert set(calls.values()) == {1}
     assert json.loads(path.read_text("utf-8").splitlines()[0]) == {"settings": other}
-    with pytest.raises(UserError, match="of other settings: decoding changed"):
+    with pytest.raises(UserError, match="with other settings: decoding changed"):
         Measurements(path, {"text": "a", "decoding": 4}, functions)
 
 

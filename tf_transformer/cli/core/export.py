@@ -133,9 +133,15 @@ def _check_format(options: argparse.Namespace) -> None:
             f"--format {options.format} must have --precision {' or '.join(allowed)}. "
             f"Received: {options.precision}."
         )
-    no = {"--shortlist": options.shortlist, "--no-text": options.no_text, "--tag": options.tag}
-    no |= {"--better-than": options.better_than, "An ensemble": options.run[1:]}
-    if options.format == "litert" and (wrong := [name for name, value in no.items() if value]):
+    others = {
+        "--shortlist": options.shortlist,
+        "--no-text": options.no_text,
+        "--tag": options.tag,
+        "--better-than": options.better_than,
+        "An ensemble": options.run[1:],
+    }
+    wrong = [name for name, value in others.items() if value]
+    if options.format == "litert" and wrong:
         raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
     if options.format != "litert" and options.fixed_length:
         raise UserError("--fixed-length is for --format litert. Received: a SavedModel.")
@@ -155,8 +161,8 @@ def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[s
 
 
 def _refuse_options(run: Run, names: Iterable[str]) -> None:
-    able = task_named(run.config.task).options
-    if wrong := [name for name in names if name not in able]:
+    supported = task_named(run.config.task).options
+    if wrong := [name for name in names if name not in supported]:
         raise UserError(
             f"{_OPTIONS[wrong[0]]} is not for runs of --task {run.config.task}. Received: "
             f"{run.path}. Leave it out."

@@ -61,19 +61,15 @@ def command(options: argparse.Namespace) -> None:
     source = _source(options)
     name = _name(options, source)
     check_address(options.host, options.port)
-    _announce(source)
+    if isinstance(source, Run):
+        logger.info("exporting %s and testing the export: about a minute", source.path)
+    else:
+        logger.info("loading %s", source)
     import_tensorflow_quietly()
-    use_threads(
-        options.threads,
-        source.config if isinstance(source, Run) else read_config(source),
-        [ONE],
-    )
+    config = source.config if isinstance(source, Run) else read_config(source)
+    use_threads(options.threads, config, [ONE])
 
-    from tf_transformer.serving import server
-    from tf_transformer.serving.batcher import BatchLimits
-    from tf_transformer.serving.loaded import LoadedVersions, load_version
     from tf_transformer.serving.session import SavedModelSession
-    from tf_transformer.serving.telemetry import AccessLog, Telemetry
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(_on_signals(_ENDING, _exit))
@@ -84,20 +80,9 @@ def command(options: argparse.Namespace) -> None:
             if in_litert(options.precision, options.litert):
                 open_session = _lite_session(source, options)
             path = stack.enter_context(_temporary_export(source, options))
-        limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
-        batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
-        loaded = LoadedVersions(
-            _folders(Path(options.model), path),
-            lambda number, folder: load_version(
-                number, folder, batches, telemetry, open_session
-            ),
-            name,
-        )
-        telemetry = Telemetry(loaded.waiting, loaded.numbers)
-        app = server.make_app(loaded, name, limits, telemetry, AccessLog(options.access_log))
-        listener = server.make_server(app, options.host, options.port, limits)
-        url = f"http://{host_and_port(options.host, listener.effective_port)}/"
+        listener, loaded = _listen(options, name, path, open_session)
         stack.callback(loaded.close, 1.0)
+        url = f"http://{host_and_port(options.host, listener.effective_port)}/"
         loaded.follow(
             lambda number: logger.info(
                 "serving %s version %d on %s (Ctrl-C ends it)", name, number, url
@@ -106,10 +91,29 @@ def command(options: argparse.Namespace) -> None:
         _serve(listener, loaded, options.grace)
 
 
+def _listen(options: argparse.Namespace, name: str, path: Path, open_session: Callable):
+    """Opens the port; returns the server and the model's versions, none of them loaded yet."""
+    from tf_transformer.serving import server
+    from tf_transformer.serving.batcher import BatchLimits
+    from tf_transformer.serving.loaded import LoadedVersions, load_version
+    from tf_transformer.serving.telemetry import AccessLog, Telemetry
+
+    limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
+    batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
+    loaded = LoadedVersions(
+        _folders(Path(options.model), path),
+        lambda number, folder: load_version(number, folder, batches, telemetry, open_session),
+        name,
+    )
+    telemetry = Telemetry(loaded.waiting, loaded.numbers)
+    app = server.make_app(loaded, name, limits, telemetry, AccessLog(options.access_log))
+    return server.make_server(app, options.host, options.port, limits), loaded
+
+
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
     exported = find_export(Path(options.model))
-    # By option: its name in `registry.Entry.options`, and whether it was given.
+    # By flag: its name in `registry.Entry.options`, and whether it is set.
     for_runs = {
         "--shortlist": ("shortlist", options.shortlist),
         "--precision int8": ("int8", options.precision == "int8"),
@@ -117,27 +121,20 @@ def _source(options: argparse.Namespace) -> Path | Run:
         "--litert": ("litert", options.litert),
         "--tag": ("tag", options.tag),
     }
-    given = {option: name for option, (name, value) in for_runs.items() if value}
-    if exported and given:
+    flags = {flag: name for flag, (name, is_set) in for_runs.items() if is_set}
+    if exported and flags:
         litert = in_litert(options.precision, options.litert)
         advice = "Serve the run itself." if litert else "Give it to export."
         raise UserError(
-            f"{min(given)} is for a run. Received: {options.model}, a SavedModel. {advice}"
+            f"{min(flags)} is for a run. Received: {options.model}, a SavedModel. {advice}"
         )
     if exported:
         return exported
     run = open_run(options.model, None)
-    able = task_named(run.config.task).options
-    if wrong := [option for option, name in given.items() if name not in able]:
+    supported = task_named(run.config.task).options
+    if wrong := [flag for flag, name in flags.items() if name not in supported]:
         raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
     return run
-
-
-def _announce(source: Path | Run) -> None:
-    if isinstance(source, Run):
-        logger.info("exporting %s and testing the export: about a minute", source.path)
-    else:
-        logger.info("loading %s", source)
 
 
 def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
@@ -152,7 +149,7 @@ def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
 
 
 def _serve(listener, loaded, grace: float) -> None:
-    """Serves until a signal; then answers accepted requests, for at most `grace` seconds.
+    """Serves until a signal, then answers accepted requests for at most `grace` seconds.
 
     Raises:
         UserError: if no version can be loaded, or a loaded one has stopped computing.
@@ -170,7 +167,7 @@ def _serve(listener, loaded, grace: float) -> None:
     listener.drain(1.0)
     if failed:
         raise loaded.failure or UserError(
-            "The model has stopped computing, see above. Start the server again."
+            "The model has stopped computing; see above. Start the server again."
         )
     logger.info("stopped")
 
@@ -202,9 +199,9 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
     precision = "float32" if options.precision == "int8" else options.precision
     with tempfile.TemporaryDirectory() as folder:
-        given = {"precision": precision, "shortlist": options.shortlist, "tag": options.tag}
-        able = task_named(run.config.task).options
-        loading = {name: value for name, value in given.items() if name in able}
+        values = {"precision": precision, "shortlist": options.shortlist, "tag": options.tag}
+        supported = task_named(run.config.task).options
+        loading = {name: value for name, value in values.items() if name in supported}
         yield export_run(run, Path(folder) / "model", options=loading)
 
 

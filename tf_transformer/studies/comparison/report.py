@@ -11,7 +11,7 @@ from tf_transformer.errors import shortened
 from tf_transformer.plots.figure import STYLES, new_figure, save
 from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
 
-# By format: tabulate's name for it, the heading of a section, and a note below the table.
+# By format: tabulate's name for it, and templates of a section's heading and of a note.
 FORMATS = {
     "text": ("simple", "{}\n", "\n{}"),
     "markdown": ("pipe", "## {}\n", "\n{}"),
@@ -22,7 +22,7 @@ NEAREST = (
     "those of the seed nearest to the mean."
 )
 UNCORRECTED = "p-values are not corrected for multiple comparisons."
-_LONGEST = 60  # characters of a setting's value
+_LONGEST = 60  # maximum characters of a setting's value
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _sentences(compared: Comparison) -> Section:
         counts = (f"{count:,}" for count in wins.counts)
         rows.append([wins.name, f"{ratio:.3f}", *counts, f"{mean:+.2f}"])
     header = ["system", "length ratio", "better", "worse", "equal", "mean difference"]
-    notes = ["Better and worse by chrF2 of each sentence; lengths in tokens of 13a."]
+    notes = ["Better and worse by sentence-level chrF2; lengths in 13a tokens."]
     return Section(f"Lengths, and sentences compared with {baseline}", header, rows, notes)
 
 
@@ -139,7 +139,7 @@ def _costs(compared: Comparison) -> Section:
 
 
 def draw_comparison(compared: Comparison, path: Path) -> None:
-    """Draws a panel of scores for each metric and one of the gains per sentence, to `path`."""
+    """Draws a panel of scores for each metric, and one of the gains per sentence."""
     panels, names = 1 + len(compared.scores), [each.name for each in compared.systems]
     figure = new_figure(4 * panels, max(3.0, 1.5 + 0.4 * len(names)))
     *metrics, sentences = figure.subplots(1, panels)
