@@ -214,7 +214,9 @@ def test_stdin_that_is_not_utf8_is_refused_with_its_line(workplace, capsys):
 @pytest.mark.parametrize(
     ("prefixes", "longer"), [("one\n", "stdin"), ("one\n" * 9, "prefixes.de")]
 )
-def test_prefixes_must_be_as_many_as_the_lines(workplace, capsys, prefixes, longer):
+def test_the_prefix_file_must_have_a_line_for_each_line_of_stdin(
+    workplace, capsys, prefixes, longer
+):
     Path("prefixes.de").write_text(prefixes)
     command = ["translate", "run", "--prefix-file", "prefixes.de"]
     with stdin_of(Path("dev.en")):
@@ -240,7 +242,7 @@ def test_an_ensemble_with_another_tokenizer_is_refused(workplace, capsys):
 @pytest.mark.parametrize(
     "line", ["", "transalte run", "translate", "translate run --beam four", "evaluate run"]
 )
-def test_a_wrong_command_line_is_one_line_that_names_the_help(workplace, capsys, line):
+def test_a_wrong_command_line_gives_one_line_that_points_to_help(workplace, capsys, line):
     with pytest.raises(SystemExit) as stopped:
         main(line.split())
     assert stopped.value.code == 2

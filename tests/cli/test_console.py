@@ -28,7 +28,7 @@ sys.exit(run_command(types.SimpleNamespace(command=command), None))
 """
 
 
-def test_work_goes_on_quietly_when_its_reader_has_gone(tmp_path):
+def test_a_command_finishes_quietly_after_its_reader_has_gone(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", WORK, str(tmp_path / "file")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -43,7 +43,9 @@ def test_work_goes_on_quietly_when_its_reader_has_gone(tmp_path):
 
 
 @pytest.mark.parametrize("buffered", ["", "1"])
-def test_work_goes_on_when_its_log_cannot_be_written_and_says_so_once(tmp_path, buffered):
+def test_a_command_finishes_when_its_log_cannot_be_written_and_reports_it_once(
+    tmp_path, buffered
+):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", WORK, str(tmp_path / "file")],
@@ -68,7 +70,9 @@ import matplotlib, scipy.sparse, sklearn.linear_model
 
 
 @pytest.mark.parametrize(("error", "shown"), [(KeyboardInterrupt, ""), (ImportError, "noise")])
-def test_ctrl_c_during_the_import_shows_no_line_of_tensorflow(error, shown, monkeypatch, capfd):
+def test_ctrl_c_during_the_import_prints_nothing_from_tensorflow(
+    error, shown, monkeypatch, capfd
+):
     def interrupted(kind: str) -> None:
         os.write(2, b"noise")
         raise error
@@ -79,7 +83,7 @@ def test_ctrl_c_during_the_import_shows_no_line_of_tensorflow(error, shown, monk
     assert capfd.readouterr().err == shown
 
 
-def test_tensorflow_is_imported_without_libraries_that_can_be_imported_afterwards():
+def test_optional_libraries_are_not_imported_with_tensorflow_but_can_be_later():
     for library in ("matplotlib", "sklearn"):
         pytest.importorskip(library)
     done = subprocess.run(

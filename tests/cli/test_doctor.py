@@ -35,7 +35,7 @@ def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def test_text_without_a_run_is_checked_and_nothing_is_written(texts, capsys):
+def test_text_is_checked_without_a_run_and_nothing_is_written(texts, capsys):
     before = tree(texts)
     found = doctor(capsys, OPTIONS)
     assert [check for _, check, _ in found] == [*TEXT, "vocabulary", "memory"]
@@ -84,7 +84,7 @@ def test_a_run_is_checked_with_its_tokenizer_and_corpora(workplace, capsys):
     assert tree(workplace / "run") == before
 
 
-def test_a_tokenizer_that_is_given_is_held_against_the_text(texts, capsys):
+def test_an_existing_tokenizer_is_checked_against_the_text(texts, capsys):
     (texts / "fresh.de").write_text("Łódź.\n" * 50, "utf-8")
     found = doctor(capsys, f"{OPTIONS} --set data.tokenizer=run/tokenizer.model")
     (text,) = [text for _, check, text in found if check == "unknown characters"]
@@ -100,7 +100,7 @@ def test_test_text_is_compared_with_train(texts, capsys):
     assert found[11][2].startswith("250 of 250 pairs of test (100%)")
 
 
-def test_the_settings_of_the_command_line_count(texts, capsys):
+def test_settings_on_the_command_line_are_used(texts, capsys):
     options = f"{OPTIONS} --model base --batch-tokens 1000000000 --devices 2"
     (*_, memory) = doctor(capsys, options)
     assert memory[0] == "ok" and memory[2].startswith("in parts of ")
@@ -125,5 +125,5 @@ def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
         ("--train train", "Your own data needs", 1),
     ],
 )
-def test_mistakes_are_one_line(texts, capsys, arguments, expected, status):
+def test_mistakes_give_one_line(texts, capsys, arguments, expected, status):
     assert_refused(capsys, ["doctor", *arguments.split()], expected, status=status)

@@ -19,7 +19,7 @@ def files(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("line", "word", "differs"), [(1, "won", False), (2, "Go", True)])
-def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
+def test_draw_draws_the_trees_on_a_line(capsys, line, word, differs):
     options = ["--line", str(line), "--output", "new/tree.svg"]
     assert main(["draw", "gold", "parsed", *options]) == 0
     assert capsys.readouterr().out == "new/tree.svg\n"
@@ -37,5 +37,5 @@ def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
         ("--output tree.svg --line 3", "gold:3: expected one tree. Received: 0"),
     ],
 )
-def test_draw_refuses_what_it_cannot_draw(capsys, options, expected):
+def test_bad_input_is_refused(capsys, options, expected):
     assert_refused(capsys, ["draw", "gold", "parsed", *options.split()], expected, status=1)

@@ -26,7 +26,7 @@ def n_best(trained_run) -> BatchTranslator:
 # --- translate ---------------------------------------------------------------------------
 
 
-def test_translate_keeps_lines_and_their_order_without_noise(trained_run, n_best):
+def test_translate_keeps_lines_in_order_and_prints_nothing_else(trained_run, n_best):
     known = trained_run.lines("train.en")[:12]
     long = " ".join(known * 20)[:10_000]
     lines = [*known[:6], "", "   ", known[6], "line\u2028separator", long, "", *known[7:], ""]
@@ -108,7 +108,7 @@ def test_evaluate_prints_the_bleu_of_the_translations_it_writes(trained_run, tmp
     assert "|case:lc|eff:no|tok:char|" in capsys.readouterr().out
 
 
-def test_score_equals_what_the_search_reports(trained_run, n_best, capsys):
+def test_score_agrees_with_the_search(trained_run, n_best, capsys):
     source, target = (str(trained_run.corpus / f"dev.{language}") for language in ("en", "de"))
     arguments = ["--source", source, "--target", target, "--alpha", "0.8"]
     assert main(["score", str(trained_run.path), *arguments]) == 0

@@ -40,7 +40,7 @@ def evaluate(line: str) -> int:
     return main(["evaluate", *line.split()])
 
 
-def test_several_references_are_those_of_sacrebleu(files, capsys):
+def test_several_references_are_scored_as_by_sacrebleu(files, capsys):
     line = "--hypothesis hyp --reference ref1 --reference ref2"
     assert evaluate(line) == 0
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [FIRST, SECOND]).score
@@ -49,14 +49,14 @@ def test_several_references_are_those_of_sacrebleu(files, capsys):
     assert printed.endswith("\nexact 50.0% (1 of 2)\n")
 
 
-def test_the_output_is_compressed_if_its_name_says_so(files, capsys):
+def test_an_output_named_gz_is_compressed(files, capsys):
     assert evaluate("--hypothesis hyp --reference ref1 --output copy.gz") == 0
     of_text = capsys.readouterr().out
     assert evaluate("--hypothesis copy.gz --reference ref1") == 0
     assert capsys.readouterr().out == of_text
 
 
-def test_the_report_has_every_kind_and_the_caution(files, capsys):
+def test_the_report_has_every_kind_of_bleu_and_the_caution(files, capsys):
     pytest.importorskip("sacremoses")
     assert evaluate("--hypothesis hyp --reference ref1 --report de") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -83,7 +83,7 @@ def test_without_sacremoses_the_report_says_what_to_install(files, capsys, monke
         ("--report klingon", "one of the languages .* Received: klingon"),
     ],
 )
-def test_what_cannot_be_written_or_reported_is_refused_before_the_run_is_read(
+def test_bad_output_and_report_options_are_refused_before_the_run_is_read(
     files, capsys, option, expected
 ):
     if "klingon" in option:
@@ -102,7 +102,7 @@ def test_a_result_that_cannot_be_recorded_is_refused_before_any_translation(
     assert not Path("out").exists()
 
 
-def test_trees_are_scored_and_what_is_left_out_is_named(files, capsys):
+def test_trees_are_scored_and_sentences_left_out_are_named(files, capsys):
     assert evaluate("--hypothesis parsed --reference gold --brackets") == 0
     printed = capsys.readouterr()
     # By hand: of S, NP, VP in the first only S matches; all of S, NP, VP, ADJP in the second.
@@ -145,7 +145,7 @@ def test_a_parameter_file_sets_the_rules(files, capsys):
         ("--reference ref1 --brackets --rules hyp", "hyp:1: a line must begin with one of"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(files, capsys, line, expected):
+def test_incomparable_files_and_options_are_refused(files, capsys, line, expected):
     if "klingon" in line:
         pytest.importorskip("sacremoses")
     assert_refused(
@@ -164,6 +164,6 @@ def test_what_cannot_be_compared_is_refused(files, capsys, line, expected):
         ("--hypothesis hyp --brackets --lowercase", "of trees. Received: --lowercase"),
     ],
 )
-def test_an_option_that_would_have_no_effect_is_refused(files, capsys, line, expected):
+def test_options_without_effect_are_refused(files, capsys, line, expected):
     words = ["evaluate", *line.split(), "--reference", "ref1"]
     assert_refused(capsys, words, expected, status=1)

@@ -24,7 +24,7 @@ def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
         return {name: (first[name] + second[name]) / 2 for name in names}
 
 
-def test_the_average_is_what_is_served(trained_run, exported, tmp_path):
+def test_the_export_serves_the_average(trained_run, exported, tmp_path):
     run = Run.open(trained_run.path)
     np.savez(tmp_path / "mean.npz", **mean_of_last_two(run))
     options = {"decoding.beam_size": 2, "decoding.alpha": 0.8}
@@ -38,12 +38,12 @@ def test_the_average_is_what_is_served(trained_run, exported, tmp_path):
     assert answer["score"] == pytest.approx([one.score for one in expected], abs=0.05)
 
 
-def test_export_py_prints_where_it_is_and_its_size(exported):
+def test_export_py_prints_the_path_and_size(exported):
     printed = (exported.parents[1] / "stdout").read_text("utf-8")
     assert re.fullmatch(rf"exported {exported} \(\d+\.\d MB\)\n", printed)
 
 
-def test_bfloat16_takes_two_bytes_a_weight(trained_run, exported):
+def test_bfloat16_takes_two_bytes_per_weight(trained_run, exported):
     weights = sum(
         weight.size for weight in mean_of_last_two(Run.open(trained_run.path)).values()
     )
@@ -51,7 +51,7 @@ def test_bfloat16_takes_two_bytes_a_weight(trained_run, exported):
     assert 2 * weights <= size <= 2 * 1.02 * weights + 20_000
 
 
-def test_the_card_tells_where_the_model_comes_from(trained_run, exported):
+def test_the_card_describes_the_origin_of_the_model(trained_run, exported):
     card = json.loads((exported / CARD).read_text("utf-8"))
     run = Run.open(trained_run.path)
     assert card["checkpoint"]["name"] == ("average of the last 2: step-00000160, step-00000240")

@@ -47,7 +47,7 @@ def source_weights(run: Path) -> dict[str, np.ndarray]:
     ],
     ids=["frozen", "adapted"],
 )
-def test_training_goes_on_bit_for_bit_and_leaves_the_rest_as_it_was(
+def test_fine_tuning_resumes_bit_for_bit_and_changes_no_other_weights(
     trained_run, corpus, capsys, options, told
 ):
     assert tune(trained_run.path, "whole", *options) == 0
@@ -88,18 +88,18 @@ def test_training_goes_on_bit_for_bit_and_leaves_the_rest_as_it_was(
         (("--lora", "0.5"), "--lora must be an int from 0"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(trained_run, corpus, capsys, options, expected):
+def test_impossible_fine_tuning_is_refused(trained_run, corpus, capsys, options, expected):
     words = ["train", "--init-from", str(trained_run.path), "--train", "new", "--valid", "new"]
     status = 2 if "0.5" in options else 1
     assert_refused(capsys, [*words, "--output", "x", *options], expected, status=status)
 
 
-def test_a_run_is_not_tuned_in_its_own_folder(trained_run, corpus, capsys):
+def test_a_run_cannot_be_fine_tuned_in_its_own_folder(trained_run, corpus, capsys):
     path = str(trained_run.path)
     words = ["train", "--init-from", path, "--train", "new", "--valid", "new", "--output", path]
     assert_refused(capsys, words, "cannot begin with its own weights", status=1)
 
 
-def test_random_weights_are_not_frozen(corpus, capsys):
+def test_freezing_needs_trained_weights(corpus, capsys):
     words = ["train", "--freeze", "encoder", "--output", "x"]
     assert_refused(capsys, words, "add --init-from RUN. Received: --freeze encoder", status=1)

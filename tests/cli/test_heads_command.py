@@ -65,7 +65,7 @@ def test_heads_are_measured_pruned_and_drawn(place, capsys):
     assert found() == data
 
 
-def test_without_bleu_there_is_the_loss_of_the_pairs_that_fit(place, capsys):
+def test_without_bleu_only_the_loss_of_pairs_that_fit_is_measured(place, capsys):
     first, *lines = Path("dev.en").read_text("utf-8").splitlines()
     Path("dev.en").write_text("\n".join([first, "one " * 1100, *lines[1:]]) + "\n", "utf-8")
     assert main([*COMMAND, "--no-bleu", "--iterative", "--limit", "4"]) == 0
@@ -104,11 +104,11 @@ def test_without_bleu_there_is_the_loss_of_the_pairs_that_fit(place, capsys):
         ("--checkpoint 5", "no checkpoint '5'", 1),
     ],
 )
-def test_what_cannot_be_done_is_refused(place, capsys, options, expected, status):
+def test_bad_input_is_refused(place, capsys, options, expected, status):
     assert_refused(capsys, [*COMMAND, *options.split()], expected, status=status)
 
 
-def test_measurements_of_another_search_are_refused(place, capsys):
+def test_bleu_of_another_search_is_refused(place, capsys):
     assert main([*COMMAND, "--limit", "2", "--no-bleu"]) == 0
     one_best = [*COMMAND, "--limit", "2", "--beam", "1"]
     assert main(one_best) == 0  # no loss depends on the search

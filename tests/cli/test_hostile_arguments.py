@@ -29,7 +29,7 @@ def broken(tmp_path_factory) -> tuple[Path, Writer]:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(randomness=st.randoms())
-def test_every_command_answers_hostile_arguments_in_a_line(broken, randomness):
+def test_every_command_answers_hostile_arguments_with_one_line(broken, randomness):
     folder, writer = broken
     line = writer.line(randomness)
     with contextlib.chdir(folder):
@@ -38,7 +38,7 @@ def test_every_command_answers_hostile_arguments_in_a_line(broken, randomness):
 
 
 @pytest.mark.parametrize("name", GROUP_OF)
-def test_every_number_of_a_command_has_its_bounds_in_one_place(name):
+def test_every_numeric_option_has_bounds(name):
     """A bare int or float would be read without bounds."""
     assert not {
         action.dest for action in parser_of(name)._actions if action.type in (int, float)
@@ -128,7 +128,7 @@ UNREADABLE = [
     [(1, *case) for case in HOSTILE] + [(2, *case) for case in UNREADABLE],
     ids=lambda value: str(value)[:60],
 )
-def test_what_broke_in_a_storm_is_refused_in_a_line(
+def test_arguments_that_once_broke_a_command_are_refused(
     status, arguments, expected, broken, capsys, monkeypatch
 ):
     folder, _ = broken

@@ -213,7 +213,7 @@ def history(run: Path) -> list[dict[str, float]]:
 
 
 @STORIES
-def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
+def test_a_disturbed_run_ends_with_identical_files(name, request):
     """Weights, averages, optimizer, dropout seeds, place in the data, all that was measured."""
     story = request.getfixturevalue(name)
     folders = [run / "checkpoints" for run in (story.whole, story.disturbed)]
@@ -236,7 +236,7 @@ def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
 @pytest.mark.parametrize(
     ("name", "keys"), [("story", ["hangup", "end"]), ("story_of_two", ["term", "end"])]
 )
-def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
+def test_every_session_resumes_where_the_previous_one_stopped(name, keys, request):
     """None has an error to tell of, and none starts again."""
     sessions = [request.getfixturevalue(name).sessions[key] for key in keys]
     assert [one.stderr for one in sessions] == [""] * len(keys)
@@ -245,7 +245,7 @@ def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
     assert steps[0] > 0 and steps[-1] < STEPS
 
 
-def test_a_kill_within_a_write_costs_no_checkpoint(story):
+def test_a_kill_during_a_write_loses_no_checkpoint(story):
     assert story.sessions["write"].status == -signal.SIGKILL
     assert story.sessions["end"].status == 0
 
@@ -268,7 +268,7 @@ def test_a_second_process_on_the_same_run_is_refused(story):
         ("story_of_two", "term", "SIGTERM", 143, "end"),
     ],
 )
-def test_a_signal_saves_the_very_step_and_says_so(
+def test_a_signal_saves_the_current_step_and_reports_it(
     name, key, signal_name, status, then, request
 ):
     sessions = request.getfixturevalue(name).sessions
@@ -281,7 +281,7 @@ def test_a_signal_saves_the_very_step_and_says_so(
     assert sessions[then].line(rf"resuming from step {found[1]}")
 
 
-def test_a_run_stops_after_so_many_steps_and_goes_on(story, tmp_path, capsys):
+def test_stop_after_stops_a_run_that_can_be_resumed(story, tmp_path, capsys):
     """In this process, on a copy that ended earlier."""
     run = Path(shutil.copytree(story.disturbed, tmp_path / "run"))
     arguments = ["train", *story.options, "--output", str(run)]
@@ -297,7 +297,9 @@ def test_a_run_stops_after_so_many_steps_and_goes_on(story, tmp_path, capsys):
     assert all(is_valid(path) for path in (run / "checkpoints").iterdir())
 
 
-def test_other_devices_and_batches_go_on_and_say_what_changes(story_of_two, tmp_path, capsys):
+def test_a_run_resumes_on_other_devices_and_batches_with_a_notice(
+    story_of_two, tmp_path, capsys
+):
     run = Path(shutil.copytree(story_of_two.disturbed, tmp_path / "run"))
     options = [*story_of_two.options, "--devices", "1"]
     options += ["--set", "training.batch_tokens=512", "--set", "training.steps=38"]

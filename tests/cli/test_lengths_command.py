@@ -28,7 +28,7 @@ def place(workplace, trained_run) -> Path:
 COMMAND = ["lengths", "run", "--source", "test.en", "--reference", "test.de"]
 
 
-def test_each_length_has_its_bleu(place, capsys):
+def test_each_bucket_has_its_bleu(place, capsys):
     assert main([*COMMAND, "--width", "6", "--least", "2", "--data", "a.json"]) == 0
     printed = capsys.readouterr().out
     data = json.loads(Path("a.json").read_text("utf-8"))
@@ -55,7 +55,7 @@ def test_each_length_has_its_bleu(place, capsys):
     assert found[-1]["bleu"] == pytest.approx(bleu(*lines).value)
 
 
-def test_lengths_are_pieces_with_their_end(place):
+def test_lengths_are_pieces_including_eos(place):
     assert main([*COMMAND, "--width", "1", "--least", "1", "--data", "a.json"]) == 0
     [run] = json.loads(Path("a.json").read_text("utf-8"))["runs"]
     lines = Path("test.en").read_text("utf-8").splitlines()
@@ -65,7 +65,7 @@ def test_lengths_are_pieces_with_their_end(place):
     assert run["longest_in_training"] == corpus.source_lengths.max()
 
 
-def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, capsys):
+def test_without_the_tokenised_corpus_the_training_length_is_unknown(place, capsys):
     for file in Path("run/data/train").iterdir():
         file.unlink()
     assert main([*COMMAND, "--data", "a.json", "--output", "new/a.svg"]) == 0
@@ -100,16 +100,16 @@ def test_without_the_tokenised_corpus_no_length_of_training_is_claimed(place, ca
         ("--output test.en/new/a.png", "--output must be in a writable folder", 1),
     ],
 )
-def test_what_cannot_be_measured_is_refused(place, capsys, options, expected, status):
+def test_bad_input_is_refused(place, capsys, options, expected, status):
     assert_refused(capsys, [*COMMAND, *options.split()], expected, status=status)
 
 
-def test_every_run_is_looked_at_before_the_first_is_used(place, capsys):
+def test_every_run_is_checked_before_the_first_translation(place, capsys):
     runs = ["lengths", "run", "thesis"]
     assert_refused(capsys, [*runs, *COMMAND[2:]], "thesis is not a run directory", status=1)
 
 
-def test_the_search_of_every_run_is_looked_at_before_the_first_is_used(
+def test_the_search_of_every_run_is_checked_before_the_first_translation(
     place, capsys, monkeypatch
 ):
     """A shortest output that one run allows, another with a limit of its own does not."""

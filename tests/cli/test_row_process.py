@@ -43,36 +43,36 @@ def relayed(script, *words):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_is_the_status_though_the_process_dies_of_it(number):
+def test_the_status_is_the_signal_even_if_the_process_dies_of_it(number):
     script = f"signal.signal(2, signal.SIG_DFL); to_parent({int(number)}); time.sleep(60)"
     began = time.monotonic()
     assert relayed(script) == 128 + number
     assert time.monotonic() - began < 50
 
 
-def test_a_signal_is_the_status_though_the_process_ends_well():
+def test_the_status_is_the_signal_even_if_the_process_succeeds():
     script = "signal.signal(15, lambda *_: sys.exit(0)); to_parent(15); time.sleep(60)"
     assert relayed(script) == 143
 
 
-def test_every_signal_is_passed_on_once(tmp_path):
+def test_every_signal_is_forwarded_once(tmp_path):
     assert relayed(_COUNT, str(tmp_path / "count")) == 143
     assert (tmp_path / "count").read_text() == "2"
 
 
-def test_a_signal_before_there_is_a_process_reaches_it():
+def test_a_signal_before_the_process_exists_reaches_it():
     with Relay() as relay:
         os.kill(os.getpid(), signal.SIGTERM)
         assert relay.run([sys.executable, "-c", "import time; time.sleep(60)"]) == 143
 
 
 @pytest.mark.parametrize(("number", "status"), [(15, 143), (2, 130), (9, -9)])
-def test_what_kills_the_process_alone_is_told(number, status):
+def test_a_signal_to_the_process_alone_is_its_status(number, status):
     script = f"signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), {number})"
     assert relayed(script) == status
 
 
-def test_the_status_of_a_process_without_signals_is_its_own():
+def test_without_signals_the_status_is_that_of_the_process():
     before = [signal.getsignal(number) for number in SIGNALS]
     assert relayed("sys.exit(75)") == 75
     assert [signal.getsignal(number) for number in SIGNALS] == before
@@ -86,7 +86,7 @@ def test_nohup_is_respected():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_no_command_outlives_a_parent_that_is_killed():
+def test_no_command_outlives_a_killed_parent():
     child = "import time; from tf_transformer.cli.process import run_process\n"
     child += "run_process(lambda: print('begun', flush=True) or time.sleep(600))"
     script = "import sys; from tf_transformer.cli.row_process import Relay\n"
@@ -101,7 +101,7 @@ def test_no_command_outlives_a_parent_that_is_killed():
     assert time.monotonic() - began < 60
 
 
-def test_a_row_whose_parent_is_killed_saves_and_ends(trained_run, tmp_path):
+def test_a_row_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "run")
     config = Run.open(tmp_path / "run").config
     endless = {"training.steps": 1_000_000, "training.evaluate_every": 1_000_000}

@@ -29,7 +29,7 @@ def words(trained_run, tmp_path, monkeypatch) -> list[str]:
     return ["train", "--config", "small.yaml", *data]
 
 
-def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
+def test_each_seed_is_trained_once_and_a_summary_is_printed(words, capfd):
     both = [*words, "--seeds", "3,4", "--output", "all"]
     assert main([*both, "--stop-after", "0.0000001s"]) == 0
     assert "run the same command again to resume" in capfd.readouterr().out
@@ -73,7 +73,7 @@ def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
         (["--config", "nowhere.yaml"], 1, "nowhere.yaml cannot be read"),
     ],
 )
-def test_what_several_seeds_cannot_have_is_refused(words, capsys, options, status, expected):
+def test_options_that_exclude_seeds_are_refused(words, capsys, options, status, expected):
     Path("taken").mkdir()
     Path("taken/thesis").touch()
     assert_refused(capsys, [*words, *options], expected, status=status)

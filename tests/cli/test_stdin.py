@@ -73,7 +73,7 @@ def test_a_coprocess_answers_each_line_before_the_next_is_written(
     run_beside(converse, ["translate", str(trained_run.path), "--line-buffered"], monkeypatch)
 
 
-def test_the_first_answers_come_long_before_the_end_of_stdin(trained_run, monkeypatch):
+def test_the_first_answers_come_before_the_end_of_stdin(trained_run, monkeypatch):
     def converse(to_stdin: BinaryIO, from_stdout: int) -> None:
         for line in trained_run.lines("train.en")[: SIZES[0]]:
             to_stdin.write(f"{line}\n".encode())
@@ -92,7 +92,7 @@ def test_chunks_grow_and_lose_nothing():
 @pytest.mark.parametrize(
     ("task", "command"), [("parser", ["parse", "run"]), ("classifier", ["classify", "run"])]
 )
-def test_other_commands_answer_the_same_either_way(task, command, request, capsys):
+def test_line_buffered_does_not_change_the_output(task, command, request, capsys):
     request.getfixturevalue(task)
     Path("in").write_text("a cat sleeps .\n\nthe cat sleeps .\n")
     printed = []
@@ -111,7 +111,7 @@ def test_other_commands_answer_the_same_either_way(task, command, request, capsy
         ("classifier", "classify run --labelled dev.tsv"),
     ],
 )
-def test_files_do_not_arrive(task, line, request, capsys):
+def test_line_buffered_is_refused_for_files(task, line, request, capsys):
     request.getfixturevalue(task)
     assert_refused(
         capsys, [*line.split(), "--line-buffered"], "--line-buffered is for stdin", status=1

@@ -72,9 +72,7 @@ def wait_for_step(step: int, run: Path, workers: list[subprocess.Popen]) -> None
         time.sleep(0.01)
 
 
-def test_two_workers_train_the_weights_of_one_stopped_killed_and_on_one_again(
-    options, tmp_path
-):
+def test_two_workers_stopped_and_killed_train_the_weights_of_one_process(options, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     command = train_command(options, two)
     workers = start_workers(command, tmp_path)

@@ -25,12 +25,12 @@ ELSEWHERE = chr(
 NOWHERE = "\U0002ebe0"  # of an extension that hardly a font has
 
 
-def test_german_and_french_need_the_default_only(caplog):
+def test_german_and_french_need_only_the_default_font(caplog):
     assert families_for(["▁Größe", "▁œuvre", "▁déjà", "</s>"]) == [DEFAULT_FONT]
     assert not caplog.records
 
 
-def test_a_character_that_the_default_lacks_brings_a_font_that_has_it(caplog):
+def test_a_character_missing_in_the_default_font_adds_a_font_with_it(caplog):
     first, *more = families_for(["▁a", ELSEWHERE])
     assert first == DEFAULT_FONT
     assert len(more) == 1
@@ -44,7 +44,7 @@ def test_a_character_that_the_default_lacks_brings_a_font_that_has_it(caplog):
     assert not caplog.records
 
 
-def test_a_character_that_no_font_has_is_told_in_one_line(caplog):
+def test_a_character_missing_in_every_font_gives_one_warning(caplog):
     with caplog.at_level(logging.WARNING):
         families = families_for([NOWHERE, f"{NOWHERE}a"])
     if len(families) > 1:
@@ -54,7 +54,7 @@ def test_a_character_that_no_font_has_is_told_in_one_line(caplog):
     assert record.getMessage() == expected
 
 
-def test_runs_are_named_by_their_last_part_where_that_tells_them_apart():
+def test_short_names_are_as_short_as_tells_them_apart():
     paths = [Path("runs/a"), Path("runs/b")]
     assert short_names(paths) == ["a", "b"]
     assert short_names([*paths, Path("older/a")]) == ["runs/a", "runs/b", "older/a"]

@@ -31,7 +31,7 @@ REFERENCES = [f"der kleine Hund Nummer {number} schläft im Garten ." for number
         ([5], 9, ["1-5: 0"]),
     ],
 )
-def test_a_bucket_has_enough_sentences(lengths, least, expected):
+def test_small_buckets_are_merged(lengths, least, expected):
     found = [
         f"{group}: {' '.join(map(str, group.rows))}" for group in buckets(lengths, 8, least)
     ]
@@ -47,7 +47,7 @@ def test_each_sentence_is_in_the_bucket_of_its_length():
     assert all(a.last + 1 == b.first for a, b in zip(found, found[1:], strict=False))
 
 
-def test_an_interval_is_around_the_score_of_all_sentences():
+def test_the_interval_contains_the_score_and_narrows_with_more_sentences():
     hypotheses = [
         line.replace("Hund", "Kater") if number % 3 else line
         for number, line in enumerate(REFERENCES)
@@ -62,7 +62,7 @@ def test_an_interval_is_around_the_score_of_all_sentences():
     assert 1.5 < (found.high - found.low) / (more.high - more.low) < 2.7
 
 
-def test_short_translations_are_seen():
+def test_short_translations_have_a_low_length_ratio():
     half = [" ".join(line.split()[:4]) for line in REFERENCES]
     assert bleu_interval(half, REFERENCES).length_ratio == pytest.approx(4 / 9)
 
@@ -72,7 +72,7 @@ def test_blank_references_have_no_interval():
         bleu_interval(["a", "b"], ["", " "])
 
 
-def test_a_bucket_is_scored_by_its_own_sentences():
+def test_a_bucket_is_scored_on_its_sentences_only():
     groups = buckets([3] * 20 + [12] * 20, 8, 1)
     hypotheses = REFERENCES[:20] + ["falsch"] * 20
     short, long = bleu_by_bucket(groups, hypotheses, REFERENCES)
@@ -110,7 +110,7 @@ def test_each_run_is_a_curve_with_its_intervals():
     assert "bs:9" in below.get_xlabel()
 
 
-def test_runs_are_told_apart_without_colour():
+def test_runs_are_distinguishable_without_colour():
     figure = lengths_figure(GROUPS, [curve(str(number), 4, 5, 6) for number in range(5)])
     lines = [each.lines[0] for each in figure.axes[0].containers]
     assert len({line.get_marker() for line in lines}) == 5
@@ -125,23 +125,23 @@ def marks(*curves: LengthCurve) -> list[tuple[float, str]]:
     return written
 
 
-def test_the_longest_of_training_is_marked_once_for_all():
+def test_a_longest_training_length_that_runs_share_is_marked_once():
     assert marks(curve("a", 1, 2, 3), curve("b", 1, 2, 3)) == [(16.5, "longest in training")]
 
 
-def test_runs_of_other_lengths_have_lines_of_their_own():
+def test_different_longest_training_lengths_are_marked_separately():
     found = marks(curve("a", 1, 2, 3, longest=12), curve("b", 1, 2, 3, longest=20))
     assert found == [(12.5, "longest in training"), (20.5, "longest in training")]
 
 
-def test_where_a_source_is_cut_is_marked_if_any_is():
+def test_the_length_at_which_sources_are_cut_is_marked_if_reached():
     found = marks(curve("a", 1, 2, 3, limit=24), curve("b", 1, 2, 3, limit=31))
     assert found == [(16.5, "longest in training"), (24.5, "sources are cut")]
     at_once = marks(curve("a", 1, 2, 3, limit=16))  # as with learned positions
     assert at_once == [(16.5, "longest in training, sources are cut")]
 
 
-def test_an_unknown_length_has_no_line():
+def test_an_unknown_training_length_is_not_marked():
     assert marks(curve("a", 1, 2, 3, longest=None)) == []
     legend = lengths_figure(GROUPS, [curve("a", 1, 2, 3, longest=None)]).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [

@@ -33,7 +33,7 @@ def test_separable_participles_begin_with_their_prefix(verb):
 
 
 @pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.english)
-def test_nouns_are_capitalised_and_tell_their_number(noun):
+def test_nouns_are_capitalised_and_show_their_number(noun):
     assert noun.gender in ("m", "f", "n")
     assert noun.german[0].isupper() and noun.german_plural[0].isupper()
     assert noun.english != noun.english_plural
