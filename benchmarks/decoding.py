@@ -1,12 +1,12 @@
-"""Decoding: tokens a second of tf_transformer and its peers, with the same weights, in turn.
+"""Decoding: tokens per second of tf_transformer and its peers, with the same weights.
 
     python benchmarks/decoding.py --corpus PREFIX --source en --target de
     python benchmarks/decoding.py --run RUN --corpus PREFIX --source en --target de
 
-Without --run the weights are those of an untrained model, and every output is forced to the
-same length; with it, outputs of natural length are measured too. A round decodes eight
-sentences one by one, or a batch. Before anything is measured, the translations of peers with
-the same weights are compared with ours. The floor is only the matrix products of the search.
+Without --run the model is untrained and every output is forced to the same length; with it,
+outputs of natural length are measured too. A round decodes eight sentences one by one, or a
+batch. Before anything is measured, the translations of peers with the same weights are compared
+with ours. The floor consists of only the matrix products of the search.
 """
 
 import argparse
@@ -89,7 +89,8 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
 def _with_threads(specs: Sequence[Spec], numbers: Sequence[int], gpu: bool) -> list[Spec]:
     """Returns a copy of each contender for each number of threads, for `fastest`.
 
-    Cores that N threads leave idle compute another part of the batch, where a library can.
+    Where a library supports it, cores that the threads leave idle compute another part of the
+    batch.
     """
     several = []
     for spec in specs:
@@ -121,14 +122,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         nargs="+",
         choices=("float32", "bfloat16", "litert", "int8"),
         default=["float32"],
-        help="of tf_transformer; litert is float32 in LiteRT, which int8 uses as well",
+        help="precisions of tf_transformer; litert is float32 in LiteRT, which int8 also uses",
     )
     parser.add_argument(
         "--lookahead",
         type=int,
         default=0,
         metavar="N",
-        help="of tf_transformer's search, with natural lengths only",
+        help="lookahead of tf_transformer's search, for natural lengths only",
     )
     parser.add_argument(
         "--shortlist",

@@ -1,4 +1,4 @@
-"""Input: the speed of the data pipeline, alone and feeding a model in training.
+"""Input: the speed of the data pipeline, alone and when feeding a model in training.
 
     python benchmarks/input_pipeline.py --corpus PREFIX --source en --target de
 

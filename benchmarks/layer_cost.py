@@ -73,7 +73,7 @@ def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
 
 
 def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
-    """Returns the growth of peak memory over the computation, in MB, where at least 1."""
+    """Returns how much the computation adds to memory, in MB, where it is at least 1."""
     points = []
     for n, each in sorted(measured.items()):
         before = each.answers[0].result["resident_bytes"]

@@ -1,4 +1,4 @@
-"""Public paths: sentences a second, compared with the search alone, which starts from ids.
+"""Public paths: sentences per second, compared with only the search on token ids.
 
     python benchmarks/public_paths.py --run RUN --corpus PREFIX --source en --target de
 

@@ -3,8 +3,8 @@
     python benchmarks/scaling.py
 
 One size grows while the others stay fixed. The exponent of the time is fitted to the upper half
-of the points. Attention may grow with the square of a length, a kernel with the square of its
-width, and everything else at most linearly: faster growth is marked.
+of the points. Attention may grow with the square of a length, a matrix product with the square
+of the width, and everything else at most linearly; faster growth is marked.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python benchmarks/start_up.py --run RUN
 
-`import tf_transformer`, which must not import TensorFlow, `--help`, and the first translation
-of `tf-transformer translate`. Without --run, a tiny model is trained for a few steps first.
+Measures `import tf_transformer`, which must not import TensorFlow, `--help`, and the first
+translation of `tf-transformer translate`. Without --run, it first trains a tiny model for a few
+steps.
 """
 
 import os
@@ -24,7 +25,7 @@ from tf_transformer.errors import UserError
 COMMAND = [sys.executable, "-m", "tf_transformer.cli.main"]
 LIGHT = "import sys, tf_transformer; sys.exit('tensorflow' in sys.modules)"
 IMPORT, HELP, TRANSLATE = "import tf_transformer", "--help", "first translation"
-# Seconds; there is no limit for the import.
+# In seconds; the import has no limit.
 LIMITS = {HELP: 0.3, TRANSLATE: 6.0}
 SENTENCE = "The old man sees a red house.\n"
 
@@ -89,7 +90,7 @@ def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
 
 
 def _tiny_run() -> Path:
-    """Trains a run of a few steps on first use, and resumes it after an interruption.
+    """Trains a run for a few steps on first use, and resumes it after an interruption.
 
     Raises:
         UserError: if training fails.

@@ -1,11 +1,11 @@
-"""Training: tokens a second of tf_transformer and its peers on the same batches, in turn.
+"""Training: tokens per second of tf_transformer and its peers on the same batches.
 
     python benchmarks/training_step.py --corpus PREFIX --source en --target de
 
 A round is one update on each of a few batches of real lengths. Every contender trains a
 Transformer of the same size with Adam, dropout 0.1 in at least the same places, and a
-label-smoothed loss. Tokens are those of the target, without padding. The floor is only the
-matrix products of such an update.
+label-smoothed loss. Tokens are those of the target, without padding. The floor consists of only
+the matrix products of such an update.
 """
 
 import argparse

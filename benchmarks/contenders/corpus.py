@@ -44,7 +44,7 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
 
 
 def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict[str, str]:
-    """Trains as many pieces as the text allows; returns a note if that is not `vocab_size`."""
+    """Trains the number of pieces that the text allows; returns a note if it is another."""
     try:
         train_tokenizer(lines, model, vocab_size=vocab_size, kind="bpe")
     except UserError as error:
@@ -52,7 +52,7 @@ def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict
         if not bound:
             raise
         train_tokenizer(lines, model, vocab_size=int(bound[1]), kind="bpe")
-        return {"note": f"the corpus gets {bound[1]} pieces: its text allows no {vocab_size}"}
+        return {"note": f"using {bound[1]} pieces: the text does not allow {vocab_size}"}
     return {}
 
 

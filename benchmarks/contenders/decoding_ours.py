@@ -28,7 +28,7 @@ def setup(
     work: the folder of the work.
     precision: "float32" or "bfloat16"; or "litert" or "int8", in LiteRT.
     shortlist: search only among likely tokens for each sentence.
-    lookahead: of the search, unless its lengths are forced.
+    lookahead: lookahead of the search, unless its lengths are forced.
     streams: parts of a batch computed at the same time.
     """
     given = Work(work)
@@ -68,7 +68,7 @@ def setup(
         return given.decode(searcher(beam, forced, 0.6), batch, batches)
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """Returns the output ids of one batch without EOS; no length penalty if not forced."""
+        """Returns the output ids of one batch without EOS; only forced ones have a penalty."""
         (rows,) = given.batches(batch, 1)
         found = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
         return {"hypotheses": [[row[:-1]] for row in found]}
@@ -77,7 +77,7 @@ def setup(
 
 
 def _in_parts(compute: Callable[[Rows], Rows], rows: Rows, streams: int) -> Rows:
-    """Returns what `compute` returns for the rows, in parts computed at the same time."""
+    """Applies `compute` to the rows in parts, several at the same time."""
     found, lengths = {}, [len(row) + 1 for row in rows]
 
     def compute_part(part: list[int]) -> Rows:

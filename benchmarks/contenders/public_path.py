@@ -1,4 +1,4 @@
-"""Translation of text through a public path, or by the search alone, starting from ids."""
+"""Translation of text through a public path, or of ids by the search alone."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,7 +75,7 @@ def _search(translator: BatchTranslator) -> Callable[[np.ndarray], list[list[int
 
 
 def _ids(translator: BatchTranslator) -> Callable[[Requests], list[np.ndarray]]:
-    """Returns a function from requests to ids, batched as by the translator."""
+    """Returns a function from requests to ids, batched like the translator."""
     positions = translator.decoding.batch_tokens // translator.decoding.beam_size
 
     def prepare(given: Requests) -> list[np.ndarray]:

@@ -64,7 +64,7 @@ def _ones(shape: tuple, dtype: tf.DType) -> tf.Tensor:
 
 
 def _multiply(number: int, left: tf.Tensor, right: tf.Tensor) -> None:
-    """Computes the product and those of both gradients, `number` times."""
+    """Computes the product and the products of both gradients, `number` times."""
     for _ in range(number):
         product = tf.matmul(left, right)
         tf.matmul(product, right, transpose_b=True)

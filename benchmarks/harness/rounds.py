@@ -1,4 +1,4 @@
-"""Rounds A B A B: measurements in turn, and their ratios round by round."""
+"""Rounds A B A B: contenders measured in turn, and their ratios in each round."""
 
 import argparse
 import statistics
@@ -35,7 +35,7 @@ class Measured:
         versions: versions of its libraries.
         warm_up: the first answer, with all one-time costs.
         answers: one for each round.
-        note: how it was chosen, for tables.
+        note: added to the name in tables.
     """
 
     versions: dict[str, str]
@@ -44,7 +44,7 @@ class Measured:
     note: str = ""
 
     def rate(self, amount: str) -> Spread:
-        """Returns the field `amount` of the results per second."""
+        """Returns `amount`, a field of the results, per second."""
         return Spread.of(answer.result[amount] / answer.seconds for answer in self.answers)
 
     def seconds(self) -> Spread:
@@ -61,7 +61,7 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
     """Returns how many times as fast `one` is as `other`, in the same rounds.
 
     Args:
-        one, other: measured in the same rounds on the same work.
+        one, other: measurements in the same rounds on the same work.
         cpu: compare the CPU time of all threads, which other processes disturb less.
     """
     pairs = zip(one.answers, other.answers, strict=True)
@@ -71,7 +71,7 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
 
 
 def fastest(found: Mapping[str, Measured]) -> dict[str, Measured]:
-    """Returns each contender with its fastest number of threads, which `note` names.
+    """Returns each contender with its fastest number of threads, which goes into `note`.
 
     Args:
         found: measurements by names that end in THREADS and the number.
@@ -89,15 +89,15 @@ def measure(
     cases: Mapping[str, dict[str, Any]],
     options: argparse.Namespace,
 ) -> Iterator[tuple[str, dict[str, Measured]]]:
-    """Starts all contenders and lets them work in turn, after one warm-up each.
+    """Starts all contenders, and measures them in turn after one warm-up each.
 
     A contender's functions are `versions()` and `work(**arguments)`.
 
     Args:
         specs: the contenders.
         cases: arguments of `work` by title; cases are measured one after the other.
-        options: `rounds`, in each of which every contender works once; `threads` of each, of
-            which only one computes at a time; and `gpu`, if the benchmark has this option.
+        options: `rounds`, in each of which every contender works once; `threads`, of the one
+            contender that works at a time; and `gpu`, if the benchmark has this option.
 
     Yields:
         The title of a case and its measurements by the contender's name.
@@ -140,6 +140,6 @@ def _measure_case(
 
 
 def say(text: str) -> None:
-    """Prints a status line on a terminal; the next one overwrites it."""
+    """Prints a status line on a terminal, which the next one overwrites."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The path of a classifier's user: train, classify, score, compare with a bag of words."""
+"""A classifier from end to end: train, classify, score, compare with a bag of words."""
 
 import json
 import re
@@ -115,12 +115,6 @@ def test_unsupported_commands_and_bad_input_are_refused(
     assert_refused(capsys, line.split(), expected, status=status)
 
 
-def test_a_translation_run_does_not_classify(workplace, capsys):
-    assert_refused(
-        capsys, ["classify", "run"], "of --task classification. .* translate run", status=1
-    )
-
-
 def test_curves_show_accuracy(classifier):
     assert main(["curves", "run", "--output", "c.svg"]) == 0
     assert "dev accuracy" in Path("c.svg").read_text()
@@ -178,7 +172,7 @@ def test_an_encoder_that_does_not_fit_is_refused(
 
 
 def test_the_tokenizer_need_not_know_the_labels(tmp_path, monkeypatch, capsys):
-    """Theirs are characters that no sentence has, and no warning."""
+    """Characters that occur only in labels cause no warning."""
     monkeypatch.chdir(tmp_path)
     lines = [
         f"{label}\tthe {word} of it .\n" for label, word in (("Zß:é", "cat"), ("Qx", "red"))

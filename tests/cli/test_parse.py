@@ -1,4 +1,4 @@
-"""The path of a treebank's user: train, parse, evaluate, draw."""
+"""A parser from end to end: train, parse, evaluate, draw."""
 
 import json
 import re
@@ -94,12 +94,6 @@ def test_a_root_that_counts_as_a_bracket_gives_a_warning(parser, capsys):
 def test_unsupported_commands_and_bad_trees_are_refused(parser, capsys, line, expected):
     Path("in").write_text("a cat .\n")
     assert_refused(capsys, line.split(), expected, status=1)
-
-
-def test_a_translation_run_does_not_parse(workplace, capsys):
-    assert_refused(
-        capsys, ["parse", "run"], "runs of --task parsing. .* translate run", status=1
-    )
 
 
 def test_curves_show_the_score_of_the_task(parser):

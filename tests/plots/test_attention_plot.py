@@ -1,4 +1,4 @@
-"""The picture of attention shows the weights it was given, under the right labels."""
+"""The picture of attention shows its weights, with the right labels."""
 
 import dataclasses
 import sys
@@ -50,11 +50,11 @@ def test_larger_weights_are_darker_also_without_colour():
 
 
 def test_only_outer_panels_have_labels():
-    """Seven panels in rows of three: the last two of the second row have none below."""
+    """Seven panels in rows of three: the last two of the second row have no panel below."""
     found = panels_of(attention_figure(maps(7)))
-    for place, axes in enumerate(found):
-        assert labels(axes.yaxis) == (ROWS if place in (0, 3, 6) else [])
-        assert labels(axes.xaxis) == (COLUMNS if place in (4, 5, 6) else [])
+    for index, axes in enumerate(found):
+        assert labels(axes.yaxis) == (ROWS if index in (0, 3, 6) else [])
+        assert labels(axes.xaxis) == (COLUMNS if index in (4, 5, 6) else [])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_axes_and_colour_bar_are_labelled():
 
 def test_pieces_are_not_rendered_as_formulas(tmp_path):
     drawn = maps(1, rows=["$x^2$", "$\\frac$", "_", "$", "%"])
-    draw_attention(drawn, tmp_path / "a.svg")  # as a formula, "$\\frac$" is an error
+    draw_attention(drawn, tmp_path / "a.svg")  # as a formula, "$\\frac$" would be an error
     assert "<!-- $x^2$ -->" in (tmp_path / "a.svg").read_text("utf-8")
 
 

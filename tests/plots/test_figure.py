@@ -1,4 +1,4 @@
-"""Figures: a font for every character that some installed font has, and short names."""
+"""Figures: fonts for every character in some installed font, and short names."""
 
 import logging
 import warnings
@@ -14,7 +14,7 @@ from matplotlib.ft2font import FT2Font  # noqa: E402
 
 from tf_transformer.plots.figure import DEFAULT_FONT, families_for, short_names  # noqa: E402
 
-# In STIX, which comes with matplotlib, and not in the default.
+# In STIX, which matplotlib includes, and not in the default font.
 ELSEWHERE = chr(
     next(
         code
@@ -22,7 +22,7 @@ ELSEWHERE = chr(
         if chr(code).isprintable() and code not in FT2Font(findfont(DEFAULT_FONT)).get_charmap()
     )
 )
-NOWHERE = "\U0002ebe0"  # of an extension that hardly a font has
+NOWHERE = "\U0002ebe0"  # in an extension that hardly any font covers
 
 
 def test_german_and_french_need_only_the_default_font(caplog):
@@ -48,7 +48,7 @@ def test_a_character_missing_in_every_font_gives_one_warning(caplog):
     with caplog.at_level(logging.WARNING):
         families = families_for([NOWHERE, f"{NOWHERE}a"])
     if len(families) > 1:
-        pytest.skip("a font here has it")
+        pytest.skip("an installed font has it")
     [record] = caplog.records
     expected = f"characters in no installed font, drawn as boxes: 1, such as {NOWHERE}"
     assert record.getMessage() == expected

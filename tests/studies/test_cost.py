@@ -1,4 +1,4 @@
-"""The cost of training, beside the paper's."""
+"""The cost of training compared with the paper's."""
 
 import dataclasses
 
@@ -26,14 +26,14 @@ SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=
 
 
 def products_in_graph(config, batch, source, target):
-    """FLOPs of all matrix products that TensorFlow does in a forward pass."""
+    """Returns the FLOPs of all matrix products in TensorFlow's graph of a forward pass."""
     model = Transformer(config)
     specs = [tf.TensorSpec([batch, length], tf.int32) for length in (source, target)]
     return products_of(lambda s, t: model({"source": s, "target": t}), *specs)
 
 
 def products_of(forward, *specs):
-    """FLOPs of the matrix products of a function of such tensors."""
+    """Returns the FLOPs of the matrix products in a function's graph."""
     graph = tf.function(forward).get_concrete_function(*specs).graph
     flops = 0
     for each in every_operation(graph):
@@ -171,6 +171,6 @@ def test_table_3_is_the_papers_in_the_order_of_the_presets():
 
 @pytest.mark.parametrize(("model", "seconds"), [("base", 12 * HOUR), ("big", 3.5 * DAY)])
 def test_table_2_is_time_times_gpus_times_their_rate(model, seconds):
-    """5.2: eight P100, 12 hours for base and 3.5 days for big; two digits are printed."""
+    """5.2: eight P100, 12 hours for base and 3.5 days for big; the table has two digits."""
     flops = seconds * 8 * SUSTAINED_TFLOPS["P100"] * 1e12
     assert f"{flops:.1e}" == f"{TABLE2_FLOPS[model]:.1e}"

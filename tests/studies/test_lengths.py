@@ -1,12 +1,8 @@
-"""BLEU by length of the source, as figures and as a picture."""
+"""BLEU by source length, as numbers and as a picture."""
 
 import pytest
 
-from tf_transformer.evaluation.bleu import (
-    Interval,
-    bleu,
-    bleu_interval,
-)
+from tf_transformer.evaluation.bleu import Interval, bleu, bleu_interval
 from tf_transformer.studies.lengths import (
     Bucket,
     LengthCurve,
@@ -27,7 +23,7 @@ REFERENCES = [f"der kleine Hund Nummer {number} schläft im Garten ." for number
         ([3, 20, 21], 1, ["1-8: 0", "9-21: 1 2"]),
         ([3, 9, 10, 30, 31], 2, ["1-16: 0 1 2", "17-31: 3 4"]),
         ([3, 4, 9, 30], 2, ["1-8: 0 1", "9-30: 2 3"]),
-        ([3, 4, 30], 2, ["1-30: 0 1 2"]),  # what is left over joins the one before
+        ([3, 4, 30], 2, ["1-30: 0 1 2"]),  # the rest joins the previous bucket
         ([5], 9, ["1-5: 0"]),
     ],
 )
@@ -117,32 +113,32 @@ def test_runs_are_distinguishable_without_colour():
 
 
 def marks(*curves: LengthCurve) -> list[tuple[float, str]]:
-    """The positions and texts of vertical lines."""
+    """Returns the positions and texts of vertical lines."""
     above = lengths_figure(GROUPS, list(curves)).axes[0]
     drawn = {line.get_xdata()[0] for line in above.lines if len(set(line.get_xdata())) == 1}
     written = sorted((text.xy[0], text.get_text()) for text in above.texts)
-    assert {place for place, _ in written} == drawn
+    assert {position for position, _ in written} == drawn
     return written
 
 
-def test_a_longest_training_length_that_runs_share_is_marked_once():
-    assert marks(curve("a", 1, 2, 3), curve("b", 1, 2, 3)) == [(16.5, "longest in training")]
+LONGEST, CUT = "longest in training", "sources are cut"
 
 
-def test_different_longest_training_lengths_are_marked_separately():
-    found = marks(curve("a", 1, 2, 3, longest=12), curve("b", 1, 2, 3, longest=20))
-    assert found == [(12.5, "longest in training"), (20.5, "longest in training")]
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([{}, {}], [(16.5, LONGEST)]),
+        ([{"longest": 12}, {"longest": 20}], [(12.5, LONGEST), (20.5, LONGEST)]),
+        ([{"limit": 24}, {"limit": 31}], [(16.5, LONGEST), (24.5, CUT)]),
+        ([{"limit": 16}], [(16.5, f"{LONGEST}, {CUT}")]),  # as with learned positions
+        ([{"longest": None}], []),
+    ],
+)
+def test_longest_training_lengths_and_reached_limits_are_marked_once_each(runs, expected):
+    assert marks(*(curve("a", 1, 2, 3, **lengths) for lengths in runs)) == expected
 
 
-def test_the_length_at_which_sources_are_cut_is_marked_if_reached():
-    found = marks(curve("a", 1, 2, 3, limit=24), curve("b", 1, 2, 3, limit=31))
-    assert found == [(16.5, "longest in training"), (24.5, "sources are cut")]
-    at_once = marks(curve("a", 1, 2, 3, limit=16))  # as with learned positions
-    assert at_once == [(16.5, "longest in training, sources are cut")]
-
-
-def test_an_unknown_training_length_is_not_marked():
-    assert marks(curve("a", 1, 2, 3, longest=None)) == []
+def test_an_unknown_training_length_is_named_in_the_legend():
     legend = lengths_figure(GROUPS, [curve("a", 1, 2, 3, longest=None)]).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [
         "a, trained up to an unknown length"

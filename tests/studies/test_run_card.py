@@ -24,12 +24,12 @@ from tf_transformer.studies.run_card import (
 
 @pytest.fixture
 def run(trained_run, tmp_path) -> Run:
-    """A copy of the trained run, to change."""
+    """A copy of the trained run, for tests that change it."""
     return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
 def configured(command):
-    """The configuration that `python train.py ...` trains."""
+    """Returns the configuration for a command `python train.py ...`."""
     return config_of(train_options(shlex.split(command)[2:]))
 
 

@@ -1,4 +1,4 @@
-"""The folder of an ablation, never a stranger's, and the result files of its rows."""
+"""The folder of an ablation, which has no other files, and the results of its rows."""
 
 import json
 import shutil
@@ -44,13 +44,13 @@ def test_a_result_is_that_of_the_last_evaluation(trained_run, tmp_path):
     assert result.bleu == lines[2]["valid_bleu"]
     assert "tok:13a" in result.signature
     model = build_model(run.config)
-    load_weights(run.checkpoints.find("last"), model)  # for Keras builds no weights before
+    load_weights(run.checkpoints.find("last"), model)  # which makes Keras build the weights
     assert result.parameters == sum(int(np.prod(w.shape)) for w in model.trainable_weights)
     assert result.train_seconds == pytest.approx(sum(line["train_seconds"] for line in lines))
 
 
 def test_target_tokens_are_counted_from_the_data(trained_run, tmp_path):
-    """240 steps: whole epochs of all 300 pairs, and a part of one."""
+    """240 steps are several epochs of all 300 pairs and part of another."""
     shutil.copytree(trained_run.path, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     lengths = np.load(run.data / "train" / "target_lengths.npy")

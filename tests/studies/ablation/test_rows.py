@@ -1,4 +1,4 @@
-"""Rows of Table 3 at a scale: what is divided, what stays, and what cannot be."""
+"""Scaled rows of Table 3: divided and kept settings, and impossible rows."""
 
 import dataclasses
 

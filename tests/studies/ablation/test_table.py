@@ -1,4 +1,4 @@
-"""The printed table and its chart: figures, differences to base, the paper's parameters."""
+"""The printed table and its chart: results, differences from base, parameter counts."""
 
 import pytest
 
@@ -100,7 +100,7 @@ def test_a_caption_describes_the_experiment():
 
 
 def parameters(vocab_size):
-    """Parameters of every row: ours in millions, rounded, and the paper's if printed."""
+    """Returns our parameter count and the paper's, in millions, for rows where it has one."""
     configs = plan_rows(list(ROWS), Scale.of(1), {"model.vocab_size": vocab_size}, ())
     lines = cells(parameters_table(configs))[2:]
     return {
@@ -122,8 +122,8 @@ def test_with_37_000_pieces_every_row_but_big_is_smaller():
 
 
 def test_the_papers_parameter_counts_contradict_each_other():
-    """C-d1024 and big differ in d_ff alone, as far as parameters go: 6 layers of encoder and
-    decoder, two matrices of d_model x 2048 more in each, and a bias."""
+    """The parameters of C-d1024 and big differ only by d_ff: two matrices of d_model x 2048 and
+    a bias more in each of 6 layers of encoder and decoder."""
     more = 12 * (2 * 1024 * 2048 + 2048) / 1e6
     found = parameters(37_000)
     assert found["big"][0] - found["C-d1024"][0] == pytest.approx(more, abs=1)

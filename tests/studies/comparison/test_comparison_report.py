@@ -1,4 +1,4 @@
-"""A comparison of three systems, one of them with three seeds, and its three formats."""
+"""A comparison of three systems, one with three seeds, in three formats."""
 
 import json
 

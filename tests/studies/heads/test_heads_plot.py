@@ -1,4 +1,4 @@
-"""The pictures of heads show the figures they were given, without colour."""
+"""The pictures of heads show their numbers, without colour."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Masked heads, and what is measured with them."""
+"""Masks of heads, and measurements with masked heads."""
 
 import json
 from collections import Counter
@@ -57,7 +57,7 @@ def test_masking_a_head_removes_its_term_from_the_sum():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_masking_a_head_equals_zeroing_its_values(translator, masks, pairs, kind):
-    """Another way to the same: a head whose values are all zero has the output zero."""
+    """A head whose values are all zero has the output zero."""
     whole = results(translator, pairs)
     attention, number = attention_of(translator.model, kind), 2
     masks.apply([Head(kind, 1, number)])
@@ -131,7 +131,7 @@ def test_bleu_is_that_of_the_masked_model(translator, masks, pairs):
 
 @pytest.fixture
 def count():
-    """Counts of each figure's computations, and functions that count."""
+    """Counts of computations by name and masked heads, and the functions they count."""
     calls: Counter = Counter()
 
     def loss(masked):

@@ -1,4 +1,4 @@
-"""Importance, the order of pruning and the curve, on figures that are known."""
+"""Importance, the order of pruning and the curve, for a known loss."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ A, B, C, D = HEADS = [Head("encoder", 1, 1), Head("decoder", 1, 1), Head("cross"
 
 
 def loss(masked) -> float:
-    """A and B stand in for each other: one of them is needed, and nothing more than that."""
+    """A and B are redundant: the model needs one of them more than anything else."""
     return (
         1
         + 0.2 * (C in masked)
@@ -47,7 +47,7 @@ def test_iterative_order_keeps_one_of_two_redundant_heads(measurements):
     order = iterative_order(HEADS, measurements)
     assert order == [A, C, D, B]
     assert len(measurements) == 4 + 3 + 2 + 1
-    # No other choice of the last head loses less, here.
+    # No other last head would give a lower loss here.
     least = min(loss(chosen) for chosen in itertools.combinations(HEADS, 3))
     assert loss(order[:3]) == least
 
