@@ -1,4 +1,4 @@
-"""`ablate`: rows that are ordinary runs, one tokenizer and corpus for all, and the table."""
+"""`ablate`: rows as ordinary runs with a shared tokenizer and corpus, and the table."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.studies.ablation.rows import ROWS
 
-# One layer: C rows, which are of two layers and more, are not among the rows here.
+# One layer, which excludes the C rows, of two or more layers.
 SETTINGS = (
     "model.vocab_size=400",
     "model.num_layers=1",
@@ -29,7 +29,7 @@ SETTINGS = (
     "decoding.beam_size=1",
     "decoding.max_extra_length=2",
 )
-ROWS_HERE = ["base", "A-h4"]
+TRAINED = ["base", "A-h4"]
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,9 @@ def arguments(trained_run):
 
 @pytest.fixture(scope="module")
 def finished(arguments, tmp_path_factory):
-    """Two rows, trained to their ends."""
+    """The folder of two finished rows."""
     output = tmp_path_factory.mktemp("ablation") / "rows"
-    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(output)]) == 0
+    assert main([*arguments, "--rows", *TRAINED, "--output", str(output)]) == 0
     return output
 
 
@@ -58,7 +58,7 @@ def test_every_row_is_a_run_with_result_and_card_on_the_shared_corpus(finished):
         "A-h4-seed1", "base-seed1", "base.json", "checksums.json", "data", "table3.md",
         "table3.png", "table3.svg", "tokenizer.model",
     ]  # fmt: skip
-    for row, heads in zip(ROWS_HERE, (8, 4), strict=True):
+    for row, heads in zip(TRAINED, (8, 4), strict=True):
         run = Run.open(finished / f"{row}-seed1")
         assert (run.config.model.num_heads, run.config.model.d_model) == (heads, 32)
         assert run.checkpoints.steps() == [6]
@@ -86,11 +86,11 @@ def test_train_resumes_a_row(copy, capsys):
 
 
 def test_finished_rows_are_kept_and_a_killed_row_is_resumed(arguments, copy, capfd):
-    """In a folder that was moved, once there is time."""
+    """In a folder that has moved; --stop-after delays the training of the killed row."""
     killed, finished = (copy / f"{row}-seed1" / "result.json" for row in ("A-h4", "base"))
     killed.unlink()
     before = finished.stat().st_mtime_ns
-    again = [*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]
+    again = [*arguments, "--rows", *TRAINED, "--output", str(copy)]
     assert main([*again, "--stop-after", "0.0000001s"]) == 0
     assert "run the same command again to resume" in capfd.readouterr().out
     assert not killed.exists()
@@ -114,7 +114,7 @@ def test_a_failing_row_does_not_stop_the_others(arguments, copy, capsys):
         (copy / path).rename(copy.parent / path)
     (copy / "base-seed1").mkdir()
     (copy / "base-seed1" / "thesis").touch()
-    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]) == 1
+    assert main([*arguments, "--rows", *TRAINED, "--output", str(copy)]) == 1
     printed = capsys.readouterr().out
     assert "is not a run directory" in printed and "row base, seed 1 failed" in printed
     assert re.search(r"\| A-h4 ", printed)
@@ -125,7 +125,7 @@ def test_a_failing_row_does_not_stop_the_others(arguments, copy, capsys):
 def test_ctrl_c_is_forwarded_to_the_row_in_training(arguments, tmp_path, capfd):
     output, run = tmp_path / "rows", tmp_path / "rows" / "base-seed1"
     endless = ["--set", "training.evaluate_every=1000000", "--steps", "1000000"]
-    endless += ["--set", "training.save_minutes=0.0001", "--rows", *ROWS_HERE]
+    endless += ["--set", "training.save_minutes=0.0001", "--rows", *TRAINED]
     states = CheckpointFolder(run / "checkpoints").state_steps
 
     def interrupt() -> None:
@@ -140,7 +140,7 @@ def test_ctrl_c_is_forwarded_to_the_row_in_training(arguments, tmp_path, capfd):
     assert "run the same command again to resume" in capfd.readouterr().out
     assert not (output / "A-h4-seed1").exists()
     assert states()
-    with locked(run):  # no process is left that trains
+    with locked(run):  # no process is still training
         assert not (run / "result.json").exists()
 
 

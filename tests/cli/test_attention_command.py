@@ -1,4 +1,4 @@
-"""`attention` draws and writes what the run attends to, of the chosen head."""
+"""`attention` draws and writes the weights of the chosen heads."""
 
 import json
 from pathlib import Path
@@ -32,8 +32,8 @@ def empty_folder(tmp_path, monkeypatch) -> None:
 
 def attention(run, pair, *options: str) -> dict:
     sentence, target = pair
-    given = ["--sentence", sentence, "--target", target, "--data", "a.json", *options]
-    assert main(["attention", str(run.path), *given]) == 0
+    arguments = ["--sentence", sentence, "--target", target, "--data", "a.json", *options]
+    assert main(["attention", str(run.path), *arguments]) == 0
     return json.loads(Path("a.json").read_text("utf-8"))
 
 
@@ -75,12 +75,12 @@ def test_the_alignment_is_the_mean_of_the_heads_with_the_links_from_translate(
     cross = attention(trained_run, pair, "--kind", "cross")
     mean = np.mean(list(cross["panels"].values()), axis=0)
     np.testing.assert_allclose(data["panels"]["mean of heads"], mean, atol=1e-5)
-    found = {
+    linked = {
         tuple(word_of(data, side, link) for side in ("columns", "rows"))
         for link in data["links"]
     }
-    pairs = [one.split("-") for one in Path("links").read_text().split()]
-    assert found == {(int(source), int(target)) for source, target in pairs}
+    pairs = [link.split("-") for link in Path("links").read_text().split()]
+    assert linked == {(int(source), int(target)) for source, target in pairs}
     for side, text in (("columns", sentence), ("rows", best)):
         words = text.split()
         for link in data["links"]:
@@ -88,13 +88,13 @@ def test_the_alignment_is_the_mean_of_the_heads_with_the_links_from_translate(
 
 
 def word_of(data: dict, side: str, link: dict) -> int:
-    """The index of the word whose pieces a link covers; a word's first piece has a mark."""
+    """Returns the index of the word that a link covers; a word's first piece has a mark."""
     start, _ = link[side]
     return sum(piece.startswith("▁") for piece in data[side][: start + 1]) - 1
 
 
 def spelled(data: dict, side: str, link: dict) -> str:
-    """The word whose pieces a link covers."""
+    """Returns the word that a link covers."""
     start, stop = link[side]
     return "".join(data[side][start:stop]).replace("▁", "")
 

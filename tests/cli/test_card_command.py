@@ -1,4 +1,4 @@
-"""`card`: the card that training writes, made again."""
+"""`card` writes the same card as training."""
 
 import pytest
 from command_line import assert_refused

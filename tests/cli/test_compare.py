@@ -1,4 +1,4 @@
-"""`compare` of a run, its export, a folder of seeds and files, on one test set."""
+"""`compare` on a run, its export, a folder of seeds and files of translations."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from tf_transformer.serving.versions import CARD, read_card
 
 @pytest.fixture
 def texts(trained_run, tmp_path, monkeypatch) -> Path:
-    """The current folder: test.en, test.de and "short", a line shorter, and "empty"."""
+    """The current folder, with test.en, test.de, "short", a line shorter, and "empty"."""
     monkeypatch.chdir(tmp_path)
     for language in ("en", "de"):
         lines = trained_run.lines(f"dev.{language}")[:20]
@@ -91,7 +91,7 @@ def test_a_tag_for_an_export_gives_a_warning(texts, capsys):
 
 
 def damaged_export(folder: Path) -> list[str]:
-    """Arguments that compare test.de with an export that cannot translate."""
+    """Returns arguments that compare test.de with an export that cannot translate."""
     (folder / "damaged").mkdir()
     (folder / "damaged" / "saved_model.pb").write_bytes(b"damaged")
     return ["test.de", "damaged", "--source", "test.en", "--reference", "test.de"]

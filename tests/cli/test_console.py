@@ -1,4 +1,4 @@
-"""The console stays clean, whatever becomes of its reader."""
+"""The console stays clean, even if its reader has gone or the disk is full."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from command_line import environment
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 
-# A command as those that log to stdout: its work is a file, written after its reader has gone.
+# A command that logs to stdout, and writes a file after its reader has gone.
 WORK = """
 import logging, sys, types
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_command_finishes_when_its_log_cannot_be_written_and_reports_it_once(
     assert (tmp_path / "file").read_text() == "done"
 
 
-# Keras imports them where they are installed.
+# Keras imports these libraries if they are installed.
 IMPORT = """
 import sys
 from tf_transformer.cli.console import import_tensorflow_quietly

@@ -1,4 +1,4 @@
-"""train.py on corpora of several forms, with tags: what it learns from, refuses and resumes."""
+"""Training on corpora in several formats, with tags."""
 
 import gzip
 import json
@@ -40,7 +40,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory) -> list[str]:
-    """160 pairs in a table, 40 as two files, weights that turn this round, and tags."""
+    """160 pairs in a table and 40 in two files, weighted the other way round, with tags."""
     folder, pairs = tmp_path_factory.mktemp("corpora"), builtin.pairs(220)
     table = "".join(f"{english}\t{german}\n" for english, german in pairs[:160])
     (folder / "one.tsv.gz").write_bytes(gzip.compress(table.encode()))

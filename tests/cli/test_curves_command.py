@@ -1,4 +1,4 @@
-"""`curves`: a picture of runs, and their scores as blocks."""
+"""`curves`: a picture of runs, and sparklines of their scores."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_sparkline_of_many_values_samples_them_and_keeps_the_last():
 
 def test_curves_draws_every_run(trained_run, copied, tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    runs = [str(trained_run.path), str(copied)]  # of the same name, in two folders
+    runs = [str(trained_run.path), str(copied)]  # with the same name, in two folders
     for suffix, beginning in ((".png", b"\x89PNG\r\n\x1a\n"), (".svg", b"<?xml")):
         picture = tmp_path / "new" / f"curves{suffix}"
         assert main(["curves", *runs, "--output", str(picture)]) == 0

@@ -1,4 +1,4 @@
-"""Damaged checkpoints and full disks: one line, and what was there before is still there."""
+"""Damaged files and full disks give one line of error and lose nothing."""
 
 import os
 import re
@@ -114,7 +114,7 @@ def test_a_run_with_a_changed_task_is_refused(workplace, trained_run, capsys, co
 def test_changed_training_text_needs_accept_new_data(
     workplace, trained_run, capsys, monkeypatch
 ):
-    """With as many lines and bytes, and the time that the file had before."""
+    """The changed text has the same number of lines and bytes, and the same time."""
     options = [*trained_run.options[2 * 4 :], "--output", "run", "--set", "training.steps=241"]
     options += ["--source", "en", "--target", "de", "--train", "train", "--valid", "same"]
     for language in ("en", "de"):
@@ -129,7 +129,7 @@ def test_changed_training_text_needs_accept_new_data(
     printed = capsys.readouterr().out
     assert "from step 240 on, training text is " in printed
     assert "from step 240 on, training.steps is 241, was 240" in printed
-    assert "(the same text)" in printed  # the dev text, which has only moved
+    assert "(the same text)" in printed  # the dev text has only moved
     assert "run/data/train is encoded again: " in printed
     card = Path("run/card.md").read_text()
     assert "| 240 | training text | " in card

@@ -17,7 +17,7 @@ OPTIONS = "--train train --valid fresh --source en --target de"
 
 @pytest.fixture
 def texts(workplace):
-    """The workplace, with a dev set that is not in train: half of the training text is it."""
+    """The workplace with a new dev set, "fresh", taken from the end of the training text."""
     for language in ("en", "de"):
         lines = (workplace / f"train.{language}").read_text("utf-8").splitlines(keepends=True)
         (workplace / f"train.{language}").write_text("".join(lines[:250]), "utf-8")
@@ -26,7 +26,7 @@ def texts(workplace):
 
 
 def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
-    """(verdict, check, text) of the lines; the last line is the right count of warnings."""
+    """Returns (verdict, check, text) of each line; checks the count on the last line."""
     assert main(["doctor", *arguments.split()]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     found = [re.fullmatch(r"(ok|warning) +([^:]+): (.+)", line).groups() for line in lines]
@@ -65,7 +65,7 @@ def test_a_vocabulary_that_train_would_refuse_is_a_warning(texts, capsys, option
 
 @pytest.mark.parametrize("task", ["parsing", "classification"])
 def test_the_vocabulary_of_other_tasks_is_checked_too(task, request, capsys):
-    """It is trained on the sentences; of trees also brackets and tags are pieces."""
+    """It is trained on the sentences, and for trees also on brackets and tags."""
     run = request.getfixturevalue(f"{task}_run")
     size = Config.from_json((run.path / "config.json").read_text()).model.vocab_size
     found = doctor(capsys, " ".join(run.options))

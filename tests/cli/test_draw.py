@@ -1,4 +1,4 @@
-"""`draw` writes the picture of the line asked for."""
+"""`draw` draws the trees on the chosen line."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch) -> None:
-    """The current folder holds gold and parsed, of two trees and a blank line each."""
+    """The current folder, with gold and parsed: two trees and a blank line each."""
     monkeypatch.chdir(tmp_path)
     Path("gold").write_text("(S (NP (PRP We)) (VP (VBD won)))\n(S (VP (VB Go)))\n\n")
     Path("parsed").write_text("(S (NP (PRP We)) (VP (VBD won)))\n(S (NP (VB Go)))\n\n")

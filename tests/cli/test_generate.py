@@ -1,4 +1,4 @@
-"""The command `generate`: a table that train takes, and what it refuses."""
+"""`generate`: a table for training, and refused options."""
 
 import pytest
 from command_line import assert_refused, run_here

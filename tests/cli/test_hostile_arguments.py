@@ -1,4 +1,4 @@
-"""Random command lines over broken files: one line of error, no traceback, soon."""
+"""Random command lines over broken files: one line of error, quickly and without traceback."""
 
 import contextlib
 import random
@@ -16,7 +16,7 @@ from tools.storm.arguments import Writer, parser_of, run_here, wrong
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory) -> tuple[Path, Writer]:
-    """A folder of broken files, and who writes command lines over it."""
+    """A folder of broken files, and a writer of command lines that use them."""
     folder = tmp_path_factory.mktemp("broken")
     return folder, Writer.over_broken_files(folder, random.Random(1))
 
@@ -39,7 +39,7 @@ def test_every_command_answers_hostile_arguments_with_one_line(broken, randomnes
 
 @pytest.mark.parametrize("name", GROUP_OF)
 def test_every_numeric_option_has_bounds(name):
-    """A bare int or float would be read without bounds."""
+    """With a bare int or float as `type` it would not."""
     assert not {
         action.dest for action in parser_of(name)._actions if action.type in (int, float)
     }
@@ -92,7 +92,7 @@ HOSTILE = [
         "--output must not be a folder or a device. Received: null",
     ),
 ]
-# What the parser of the arguments refuses already.
+# Refused by the argument parser.
 UNREADABLE = [
     (["translate", "run\udcff"], r"must be UTF-8. Received: b'run\\xff'"),
     (["train", "--set", "\udcff"], "arguments must be UTF-8"),
@@ -141,7 +141,7 @@ def test_arguments_that_once_broke_a_command_are_refused(
 
 
 def test_arguments_that_are_not_utf8_are_refused_as_bytes():
-    """In a process of its own, as only there the bytes become an argument."""
+    """Only a new process can receive such bytes as an argument."""
     done = subprocess.run(
         [*TF_TRANSFORMER, "translate", b"r\xffn"], capture_output=True, env=environment(),
         check=False,

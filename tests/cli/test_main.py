@@ -1,4 +1,4 @@
-"""The list of commands: complete, and quick to print."""
+"""The list of commands is complete and quick to print."""
 
 import subprocess
 import sys

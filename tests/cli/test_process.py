@@ -1,4 +1,4 @@
-"""A process ends in seconds with the right status, though its interpreter never would."""
+"""A process ends within seconds with the right status, even if its interpreter would not."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from command_line import ROOT, environment
 
 from tf_transformer.cli.process import SECONDS_TO_END
 
-# Code that a Python process of these tests runs first of all.
+# Code that keeps a Python process from ending, run at its start.
 BLOCKED = {
     "a thread": "import threading, time\n"
     "threading.Thread(target=time.sleep, args=(600,)).start()\n",
@@ -27,7 +27,7 @@ PROGRAMS = {
 
 
 def ended(command: list[str], first: str, folder, **options) -> subprocess.CompletedProcess:
-    """A Python command that has run `first`, as `sitecustomize`, and ended in time."""
+    """Runs Python with `first` as `sitecustomize`; asserts that it ends in time."""
     (folder / "sitecustomize.py").write_text(first)
     path = os.pathsep.join([str(folder), str(ROOT)])
     began = time.monotonic()
@@ -59,7 +59,7 @@ def test_a_slow_exit_function_is_ended_after_seconds_and_named(tmp_path):
 
 
 def run_process(body: str) -> list[str]:
-    """A command whose process does this."""
+    """Returns a command whose `main` has this body."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return [
         "-c",
@@ -70,7 +70,7 @@ def run_process(body: str) -> list[str]:
     ]
 
 
-# The handler is set as a terminal's process has it: in the background Ctrl-C may be ignored.
+# Sets the handler that a process on a terminal has: in the background Ctrl-C may be ignored.
 CTRL_C = """signal.signal(signal.SIGINT, signal.default_int_handler)
 os.kill(os.getpid(), signal.SIGINT)
 time.sleep(9)"""
@@ -115,7 +115,7 @@ return 143
 
 
 def test_an_iterator_over_two_devices_in_a_cycle_does_not_block_the_exit(tmp_path):
-    """Keras's `fit` leaves such iterators; the interpreter's shutdown would wait for ever."""
+    """Keras's `fit` leaves such iterators, and the interpreter's shutdown waits forever."""
     done = ended(run_process(ITERATOR), "", tmp_path)
     assert (done.returncode, done.stderr) == (143, "")
 
@@ -151,7 +151,7 @@ def test_exit_functions_run_and_their_output_is_written(tmp_path):
 
 @pytest.mark.parametrize("status", [0, 143])
 def test_output_that_cannot_be_written_is_an_error(status, tmp_path):
-    """PYTHONUNBUFFERED would write it at once."""
+    """Without PYTHONUNBUFFERED, with which it would be written at once."""
     body = f"print('lost')\nreturn {status}"
     command = [sys.executable, *run_process(body)]
     loud = {k: v for k, v in environment().items() if k != "PYTHONUNBUFFERED"}

@@ -1,4 +1,4 @@
-"""`train --recipe`, and the departures from the paper by `recipe diff`."""
+"""`train --recipe`, and departures from the paper by `recipe diff`."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_every_departure_is_on_a_line(trained_run, capsys):
 
 
 def test_the_normalization_shown_is_that_of_the_tokenizer(workplace, capsys):
-    """In a run of an earlier version, or with a configured tokenizer, or with none yet."""
+    """Even if it is not the configured one; None if there is no tokenizer yet."""
     lines, options = ["a b c"] * 9, {"kind": "bpe", "normalization": "nmt_nfkc"}
     train_tokenizer(lines, Path("run/tokenizer.model"), vocab_size=266, **options)
     for run, expected in (("run", "nmt_nfkc"), ("begun", "None")):

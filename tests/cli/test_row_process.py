@@ -1,4 +1,4 @@
-"""A row's process: signals reach it, and it does not outlive its parent."""
+"""A row's process receives signals and does not outlive its parent."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tf_transformer.run import Run
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BEGIN = "import os, signal, sys, time\nto_parent = lambda n: os.kill(os.getppid(), n)\n"
-# Counts the signals it gets, answers the first with another one, and ends with their number.
+# Counts the signals it receives, requests another after the first, and writes their number.
 _COUNT = """
 count = 0
 def receive(number, frame):
@@ -97,7 +97,7 @@ def test_no_command_outlives_a_killed_parent():
         assert parent.stdout.readline() == "begun\n"
         parent.kill()
         began = time.monotonic()
-        assert parent.stdout.read() == ""  # until the child has ended too
+        assert parent.stdout.read() == ""  # ends with the child
     assert time.monotonic() - began < 60
 
 
@@ -116,7 +116,7 @@ def test_a_row_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
             if "steps to go" in line:
                 break
         parent.kill()
-        rest = parent.stdout.read()  # until the row has ended too
+        rest = parent.stdout.read()  # ends with the row's process
     assert "SIGTERM" in rest
     with locked(run.path):
         assert run.checkpoints.state_steps()[-1] > begun

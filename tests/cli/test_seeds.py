@@ -1,4 +1,4 @@
-"""`train --seeds`: a run for each seed, restarted without training a finished one again."""
+"""`train --seeds`: a run per seed, resumed without training finished ones again."""
 
 import re
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_each_seed_is_trained_once_and_a_summary_is_printed(words, capfd):
     assert "another configuration: model.dropout was 0.1, now 0.3" in capfd.readouterr().err
     run = Run.open("all/seed-4")
     assert not what_is_unfinished(run, run.config.training.steps)
-    run.checkpoints.average.unlink()  # as if it had not come to its end
+    run.checkpoints.average.unlink()  # as if it had not finished
     assert what_is_unfinished(run, run.config.training.steps)
 
 

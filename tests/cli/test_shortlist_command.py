@@ -1,4 +1,4 @@
-"""`shortlist`, and the --shortlist of other commands."""
+"""`shortlist`, and --shortlist of other commands."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Text on a terminal: wrapped at words, coloured, and apart from progress bars."""
+"""Text on a terminal is wrapped between words, coloured, and kept apart from progress bars."""
 
 import io
 import logging
@@ -21,7 +21,7 @@ from tf_transformer.cli.terminal import (
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -79,7 +79,7 @@ def test_a_message_does_not_mix_with_a_progress_bar(monkeypatch):
     with tqdm(total=2, file=terminal, desc="bar"), without_bars(terminal):
         before = terminal.getvalue()
         terminal.write("message\n")
-    assert before.endswith("\r")  # the bar's line is empty, and the cursor at its start
+    assert before.endswith("\r")  # the bar's line is cleared, with the cursor at its start
     assert "message\n\rbar" in terminal.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""train.py from end to end: what it prints and leaves, and how it goes on."""
+"""train.py from end to end: its output, its files, and resuming."""
 
 import json
 import re
@@ -16,7 +16,7 @@ EVALUATION = (
     r"step +[\d,]+  loss [\d.]+  perplexity [\d.]+  dev perplexity [\d.]+  dev BLEU [\d.]+  "
     r"[\d,]+ tokens/s(  best)?"
 )
-# All that train.py may print, in order; "+" says that a line occurs more than once.
+# All lines that train.py prints, in order, each with a quantifier.
 REPORT = (
     (r"training a tokenizer of 600 pieces", ""),
     (r"train: 300 pairs read, 300 kept", ""),
@@ -34,7 +34,7 @@ REPORT = (
     (rf"\ndev BLEU [\d.]+  {SIGNATURE}", ""),
     (r"dev sentences translated exactly: [\d.]+ %", ""),
     (r"\nThe run is in .+\. Next:", ""),
-    # The program's path where its environment is not activated.
+    # With the program's path unless its environment is activated.
     (r"  echo '.+' \| (\S+/)?tf-transformer translate .+", ""),
     (r"  (\S+/)?tf-transformer export .+ --output exported/run", ""),
 )
@@ -108,8 +108,8 @@ def test_runs_can_share_a_vocabulary(trained_run, tmp_path, capsys):
     arguments += ["--normalization", "nfc", "--character-coverage", "0.9995"]
     assert main(["tokenizer", *texts, *arguments]) == 0
     assert capsys.readouterr().out == f"{model}: 500 pieces\n"
-    told = {"data.normalization": "nfc", "data.character_coverage": 0.9995}
-    assert settings_of(model) == told
+    expected = {"data.normalization": "nfc", "data.character_coverage": 0.9995}
+    assert settings_of(model) == expected
 
     run = tmp_path / "run"
     options = [*trained_run.options, "--set", f"data.tokenizer={model}"]

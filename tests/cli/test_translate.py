@@ -1,4 +1,4 @@
-"""Options of `translate` beyond the best translation of each line."""
+"""Options of `translate`: prefixes, lengths, samples, ensembles and alignments."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Two workers on one machine: the same weights as one process, also when one of them dies."""
+"""Two workers on one machine train the same weights as one process, even if one dies."""
 
 import json
 import re
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from command_line import environment, run_here, train_command
 
-# Without dropout, whose masks differ between replicas; with an epsilon at which Adam does not
-# make much of rounding errors.
+# Without dropout, whose masks differ between replicas, and with an epsilon at which Adam does
+# not amplify rounding errors.
 SETTINGS = (
     "model.dropout=0",
     "model.d_model=32",
@@ -94,7 +94,7 @@ def test_two_workers_stopped_and_killed_train_the_weights_of_one_process(options
         "^error: Another worker has ended .* resumes from the last checkpoint", log, re.M
     )
     assert "Traceback" not in log
-    assert (tmp_path / "worker-1.log").read_text() == ""  # the chief speaks for all
+    assert (tmp_path / "worker-1.log").read_text() == ""  # only the chief logs
 
     for run in (one, two):
         done = run_here(["train", *options, "--output", str(run)])

@@ -1,4 +1,4 @@
-"""The storm of arguments: it holds, it can be repeated, and it reports what breaks."""
+"""The storm of arguments finds no failure, is repeatable, and reports failures."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""`make check` runs the tests that mirror what changed."""
+"""`make check` runs the tests of changed modules."""
 
 from pathlib import Path
 

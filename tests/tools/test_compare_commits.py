@@ -1,4 +1,4 @@
-"""The comparison of two commits: what differs is named, what is a time is not compared."""
+"""The comparison of two commits names differences and ignores times."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ WEIGHTS = np.linspace(0, 1, 5, dtype="float32")
 
 
 def write_run(folder: Path, seconds: float) -> None:
-    """A run directory, as a training that took some seconds leaves it."""
+    """Writes a run directory like that of a training that took some seconds."""
     (folder / "run" / "checkpoints").mkdir(parents=True)
     (folder / "run" / "logs").mkdir()
     (folder / "run" / "logs" / "events").write_text(str(seconds))
@@ -69,8 +69,8 @@ def test_an_added_array_does_not_hide_a_changed_one(folders):
     for name, weights in (("best", WEIGHTS), ("step-00000015", 2 * WEIGHTS)):
         arrays = {"added": WEIGHTS, "model/weight": weights}
         np.savez(folders[1] / f"run/checkpoints/{name}.npz", **arrays)
-    found = "step-00000015.npz: model/weight: by at most 1"
-    assert different(folders) == {"run/checkpoints": found}
+    expected = "step-00000015.npz: model/weight: by at most 1"
+    assert different(folders) == {"run/checkpoints": expected}
 
 
 def test_changed_scores_answers_and_files_are_detected(folders):

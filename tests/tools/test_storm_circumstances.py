@@ -1,4 +1,4 @@
-"""The storm of circumstances: commands hold, and what would not hold is seen."""
+"""The storm of circumstances: commands survive, and failures are detected."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The storm of damage: it finds nothing in a sound product, and notices what breaks."""
+"""The storm of damage finds no failure, and detects broken promises."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ def lab(tmp_path) -> Lab:
 
 
 def test_damage_to_a_run_is_reported_or_harmless(lab, trained_run):
-    """The quick commands; `train` is for the storm by hand."""
+    """With quick commands only; `train` is left to storms started by hand."""
     folder = lab.folder / "base"
     shutil.copytree(trained_run.path, folder / "run")
     (folder / "texts").mkdir()

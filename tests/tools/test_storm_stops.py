@@ -1,4 +1,4 @@
-"""The storm of signals: it holds, and what would not hold is seen."""
+"""The storm of signals: training survives, and failures are detected."""
 
 import itertools
 import signal

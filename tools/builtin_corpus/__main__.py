@@ -1,4 +1,4 @@
-"""`python -m tools.builtin_corpus`: writes the sentences that the package contains."""
+"""`python -m tools.builtin_corpus`: writes the package's built-in sentence pairs."""
 
 import bz2
 from pathlib import Path

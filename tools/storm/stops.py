@@ -1,4 +1,4 @@
-"""Signals and kills at random moments of training: it ends in seconds and loses nothing.
+"""Signals and kills at random moments of training, which must end in seconds and lose nothing.
 
 Two training runs, one on one device and one on two, are stopped and resumed until they finish;
 then their files are compared with those of undisturbed runs.
@@ -43,8 +43,8 @@ SIGNALS = {
     signal.SIGHUP: "SIGHUP",
     signal.SIGKILL: "SIGKILL",
 }
-SECONDS_TO_END = 10  # seconds after its last line
-SECONDS_TO_ANSWER = 120  # until that line: on a loaded machine a first step takes long
+SECONDS_TO_END = 10  # after its last line
+SECONDS_TO_ANSWER = 120  # until that line; on a loaded machine the first step is slow
 GOES_ON = "run the same command again to resume"
 FINISHED = "\nThe run is in "
 
@@ -94,7 +94,7 @@ class Session:
 
 
 def _default_signals() -> None:
-    """Restores default signal handling: under `nohup` or in the background some are ignored."""
+    """Restores default signal handling, since `nohup` and background jobs ignore signals."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -112,7 +112,7 @@ class Life:
         self._go_on()
 
     def look(self) -> Iterator[Outcome]:
-        """Sends the signal if it is due; continues after the end of a process."""
+        """Sends the signal if it is due; after the end of a process, starts the next."""
         now = time.monotonic()
         if self.session.process.poll() is None:
             if self.sent:
@@ -124,7 +124,7 @@ class Life:
         yield from self._ended()
 
     def _begin(self, run: Path, number: signal.Signals | None) -> None:
-        """Starts a process; the signal `number`, if not None, is sent at a random moment."""
+        """Starts a process, to be sent the signal `number`, if any, at a random moment."""
         self.number, self.sent, self.due = number, 0.0, 0.0
         self.moment = self.random.choice(list(_MOMENTS))
         self.seen = self.saved() if run == self.run else 0
@@ -236,7 +236,7 @@ def _differing(name: str, expected: Path, found: Path) -> list[str]:
 
 
 def _same(name: str, expected: np.ndarray, found: np.ndarray) -> bool:
-    """Compares bit for bit, except mean training losses, which restoring adds up again."""
+    """Compares bit for bit, except mean training losses, which are summed in another order."""
     if not name.startswith("progress/mean/"):
         return expected.tobytes() == found.tobytes()
     return np.allclose(expected, found, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""The sentences of the grammar: German word order, and one translation each."""
+"""The sentences of the grammar: German word order, and a single translation."""
 
 import re
 
