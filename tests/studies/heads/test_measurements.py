@@ -130,8 +130,8 @@ def test_bleu_is_that_of_the_masked_model(translator, masks, pairs):
 
 
 @pytest.fixture
-def count():
-    """Counts of computations by name and masked heads, and the functions they count."""
+def counted():
+    """Counts of computations by name and masked heads, and the functions that are counted."""
     calls: Counter = Counter()
 
     def loss(masked):
@@ -145,8 +145,8 @@ def count():
     return calls, {"loss": loss, "bleu": score}
 
 
-def test_nothing_is_measured_twice_even_after_an_interruption(tmp_path, count):
-    calls, functions = count
+def test_nothing_is_measured_twice_even_after_an_interruption(tmp_path, counted):
+    calls, functions = counted
     path = tmp_path / "new" / "measurements.jsonl"
     first = Measurements(path, {"text": "a"}, functions)
     assert first.loss(HEADS) == first.loss(HEADS[::-1]) == 2.2
@@ -159,8 +159,8 @@ def test_nothing_is_measured_twice_even_after_an_interruption(tmp_path, count):
     assert len(Measurements(path, {"text": "a"}, functions)) == 3
 
 
-def test_the_file_is_complete_after_a_failed_measurement(tmp_path, count):
-    _, functions = count
+def test_the_file_is_complete_after_a_failed_measurement(tmp_path, counted):
+    _, functions = counted
 
     def interrupted(masked):
         raise KeyboardInterrupt
@@ -179,17 +179,17 @@ def test_the_file_is_complete_after_a_failed_measurement(tmp_path, count):
     ]
 
 
-def test_measurements_with_other_settings_are_refused(tmp_path, count):
+def test_measurements_with_other_settings_are_refused(tmp_path, counted):
     path = tmp_path / "measurements.jsonl"
-    Measurements(path, {"text": "a", "checkpoint": "x"}, count[1]).loss([])
+    Measurements(path, {"text": "a", "checkpoint": "x"}, counted[1]).loss([])
     before = path.read_bytes()
     with pytest.raises(UserError, match="with other settings: checkpoint, text changed"):
-        Measurements(path, {"text": "b", "checkpoint": "y"}, count[1])
+        Measurements(path, {"text": "b", "checkpoint": "y"}, counted[1])
     assert path.read_bytes() == before
 
 
-def test_losses_are_kept_when_only_bleu_settings_change(tmp_path, count):
-    calls, functions = count
+def test_losses_are_kept_when_only_bleu_settings_change(tmp_path, counted):
+    calls, functions = counted
     path = tmp_path / "measurements.jsonl"
     Measurements(path, {"text": "a", "decoding": 4}, functions).loss(HEADS)
     other = {"text": "a", "decoding": 1}
@@ -204,8 +204,8 @@ def test_losses_are_kept_when_only_bleu_settings_change(tmp_path, count):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]\n", '{"settings": {}}\n{"masked": ["cross"], "loss": 1}\n', "{}\n"]
 )
-def test_damaged_measurements_are_refused(tmp_path, count, text):
+def test_damaged_measurements_are_refused(tmp_path, counted, text):
     path = tmp_path / "measurements.jsonl"
     path.write_text(text, "utf-8")
     with pytest.raises(UserError, match="cannot be read as measurements"):
-        Measurements(path, {}, count[1])
+        Measurements(path, {}, counted[1])
