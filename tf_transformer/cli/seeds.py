@@ -30,7 +30,7 @@ SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
 def seeds_from(text: str) -> list[int]:
     """Reads a list such as "1,2,3"; an argument `type`."""
-    seeds = [value_of("training.seed")(each) for each in text.split(",")]
+    seeds = [value_of("training.seed")(seed) for seed in text.split(",")]
     if len(set(seeds)) < max(2, len(seeds)):
         raise argparse.ArgumentTypeError(
             f"must be different seeds such as 1,2,3. Received: {quoted(text)}."
@@ -115,7 +115,7 @@ def _scores(run: Run) -> dict[str, Any]:
 
 def _check(options: argparse.Namespace, config: Config, output: Path) -> float:
     """Refuses wrong options; returns --stop-after in seconds, 0 if absent."""
-    if any(each.partition("=")[0].strip() == "training.seed" for each in options.set):
+    if any(setting.partition("=")[0].strip() == "training.seed" for setting in options.set):
         raise UserError("Give --seeds or --set training.seed, not both.")
     if not (output / SETTINGS_FILE).exists() and holds_other_files(output):
         raise UserError(

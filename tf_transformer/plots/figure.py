@@ -75,7 +75,7 @@ def families_for(texts: Sequence[str]) -> list[str]:
     missing = {ord(char) for text in texts for char in text if char.isprintable()}
     missing -= _characters(findfont(DEFAULT_FONT))
     families = [DEFAULT_FONT]
-    regular = {each.name: each.fname for each in fontManager.ttflist if _is_regular(each)}
+    regular = {font.name: font.fname for font in fontManager.ttflist if _is_regular(font)}
     for name in sorted(regular) if missing else ():
         if name.startswith(_LAST_RESORT):
             continue

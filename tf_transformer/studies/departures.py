@@ -96,12 +96,13 @@ def describe_departures(
     versus = f"{name}'s" if name != "paper" else f"the paper's {reference(config)}"
     lines = [f"{len(differing)} departures from {versus} recipe"] + _aligned(
         [
-            (each.setting, _text(each.run), f"{name} {_text(each.recipe)}", f"({each.source})")
-            for each in differing
+            (row.setting, _text(row.run), f"{name} {_text(row.recipe)}", f"({row.source})")
+            for row in differing
         ]
     )
     lines += [
-        f"{name} also has {each}, which this package lacks" for each in recipe(name).missing
+        f"{name} also has {feature}, which this package lacks"
+        for feature in recipe(name).missing
     ]
     if name == "paper":
         added = additions(config, measured).items()

@@ -147,9 +147,9 @@ def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> st
     rows = []
     for number, group in enumerate(groups):
         rows.append([str(group), f"{len(group.rows):,}"])
-        for each in (curve.intervals[number] for curve in curves):
-            interval = f"[{each.low:.1f}, {each.high:.1f}]"
-            rows[-1] += [f"{each.value:.2f}", interval, f"{each.length_ratio:.2f}"]
+        for bleu in (curve.intervals[number] for curve in curves):
+            interval = f"[{bleu.low:.1f}, {bleu.high:.1f}]"
+            rows[-1] += [f"{bleu.value:.2f}", interval, f"{bleu.length_ratio:.2f}"]
     align = ["right"] * len(header)
     table = tabulate(rows, header, "simple", disable_numparse=True, colalign=align)
     return "\n".join([*lines, "", table])
@@ -173,12 +173,12 @@ def to_json(
                         "first": group.first,
                         "last": group.last,
                         "sentences": len(group.rows),
-                        "bleu": each.value,
-                        "low": each.low,
-                        "high": each.high,
-                        "length_ratio": each.length_ratio,
+                        "bleu": bleu.value,
+                        "low": bleu.low,
+                        "high": bleu.high,
+                        "length_ratio": bleu.length_ratio,
                     }
-                    for group, each in zip(groups, curve.intervals, strict=True)
+                    for group, bleu in zip(groups, curve.intervals, strict=True)
                 ],
             }
             for curve in curves
@@ -225,13 +225,13 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
 
 
 def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) -> None:
-    values = [each.value for each in curve.intervals]
+    values = [bleu.value for bleu in curve.intervals]
     errors = [
-        [max(0.0, each.value - each.low) for each in curve.intervals],
-        [max(0.0, each.high - each.value) for each in curve.intervals],
+        [max(0.0, bleu.value - bleu.low) for bleu in curve.intervals],
+        [max(0.0, bleu.high - bleu.value) for bleu in curve.intervals],
     ]
     above.errorbar(positions, values, yerr=errors, capsize=3, label=label, **style)
-    ratios = [each.length_ratio for each in curve.intervals]
+    ratios = [bleu.length_ratio for bleu in curve.intervals]
     below.plot(positions, ratios, **style)
 
 

@@ -128,8 +128,8 @@ def _data(run: Run) -> list[str]:
 def _changes(run: Run) -> list[str]:
     """Tabulates settings that later sessions changed; other sections show the final values."""
     rows = [
-        f"| {each['step']:,} | {each['what']} | {each['from']} | {each['to']} |"
-        for each in run.changes()
+        f"| {change['step']:,} | {change['what']} | {change['from']} | {change['to']} |"
+        for change in run.changes()
     ]
     return rows and ["| from step | what | before | since |", "|---|---|---|---|", *rows]
 
@@ -166,10 +166,10 @@ def _options(result: dict) -> str:
 def _tests(run: Run) -> list[str]:
     """Tabulates the scores from `evaluate --record`, with counts of lines seen in training."""
     rows = [
-        f"| {', '.join(each['files'])} | {each['lines']:,} | {_first_score(each)} | "
-        f"{each['checkpoint']}, beam {each['decoding']['beam_size']}, "
-        f"alpha {each['decoding']['alpha']:g}{_options(each)} | {_seen(each)} |"
-        for each in read_results(run.results)
+        f"| {', '.join(result['files'])} | {result['lines']:,} | {_first_score(result)} | "
+        f"{result['checkpoint']}, beam {result['decoding']['beam_size']}, "
+        f"alpha {result['decoding']['alpha']:g}{_options(result)} | {_seen(result)} |"
+        for result in read_results(run.results)
     ]
     return rows and [
         "| files | lines | score | search | seen in training, in the dev text |",
@@ -204,9 +204,9 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
     unit = "labels" if outputs else "target tokens"
     table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
     table += [
-        f"| {each.step:,} | {each.target_tokens:,} | {each.seconds:,.0f} | "
-        f"{'' if each.counted is None else f'{each.counted:.2e}'} |"
-        for each in per_evaluation
+        f"| {cost.step:,} | {cost.target_tokens:,} | {cost.seconds:,.0f} | "
+        f"{'' if cost.counted is None else f'{cost.counted:.2e}'} |"
+        for cost in per_evaluation
     ]
     return describe_cost(per_evaluation[-1], devices, sustained_tflops, unit) + table
 

@@ -94,7 +94,7 @@ def command(options: argparse.Namespace) -> None:
         entries = report(hypotheses, *references, language=options.report)
         print_report(f"{format_report(entries)}{scores.exact_line}\n")
     else:
-        entries = [Entry(each.name, each) for each in (scores.bleu, scores.chrf)]
+        entries = [Entry(score.name, score) for score in (scores.bleu, scores.chrf)]
         print_report(f"{scores}\n")
     if options.run:
         seen = seen_before([options.run, *options.ensemble], lines, references, options.tag)

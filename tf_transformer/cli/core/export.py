@@ -104,8 +104,8 @@ def command(options: argparse.Namespace) -> None:
     if options.fixed_length:
         exporting["fixed_length"] = options.fixed_length
     if average is None:
-        for each in (run, *others):
-            each.weights(options.checkpoint)  # fails before the import of TensorFlow
+        for member in (run, *others):
+            member.weights(options.checkpoint)  # fails before the import of TensorFlow
     import_tensorflow_quietly()
 
     from tf_transformer.api.export import export_run

@@ -61,7 +61,7 @@ def command(options: argparse.Namespace) -> int:
             num_devices=options.devices,
             accept_new_data=options.accept_new_data,
             fixed_vocabulary=any(
-                each.split("=")[0].strip() == "model.vocab_size" for each in options.set
+                setting.split("=")[0].strip() == "model.vocab_size" for setting in options.set
             ),
         )
         if result:

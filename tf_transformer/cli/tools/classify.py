@@ -59,9 +59,10 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _score(classifier, examples: Sequence[Example], path: Path | None) -> None:
-    columns = [[each.sentence for each in examples], [each.label for each in examples]]
+    sentences = [example.sentence for example in examples]
+    labels = [example.label for example in examples]
     with ProgressBars(len(examples)) as bars:
-        scores = classifier.evaluate(*columns, lambda done: bars("classified", done))
+        scores = classifier.evaluate(sentences, labels, lambda done: bars("classified", done))
     print_class_scores(scores, path)
 
 

@@ -70,7 +70,7 @@ def command(options: argparse.Namespace) -> None:
     output = picture(options.output) if options.output else None
     metrics = dict.fromkeys(options.metric or ("bleu", "chrf"))
     added = [name for name in metrics if find_metric(name)]  # by other packages
-    references = [_lines(each) for each in options.reference]
+    references = [_lines(path) for path in options.reference]
     sources = _lines(options.source) if options.source else []
     finished = {path: _lines(path) for path in paths if Path(path).is_file()}
     if options.source is None and (added or len(finished) < len(paths)):
@@ -81,7 +81,7 @@ def command(options: argparse.Namespace) -> None:
     for path, lines in texts.items():
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
-    made = {each: make_metric(each, sources, references) for each in metrics}
+    made = {metric: make_metric(metric, sources, references) for metric in metrics}
     systems = [
         _system(path, name, runs[path], sources, options.tag)
         if path in runs
@@ -109,7 +109,7 @@ def _lines(path: str) -> list[str]:
 def _open(path: str) -> list[Run]:
     """Opens a run, or every run in a folder of seeds; returns none for an export."""
     is_run = (Path(path) / "config.json").exists()
-    runs = [open_run(str(each)) for each in ([path] if is_run else members(Path(path)))]
+    runs = [open_run(str(folder)) for folder in ([path] if is_run else members(Path(path)))]
     for run in runs:
         run.weights()  # before anything is translated
     if not runs and not find_export(Path(path)):

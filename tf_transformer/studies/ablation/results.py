@@ -127,7 +127,7 @@ def read_results(output: Path) -> dict[str, list[Result]]:
     """
     results = [_read(path) for path in sorted(output.glob(f"*-seed*/{RESULT_FILE}"))]
     results.sort(key=lambda result: result.seed)
-    by_row = {row: [each for each in results if each.row == row] for row in ROWS}
+    by_row = {row: [result for result in results if result.row == row] for row in ROWS}
     return {row: seeds for row, seeds in by_row.items() if seeds}
 
 

@@ -96,7 +96,7 @@ def caption(base: Config, results: dict[str, list[Result]]) -> str:
     every = [result for seeds in results.values() for result in seeds]
     text = ", ".join(data.train) or "the built-in corpus"
     languages = f" {data.source}-{data.target}" if data.train else ""
-    signatures = " and ".join(sorted({each.signature for each in every}))
+    signatures = " and ".join(sorted({result.signature for result in every}))
     counts = sorted({len(seeds) for seeds in results.values()})
     seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     return (
@@ -195,10 +195,10 @@ def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> 
         _draw_bars(left, right, rows)
         left.set_title(f"{title}, the paper's", fontsize="medium")
         right.set_title(f"{title}, ours", fontsize="medium")
-    for each in axes:
-        each.axvline(0, color="black", linewidth=0.8)
-        each.grid(axis="x", alpha=0.3)
-        each.set_axisbelow(True)
+    for panel in axes:
+        panel.axvline(0, color="black", linewidth=0.8)
+        panel.grid(axis="x", alpha=0.3)
+        panel.set_axisbelow(True)
     figure.suptitle("Rows of Table 3 minus base")
     if any(_is_opposite(row) for rows in panels.values() for row in rows):
         hatched = Patch(facecolor="white", edgecolor="black", hatch="////")

@@ -54,7 +54,7 @@ def render(parts: Sequence[Section], form: str) -> str:
     for part in parts:
         rows = [[_escaped(cell, form) for cell in row] for row in part.rows]
         table = tabulate(rows, part.header, style, disable_numparse=True)
-        lines = [heading.format(part.title), table, *(note.format(each) for each in part.notes)]
+        lines = [heading.format(part.title), table, *(note.format(text) for text in part.notes)]
         texts.append("\n".join(lines))
     return "\n\n".join(texts) + "\n"
 
@@ -80,7 +80,7 @@ def _scores(compared: Comparison, name: str, scored: Scored) -> Section:
     ]
     header = ["system", name, "95 % interval", "difference", "p bootstrap", "p randomisation"]
     notes = [scored.signature]
-    notes += [NEAREST] * any(len(each.outputs) > 1 for each in compared.systems)
+    notes += [NEAREST] * any(len(system.outputs) > 1 for system in compared.systems)
     notes += [UNCORRECTED] * (len(rows) > 2)
     return Section(f"{name}, and the difference from {rows[0][0]}", header, rows, notes)
 
@@ -113,14 +113,14 @@ def _largest(wins: Wins) -> Section:
 
 
 def _settings(compared: Comparison) -> Section:
-    known = [each for each in compared.systems if each.settings]
-    names = list(dict.fromkeys(name for each in known for name in each.settings))
+    known = [system for system in compared.systems if system.settings]
+    names = list(dict.fromkeys(name for system in known for name in system.settings))
     rows = []
     for name in names:
-        values = [each.settings.get(name) for each in known]
+        values = [system.settings.get(name) for system in known]
         if any(value != values[0] for value in values):
             rows.append([name, *map(_value, values)])
-    header = ["setting", *(each.name for each in known)]
+    header = ["setting", *(system.name for system in known)]
     return Section("Settings that differ", header, rows)
 
 
@@ -130,22 +130,22 @@ def _value(value: Any) -> str:
 
 
 def _costs(compared: Comparison) -> Section:
-    known = [each for each in compared.systems if each.cost]
-    names = list(dict.fromkeys(name for each in known for name in each.cost))
-    rows = [[each.name, *(each.cost.get(name, "") for name in names)] for each in known]
-    several = any(len(each.outputs) > 1 for each in known)
+    known = [system for system in compared.systems if system.cost]
+    names = list(dict.fromkeys(name for system in known for name in system.cost))
+    rows = [[system.name, *(system.cost.get(name, "") for name in names)] for system in known]
+    several = any(len(system.outputs) > 1 for system in known)
     notes = ["Updates, tokens and hours are those of all seeds together."] * several
     return Section("Training", ["system", *names], rows, notes)
 
 
 def draw_comparison(compared: Comparison, path: Path) -> None:
     """Draws a panel of scores for each metric, and one of the gains per sentence."""
-    panels, names = 1 + len(compared.scores), [each.name for each in compared.systems]
+    panels, names = 1 + len(compared.scores), [system.name for system in compared.systems]
     figure = new_figure(4 * panels, max(3.0, 1.5 + 0.4 * len(names)))
     *metrics, sentences = figure.subplots(1, panels)
     for axes, (name, scored) in zip(metrics, compared.scores.items(), strict=True):
-        for row, each in enumerate(scored.tested):
-            middle, half = (each.low + each.high) / 2, (each.high - each.low) / 2
+        for row, tested in enumerate(scored.tested):
+            middle, half = (tested.low + tested.high) / 2, (tested.high - tested.low) / 2
             axes.errorbar(middle, row, xerr=half, capsize=4, color="black")
             style = STYLES[row % len(STYLES)] | {"linestyle": "none"}
             axes.plot(scored.spreads[row].mean, row, **style)

@@ -52,7 +52,7 @@ def members(path: Path) -> list[Path]:
             finished.append(folder)
         else:
             logger.warning("%s is skipped: %s; resume its `train --seeds`", folder, reason)
-    return sorted(finished, key=lambda each: (len(each.name), each.name))
+    return sorted(finished, key=lambda folder: (len(folder.name), folder.name))
 
 
 def settings_of(runs: Sequence[Run]) -> dict[str, Any]:
@@ -167,12 +167,12 @@ def compare(
         most: maximum gains, and maximum losses, to show.
     """
     values = {
-        name: [[metric.corpus_score(list(out), None).score for out in each.outputs]
-               for each in systems]
+        name: [[metric.corpus_score(list(out), None).score for out in system.outputs]
+               for system in systems]
         for name, metric in metrics.items()
     }  # fmt: skip
     typical = [_nearest_to_mean(seeds) for seeds in next(iter(values.values()))]
-    outputs = [each.outputs[seed] for each, seed in zip(systems, typical, strict=True)]
+    outputs = [system.outputs[seed] for system, seed in zip(systems, typical, strict=True)]
     scores = {
         name: Scored(
             str(metric.get_signature()),
@@ -183,13 +183,13 @@ def compare(
     }
     texts = {"source": sources} if sources else {}
     texts |= {"reference": references[0], systems[0].name: outputs[0]}
-    chrf = [_sentence_chrf(each, references) for each in outputs]
+    chrf = [_sentence_chrf(output, references) for output in outputs]
     others = list(zip(systems, outputs, chrf, strict=True))[1:]
     wins = [
-        _wins(system.name, chrf[0], own, texts | {system.name: output}, most)
-        for system, output, own in others
+        _wins(system.name, chrf[0], own_chrf, texts | {system.name: output}, most)
+        for system, output, own_chrf in others
     ]
-    ratios = [_length_ratio(each, references) for each in outputs]
+    ratios = [_length_ratio(output, references) for output in outputs]
     return Comparison(systems, scores, ratios, wins)
 
 
@@ -201,17 +201,17 @@ def _nearest_to_mean(values: Sequence[float]) -> int:
 def _sentence_chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
     metric = CHRF()
     pairs = zip(outputs, zip(*references, strict=True), strict=True)
-    return [metric.sentence_score(output, list(each)).score for output, each in pairs]
+    return [metric.sentence_score(output, list(targets)).score for output, targets in pairs]
 
 
 def _wins(
     name: str,
     baseline: Sequence[float],
-    own: Sequence[float],
+    scores: Sequence[float],
     texts: Mapping[str, Sequence[str]],
     most: int,
 ) -> Wins:
-    gains = [after - before for before, after in zip(baseline, own, strict=True)]
+    gains = [after - before for before, after in zip(baseline, scores, strict=True)]
     order = sorted(range(len(gains)), key=lambda line: gains[line], reverse=True)
     chosen = [line for line in order[:most] if gains[line] > _EQUAL]
     last = order[max(0, len(order) - most) :]
@@ -224,5 +224,5 @@ def _wins(
 
 
 def _length_ratio(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    result = BLEU(force=True).corpus_score(list(outputs), [list(each) for each in references])
+    result = BLEU(force=True).corpus_score(list(outputs), [list(lines) for lines in references])
     return result.sys_len / max(result.ref_len, 1)

@@ -118,8 +118,8 @@ def measures(
     def loss(masked: Collection[Head]) -> float:
         masks.apply(masked)
         scored = translator.score(sources, references)
-        pieces = sum(each.num_tokens for each in scored)
-        return -sum(each.log_prob for each in scored) / pieces
+        pieces = sum(target.num_tokens for target in scored)
+        return -sum(target.log_prob for target in scored) / pieces
 
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)

@@ -57,7 +57,7 @@ def importance_figure(rows: Sequence[Grids], title: str):
 def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
     from matplotlib.colors import PowerNorm
 
-    largest = max(float(each.max()) for each in grids.values.values())
+    largest = max(float(grid.max()) for grid in grids.values.values())
     largest = max(largest, 1e-9)  # all may be 0 or less
     norm = PowerNorm(0.5, vmin=0, vmax=largest)
     image = axes.imshow(values, "Greys", norm=norm, aspect="auto")

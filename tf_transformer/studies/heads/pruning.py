@@ -52,7 +52,7 @@ def importances(
 
 def order_of(results: Sequence[Importance]) -> list[Head]:
     """Returns the heads in the order of pruning: the least important, by loss, first."""
-    return [each.head for each in sorted(results, key=lambda each: each.loss_change)]
+    return [result.head for result in sorted(results, key=lambda result: result.loss_change)]
 
 
 def iterative_order(heads: Sequence[Head], measurements: Measurements) -> list[Head]:

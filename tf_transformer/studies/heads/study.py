@@ -162,9 +162,9 @@ def _by_kind(importances: Sequence[Importance], field: str) -> dict[str, np.ndar
     """Returns one measure of all heads, [layers, heads] for each kind of attention."""
     grids = {}
     for kind, name in KINDS.items():
-        row = [each for each in importances if each.head.kind == kind]
-        layers = max(each.head.layer for each in row)
-        grids[name] = np.array([getattr(each, field) for each in row]).reshape(layers, -1)
+        row = [result for result in importances if result.head.kind == kind]
+        layers = max(result.head.layer for result in row)
+        grids[name] = np.array([getattr(result, field) for result in row]).reshape(layers, -1)
     return grids
 
 
@@ -184,7 +184,7 @@ def _curve_table(points: Sequence[Point]) -> str:
     """Formats heads kept, loss and BLEU, one line per point."""
     with_bleu = points[0].bleu is not None
     header = ["heads kept", "loss", *["BLEU"] * with_bleu]
-    rows = [[each.kept, each.loss, *[each.bleu] * with_bleu] for each in points]
+    rows = [[point.kept, point.loss, *[point.bleu] * with_bleu] for point in points]
     return tabulate(rows, header, "plain", floatfmt=("", ".4f", ".2f"))
 
 
@@ -194,13 +194,13 @@ def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:
         "settings": settings,
         "importance": [
             {
-                "kind": each.head.kind,
-                "layer": each.head.layer,
-                "head": each.head.number,
-                "loss_change": each.loss_change,
-                "bleu_change": each.bleu_change,
+                "kind": result.head.kind,
+                "layer": result.head.layer,
+                "head": result.head.number,
+                "loss_change": result.loss_change,
+                "bleu_change": result.bleu_change,
             }
-            for each in study.importances
+            for result in study.importances
         ],
         "order": "iterative" if iterative else "by importance",
         "curve": [
