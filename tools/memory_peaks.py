@@ -107,7 +107,7 @@ def train_two_steps(name: str, batch: str, settings: dict) -> dict:
         "vocab_size": config.model.vocab_size,
         "rows": work.estimate(size).rows,
         "estimated": work.needed(size, "RAM"),
-        "measured": peak_bytes(),
+        "measured": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,  # KiB on Linux
         "seconds": seconds,
     }
 
@@ -179,11 +179,6 @@ class RandomTask:
 
     def evaluator(self, model):
         return None
-
-
-def peak_bytes() -> int:
-    """Returns the largest resident memory of this process so far (Linux counts it in KiB)."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

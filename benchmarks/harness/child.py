@@ -6,11 +6,12 @@ Uses only the standard library, because it also runs in the peers' virtual envir
 import importlib.metadata
 import json
 import os
+import platform
 import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +32,10 @@ def serve(setup: Callable[..., dict[str, Callable[..., dict]]], *packages: str) 
     os.dup2(2, 1)  # so that libraries' output does not mix with the answers
     functions: dict[str, Callable[..., dict]] = {
         "forget_peak": _forget_peak,
-        "versions": lambda: _versions(packages),
+        "versions": lambda: {
+            "python": platform.python_version(),
+            **{package: importlib.metadata.version(package) for package in packages},
+        },
     }
 
     def set_up(**options) -> dict:
@@ -61,11 +65,6 @@ def _is_user_error(error: Exception) -> bool:
     """Tells whether this is the package's UserError; peers' environments lack the package."""
     errors = sys.modules.get("tf_transformer.errors")
     return errors is not None and isinstance(error, errors.UserError)
-
-
-def _versions(packages: Iterable[str]) -> dict[str, str]:
-    versions = {package: importlib.metadata.version(package) for package in packages}
-    return {"python": sys.version.partition(" ")[0], **versions}
 
 
 def _cpu_seconds() -> float:

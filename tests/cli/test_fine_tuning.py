@@ -35,10 +35,6 @@ def weights(run: Path, kind: str = "step") -> dict[str, np.ndarray]:
     return dict(np.load(Run.open(run).path / "checkpoints" / f"{kind}-00000006.npz"))
 
 
-def source_weights(run: Path) -> dict[str, np.ndarray]:
-    return dict(np.load(run / "checkpoints" / "best.npz"))
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -60,7 +56,8 @@ def test_fine_tuning_resumes_bit_for_bit_and_changes_no_other_weights(
     for name in whole:
         if not name.startswith("progress/"):  # which has seconds
             np.testing.assert_array_equal(whole[name], cut[name], err_msg=name)
-    before, after = source_weights(trained_run.path), weights(Path("cut"))
+    before = dict(np.load(trained_run.path / "checkpoints" / "best.npz"))
+    after = weights(Path("cut"))
     moved = {name for name in after if name.startswith("model/")
              and not np.array_equal(before[name], after[name])}  # fmt: skip
     assert not any("lora" in name for name in after)

@@ -106,15 +106,12 @@ def _block(text: str, columns: int) -> str:
     return text.replace(text.strip("\n"), wrapped("\n".join(lines), columns, _HANGING))
 
 
-def _has_wide(text: str) -> bool:
-    return any(unicodedata.east_asian_width(char) in "WF" for char in text)
-
-
 def _narrowed(table: list[str], columns: int) -> list[str]:
     """Narrows the columns of a table that is too wide, or turns its rows into paragraphs."""
     starts = [part.start() for part in re.finditer("-+", table[1])]
     header, _, *rows = (_cells(line, starts) for line in table)
-    if any(len(row) != len(header) for row in rows) or _has_wide("".join(table)):
+    is_wide = any(unicodedata.east_asian_width(char) in "WF" for char in "".join(table))
+    if is_wide or any(len(row) != len(header) for row in rows):
         return table  # cells cannot be told apart
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     if sum(widths) + 2 * len(widths[1:]) <= columns:

@@ -75,7 +75,11 @@ def families_for(texts: Sequence[str]) -> list[str]:
     missing = {ord(char) for text in texts for char in text if char.isprintable()}
     missing -= _characters(findfont(DEFAULT_FONT))
     families = [DEFAULT_FONT]
-    regular = {font.name: font.fname for font in fontManager.ttflist if _is_regular(font)}
+    regular = {
+        font.name: font.fname
+        for font in fontManager.ttflist
+        if font.style == "normal" and font.weight in (400, "normal", "regular")
+    }
     for name in sorted(regular) if missing else ():
         if name.startswith(_LAST_RESORT):
             continue
@@ -89,10 +93,6 @@ def families_for(texts: Sequence[str]) -> list[str]:
             "".join(map(chr, sorted(missing)[:10])),
         )
     return families
-
-
-def _is_regular(font) -> bool:
-    return font.style == "normal" and font.weight in (400, "normal", "regular")
 
 
 def _characters(path: str) -> set[int]:

@@ -77,12 +77,16 @@ def plan_rows(
     """
     impossible = [problem for row in rows if (problem := _problem(row, scale.divisor))]
     if impossible:
+        advice = "Leave these rows out with --rows, or choose another scale."
+        if _problem(BASE, scale.divisor):  # every ablation includes base
+            advice = "Choose another scale: base itself is impossible at this one."
         raise UserError(
             f"At --scale {scale.divisor} some widths are not whole: {', '.join(impossible)}. "
-            + _way_out(scale)
+            f"{advice}"
         )
     plain = {row: _scaled(row, scale) for row in rows}
-    base, names = _scaled(BASE, scale), [*values, *map(_name, overrides)]
+    base = _scaled(BASE, scale)
+    names = [*values, *(override.partition("=")[0].strip() for override in overrides)]
     _check_overrides(plain, base, names)
     configs = {row: config.replace(values).override(overrides) for row, config in plain.items()}
     configured_base = base.replace(values).override(overrides)
@@ -146,13 +150,6 @@ def _problem(row: str, divisor: int) -> str:
     return ""
 
 
-def _way_out(scale: Scale) -> str:
-    """Returns advice for an impossible scale; every ablation includes base."""
-    if _problem(BASE, scale.divisor):
-        return "Choose another scale: base itself is impossible at this one."
-    return "Leave these rows out with --rows, or choose another scale."
-
-
 def _scaled(row: str, scale: Scale) -> Config:
     config = preset(ROWS[row])
     model, training = config.model, config.training
@@ -172,10 +169,6 @@ def _scaled(row: str, scale: Scale) -> Config:
         # Table 3 averages no checkpoints.
         training=dataclasses.replace(training, **steps, keep_last=1, average_last=1),
     )
-
-
-def _name(assignment: str) -> str:
-    return assignment.partition("=")[0].strip()
 
 
 def _check_overrides(plain: dict[str, Config], base: Config, names: Sequence[str]) -> None:

@@ -50,17 +50,14 @@ def sections(compared: Comparison) -> list[Section]:
 def render(parts: Sequence[Section], form: str) -> str:
     """Formats sections; `form` is a key of `FORMATS`."""
     style, heading, note = FORMATS[form]
+    bar = "\\|" if form == "markdown" else "|"
     texts = []
     for part in parts:
-        rows = [[_escaped(cell, form) for cell in row] for row in part.rows]
+        rows = [[cell.replace("|", bar) for cell in row] for row in part.rows]
         table = tabulate(rows, part.header, style, disable_numparse=True)
         lines = [heading.format(part.title), table, *(note.format(text) for text in part.notes)]
         texts.append("\n".join(lines))
     return "\n\n".join(texts) + "\n"
-
-
-def _escaped(cell: str, form: str) -> str:
-    return cell.replace("|", "\\|") if form == "markdown" else cell
 
 
 def _scores(compared: Comparison, name: str, scored: Scored) -> Section:
