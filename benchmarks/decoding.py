@@ -111,40 +111,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_peers(parser, PEERS)
     add_corpus(parser)
-    parser.add_argument("--model", default="base", help="a preset, without --run")
-    parser.add_argument("--vocab-size", type=positive, default=32_000, help="without --run")
-    parser.add_argument("--run", help="a trained run; also measures natural lengths")
-    parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
-    parser.add_argument("--beams", type=positive, nargs="+", default=[4, 1])
-    parser.add_argument("--length", type=positive, default=32, help="tokens of forced outputs")
-    parser.add_argument(
-        "--precisions",
-        nargs="+",
-        choices=("float32", "bfloat16", "litert", "int8"),
-        default=["float32"],
-        help="precisions of tf_transformer; litert is float32 in LiteRT, which int8 also uses",
-    )
-    parser.add_argument(
-        "--lookahead",
-        type=int,
-        default=0,
-        metavar="N",
-        help="lookahead of tf_transformer's search, for natural lengths only",
-    )
-    parser.add_argument(
-        "--shortlist",
-        action="store_true",
-        help="also measure tf_transformer with a shortlist of the vocabulary",
-    )
-    parser.add_argument(
-        "--best-of-threads",
-        type=positive,
-        nargs="+",
-        default=[],
-        metavar="N",
-        help="use the fastest of these numbers of threads for each contender, and print it",
-    )
-    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
+    add = parser.add_argument
+    add("--model", default="base", help="a preset, without --run")
+    add("--vocab-size", type=positive, default=32_000, help="without --run")
+    add("--run", help="a trained run; also measures natural lengths")
+    add("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
+    add("--beams", type=positive, nargs="+", default=[4, 1])
+    add("--length", type=positive, default=32, help="tokens of forced outputs")
+    text = "precisions of tf_transformer; litert is float32 in LiteRT, which int8 also uses"
+    known = ("float32", "bfloat16", "litert", "int8")
+    add("--precisions", nargs="+", choices=known, default=["float32"], help=text)
+    text = "lookahead of tf_transformer's search, for natural lengths only"
+    add("--lookahead", type=int, default=0, metavar="N", help=text)
+    text = "also measure tf_transformer with a shortlist of the vocabulary"
+    add("--shortlist", action="store_true", help=text)
+    text = "use the fastest of these numbers of threads for each contender, and print it"
+    add("--best-of-threads", type=positive, nargs="+", default=[], metavar="N", help=text)
+    add("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
     if "float32" not in options.precisions:
         raise UserError(

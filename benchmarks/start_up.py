@@ -97,13 +97,9 @@ def _tiny_run() -> Path:
     """
     path = FOLDER / ".cache" / "tiny-run"
     if not (path / "checkpoints" / "best.npz").exists():
-        settings = [
-            "training.steps=20",
-            "training.evaluate_every=20",
-            "training.average_last=1",
-        ]
+        settings = ("steps=20", "evaluate_every=20", "average_last=1")
         command = [*COMMAND, "train", "--output", str(path)]
-        command += [word for setting in settings for word in ("--set", setting)]
+        command += [word for each in settings for word in ("--set", f"training.{each}")]
         say("training a tiny model")
         done = subprocess.run(command, capture_output=True, text=True)
         say("")

@@ -89,29 +89,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_peers(parser, PEERS)
     add_corpus(parser)
-    parser.add_argument("--models", nargs="+", default=["base", "small"], help="presets")
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
-    parser.add_argument("--vocab-size", type=positive, default=32_000)
-    parser.add_argument("--batch-tokens", type=positive, default=2_048)
-    parser.add_argument("--batches", type=positive, default=4, help="batches in a round")
-    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
-    parser.add_argument(
-        "--xla", action="store_true", help="also measure tf_transformer compiled by XLA"
-    )
-    parser.add_argument(
-        "--parts-of",
-        type=positive,
-        metavar="N",
-        help="also measure tf_transformer with --max-tokens-per-device N",
-    )
-    parser.add_argument(
-        "--recompute",
-        action="store_true",
-        help="also measure tf_transformer with training.recompute",
-    )
-    parser.add_argument(
-        "--peak-tflops", type=float, help="peak rate of the device, to print its utilisation"
-    )
+    add = parser.add_argument
+    add("--models", nargs="+", default=["base", "small"], help="presets")
+    add("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    add("--vocab-size", type=positive, default=32_000)
+    add("--batch-tokens", type=positive, default=2_048)
+    add("--batches", type=positive, default=4, help="batches in a round")
+    add("--gpu", action="store_true", help="compute on the first GPU")
+    add("--xla", action="store_true", help="also measure tf_transformer compiled by XLA")
+    text = "also measure tf_transformer with --max-tokens-per-device N"
+    add("--parts-of", type=positive, metavar="N", help=text)
+    text = "also measure tf_transformer with training.recompute"
+    add("--recompute", action="store_true", help=text)
+    text = "peak rate of the device, to print its utilisation"
+    add("--peak-tflops", type=float, help=text)
     return parser.parse_args(arguments)
 
 

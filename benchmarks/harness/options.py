@@ -26,40 +26,28 @@ def make_parser(description: str, rounds: int | None = 5) -> argparse.ArgumentPa
     if rounds is not None:
         text = f"rounds, in each of which every contender runs once; default: {rounds}"
         parser.add_argument("--rounds", type=positive, default=rounds, help=text)
-    parser.add_argument(
-        "--threads", type=positive, default=os.cpu_count(), help="threads of each contender"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=FOLDER / "results",
-        help="folder for JSON and pictures; default: benchmarks/results",
-    )
+    text = "threads of each contender"
+    parser.add_argument("--threads", type=positive, default=os.cpu_count(), help=text)
+    text = "folder for JSON and pictures; default: benchmarks/results"
+    parser.add_argument("--output", type=Path, default=FOLDER / "results", help=text)
     return parser
 
 
 def add_peers(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
     """Adds `--peers`: the peers to measure; all by default."""
-    parser.add_argument(
-        "--peers",
-        nargs="*",
-        choices=[*peers, "none"],
-        default=list(peers),
-        metavar="PEER",
-        help=f"some of: {', '.join(peers)}; or none",
-    )
+    text, known = f"some of: {', '.join(peers)}; or none", [*peers, "none"]
+    add = parser.add_argument
+    add("--peers", nargs="*", choices=known, default=list(peers), metavar="PEER", help=text)
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
     """Adds `--corpus PREFIX --source LANG --target LANG`, the text whose lengths are used."""
-    parser.add_argument(
-        "--corpus", help="PREFIX of parallel text, as for train.py --train; default: built-in"
-    )
-    parser.add_argument("--source", default="en", metavar="LANG")
-    parser.add_argument("--target", default="de", metavar="LANG")
-    parser.add_argument(
-        "--pairs", type=positive, default=20_000, help="use at most N pairs; default: 20,000"
-    )
+    add = parser.add_argument
+    add("--corpus", help="PREFIX of parallel text, as for train.py --train; default: built-in")
+    add("--source", default="en", metavar="LANG")
+    add("--target", default="de", metavar="LANG")
+    text = "use at most N pairs; default: 20,000"
+    add("--pairs", type=positive, default=20_000, metavar="N", help=text)
 
 
 def prepared_corpus(options: argparse.Namespace) -> str:

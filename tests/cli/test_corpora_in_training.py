@@ -22,20 +22,11 @@ from tools.storm.lab import stdin_of
 
 STEPS = 8
 SETTINGS = (
-    "model.vocab_size=360",
-    "model.num_layers=1",
-    "model.d_model=16",
-    "model.d_ff=16",
-    "model.num_heads=2",
-    "model.tie_embeddings=false",
-    "data.separate_vocabularies=true",
-    "data.subword_sampling=0.1",
-    f"training.steps={STEPS}",
-    "training.batch_tokens=256",
-    f"training.evaluate_every={STEPS}",
-    "decoding.beam_size=1",
-    "decoding.max_extra_length=1",
-)
+    "model.vocab_size=360", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
+    "model.num_heads=2", "model.tie_embeddings=false", "data.separate_vocabularies=true",
+    "data.subword_sampling=0.1", f"training.steps={STEPS}", "training.batch_tokens=256",
+    f"training.evaluate_every={STEPS}", "decoding.beam_size=1", "decoding.max_extra_length=1",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

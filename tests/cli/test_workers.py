@@ -15,18 +15,11 @@ from command_line import environment, run_here, train_command
 # Without dropout, whose masks differ between replicas, and with an epsilon at which Adam does
 # not amplify rounding errors.
 SETTINGS = (
-    "model.dropout=0",
-    "model.d_model=32",
-    "model.d_ff=32",
-    "model.num_heads=2",
-    "training.steps=30",
-    "training.evaluate_every=10",
-    "training.batch_tokens=512",
-    "training.learning_rate_scale=0.2",
-    "training.epsilon=1e-6",
-    "decoding.beam_size=1",
+    "model.dropout=0", "model.d_model=32", "model.d_ff=32", "model.num_heads=2",
+    "training.steps=30", "training.evaluate_every=10", "training.batch_tokens=512",
+    "training.learning_rate_scale=0.2", "training.epsilon=1e-6", "decoding.beam_size=1",
     "decoding.max_extra_length=2",
-)
+)  # fmt: skip
 
 
 def free_addresses(number: int) -> list[str]:

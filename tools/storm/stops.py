@@ -24,19 +24,12 @@ from tools.storm.lab import ROOT, Lab, Outcome, write_builtin_text
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (
-    "model.vocab_size=350",
-    "model.num_layers=1",
-    "model.d_model=16",
-    "model.d_ff=16",
-    "model.num_heads=2",
-    f"training.steps={STEPS}",
-    f"training.evaluate_every={PERIOD}",
-    "training.batch_tokens=256",
     "training.save_minutes=0.0005",  # so that about half of the time is spent writing
-    "training.ema_decay=0.9",
-    "decoding.beam_size=1",
+    "model.vocab_size=350", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
+    "model.num_heads=2", f"training.steps={STEPS}", f"training.evaluate_every={PERIOD}",
+    "training.batch_tokens=256", "training.ema_decay=0.9", "decoding.beam_size=1",
     "decoding.max_extra_length=2",
-)
+)  # fmt: skip
 SIGNALS = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
