@@ -64,7 +64,7 @@ def build_parser(name: str | None = None) -> Parser:
         raw_epilog=True,
     )
     commands = parser.add_subparsers(
-        required=True, metavar="COMMAND", prog=parser.prog, help="one of these"
+        required=True, metavar="COMMAND", prog=parser.prog, help="see COMMAND --help"
     )
     commands.type = str  # the command's own parser checks the rest of the line
     for command, group in GROUP_OF.items():

@@ -76,7 +76,7 @@ _DECODING = {
 
 # By the field of SamplingConfig: the metavar and the help of its option.
 _SAMPLING = {
-    "temperature": ("T", "below 1 sharper, above 1 flatter, from 0.01 to 100 (default: 1)"),
+    "temperature": ("T", "below 1 less random, above 1 more, from 0.01 to 100 (default: 1)"),
     "top_k": ("K", "sample from the K most probable tokens"),
     "top_p": ("P", "sample from the fewest tokens whose total probability reaches P"),
     "seed": ("N", "random seed (default: 1)"),

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_translator_options(parser, "--tag")
     add("--source", metavar="FILE", required=True, help="sentences to measure on")
     add("--reference", metavar="FILE", required=True, help="their translations")
-    add("--limit", type=int_from(1), metavar="N", help="only the first N sentences")
+    add("--limit", type=int_from(1), metavar="N", help="measure on only the first N sentences")
     add("--no-bleu", action="store_true", help="measure only the loss, which is much faster")
     iterative = "measure the remaining heads again after each pruning"
     add("--iterative", action="store_true", help=iterative)

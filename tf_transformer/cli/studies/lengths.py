@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--width", type=int_from(1), default=8, metavar="N", help=width)
     least = "minimum sentences per bucket; smaller ones join the next (default: 20)"
     add("--least", type=int_from(1), default=20, metavar="N", help=least)
-    output = "a .png, .svg or .pdf (default: lengths.png)"
+    output = "picture to write, .png, .svg or .pdf (default: lengths.png)"
     add("--output", default="lengths.png", metavar="FILE", help=output)
     add("--data", metavar="FILE", help="write the figures as JSON")
 

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--layer", type=integer, metavar="N", help=text)
     text = "head of --layer to draw (default: all heads)"
     add("--head", type=integer, metavar="N", help=text)
-    text = "a .png, .svg or .pdf (default: attention.png, or no picture with --data)"
+    text = "picture to write, .png, .svg or .pdf (default: attention.png, or none with --data)"
     add("--output", metavar="FILE", help=text)
     add("--data", metavar="FILE", help="write pieces and weights as JSON")
     # Hidden; only here to tell users who know it from `translate` why it is refused.
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Draws the attention of a run between a sentence and its translation.
+    """Draws the attention of a run on a sentence and its translation.
 
     The picture shows one head, all heads of a layer, or the alignment: the mean of the heads,
     with aligned words in boxes. Layers and heads are counted from 1.

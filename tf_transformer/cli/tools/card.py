@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rate = parser.add_mutually_exclusive_group()
     text = "also estimate FLOPs as time x devices x this sustained rate of a device, in TFLOP/s"
     rate.add_argument("--sustained-tflops", type=float_from(1e-6, 1e6), metavar="X", help=text)
-    text = "the same with the rate that the paper assumes for a K80, K40, M40 or P100"
+    text = "also estimate FLOPs at the rate that the paper assumes for a K80, K40, M40 or P100"
     rate.add_argument("--gpu", metavar="NAME", help=text)
 
 

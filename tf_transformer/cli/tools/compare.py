@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "format of the report (default: text)"
     add("--format", choices=[*FORMATS], default="text", help=text)
-    add("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
+    add("--output", metavar="FILE", help="draw the scores as .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:

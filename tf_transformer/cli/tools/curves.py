@@ -19,7 +19,8 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
+    text = "draw the curves as .png, .svg or .pdf"
+    parser.add_argument("--output", metavar="FILE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("trees", metavar="OUTPUT", help="file of a parser's trees")
     add("--line", type=integer, default=1, metavar="N", help="line to draw (default: 1)")
     add("--rules", metavar="FILE", help="evalb parameters (default: COLLINS.prm)")
-    add("--output", required=True, metavar="FILE", help="a .png, .svg or .pdf")
+    add("--output", required=True, metavar="FILE", help="picture to write, .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:

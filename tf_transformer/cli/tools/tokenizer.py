@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Trains a SentencePiece vocabulary on all files, for several runs to share.
 
-    A run uses it with `train --set data.tokenizer=FILE`; without one, a run trains its own.
+    Use it with `train --set data.tokenizer=FILE`; without it, every run trains its own.
     """
     output = Path(options.output)
     if output.exists():

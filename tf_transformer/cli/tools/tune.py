@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = "weights to try: best, average or last (default: best, and average if it exists)"
     known = (*CHECKPOINTS, "last")
     add("--checkpoint", nargs="+", choices=known, metavar="WHICH", help=which)
-    add("--output", metavar="FILE", help="draw BLEU against alpha: a .png, .svg or .pdf")
+    add("--output", metavar="FILE", help="draw BLEU against alpha, as .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:
