@@ -49,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for natural in (False, True) if options.run else (False,):
         numbers = options.best_of_threads
         contenders = _with_threads(specs(options, work, natural), numbers, options.gpu)
-        for title, found in measure(contenders, _cases(options, natural), options):
-            report.add(title, found)
+        for title, results in measure(contenders, _cases(options, natural), options):
+            report.add(title, results)
             report.write()
-            found = fastest(found) if options.best_of_threads else found
-            _say(title, found, same, options)
-            panels[title] = [Bar(n, m.rate("tokens"), kind_of(n)) for n, m in found.items()]
+            results = fastest(results) if options.best_of_threads else results
+            _say(title, results, same, options)
+            panels[title] = [Bar(n, m.rate("tokens"), kind_of(n)) for n, m in results.items()]
     print(f"\n{report.say_machine()}")
     pictures = draw_bars(panels, "output tokens a second", options.output / report.name)
     print("wrote", report.write(), *pictures)
@@ -175,29 +175,29 @@ def _check(contenders: Sequence[Spec], options: argparse.Namespace) -> dict[str,
                 contender.call("setup", **spec.options)
                 hypotheses[spec.name] = contender.call("check", **work).result["hypotheses"]
     say("")
-    ours = [found for (found,) in hypotheses[OURS]]
+    ours = [best for (best,) in hypotheses[OURS]]
     return {
-        name: float(np.mean([one in theirs for one, theirs in zip(ours, found, strict=True)]))
-        for name, found in hypotheses.items()
+        name: float(np.mean([best in row for best, row in zip(ours, rows, strict=True)]))
+        for name, rows in hypotheses.items()
     }
 
 
 def _say(
     title: str,
-    found: Mapping[str, Measured],
+    results: Mapping[str, Measured],
     same: Mapping[str, float],
     options: argparse.Namespace,
 ) -> None:
     rows = []
-    for name, each in found.items():
+    for name, each in results.items():
         times = [t for answer in each.answers for t in answer.result.get("latencies", [])]
         p50, p95 = (f"{1e3 * t:.0f} ms" for t in np.percentile(times or [0], [50, 95]))
         rows.append(
             [
                 name + each.note,
                 shown(each.rate("tokens")),
-                shown(times_as_fast(each, found[OURS]), 2),
-                shown(times_as_fast(each, found[OURS], cpu=True), 2),
+                shown(times_as_fast(each, results[OURS]), 2),
+                shown(times_as_fast(each, results[OURS], cpu=True), 2),
                 *([p50, p95] if times else ["", ""]),
                 f"{each.peak_bytes() / 1e9:.2f} GB",
                 f"{same[name]:.0%}" if name in same else "",
@@ -205,14 +205,14 @@ def _say(
         )
     print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
     print(table(HEADER, rows))
-    print(f"\n{say_versions(found)}")
-    if FLOOR in found:
-        print(_bounds(found), flush=True)
+    print(f"\n{say_versions(results)}")
+    if FLOOR in results:
+        print(_bounds(results), flush=True)
 
 
-def _bounds(found: Mapping[str, Measured]) -> str:
-    ours = found[OURS].seconds().median
-    floor = found[FLOOR].answers
+def _bounds(results: Mapping[str, Measured]) -> str:
+    ours = results[OURS].seconds().median
+    floor = results[FLOOR].answers
     bounds = {
         "reading_seconds": "reading the decoder's weights once a step",
         "computing_seconds": "the FLOPs at the rate of the largest product",

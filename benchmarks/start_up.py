@@ -48,15 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if number:  # the first round reads the files from disk
                 times[name].append(seconds)
     report.add("seconds", times)
-    found = {name: Spread.of(seconds) for name, seconds in times.items()}
+    results = {name: Spread.of(seconds) for name, seconds in times.items()}
     rows = [
         [name, shown(spread, 2), f"{LIMITS[name]:g}" if name in LIMITS else ""]
-        for name, spread in found.items()
+        for name, spread in results.items()
     ]
     print(f"\n{options.rounds} rounds, median (smallest-largest)\n")
     print(table(("", "seconds", "at most"), rows))
     print(f"\n{report.say_machine()}")
-    panel = {"from the shell": [Bar(name, spread, "ours") for name, spread in found.items()]}
+    panel = {"from the shell": [Bar(name, spread, "ours") for name, spread in results.items()]}
     print("wrote", report.write(), *draw_bars(panel, "seconds", options.output / report.name))
 
 

@@ -46,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for precision in options.precisions:
             title = f"{name}, {precision}"
             contenders = specs(options, batches, model, precision)
-            ((_, found),) = measure(contenders, {title: {}}, options)
-            report.add(title, found)
+            ((_, results),) = measure(contenders, {title: {}}, options)
+            report.add(title, results)
             report.write()
-            _say(title, found, _flops(model, batches), options)
+            _say(title, results, _flops(model, batches), options)
             panels[title] = [
-                Bar(each, found[each].rate("tokens"), kind_of(each)) for each in found
+                Bar(each, results[each].rate("tokens"), kind_of(each)) for each in results
             ]
     print(report.say_machine())
     pictures = draw_bars(panels, "target tokens a second", options.output / report.name)
@@ -118,17 +118,17 @@ def _flops(model: dict, batches: str) -> int:
 
 
 def _say(
-    title: str, found: Mapping[str, Measured], flops: int, options: argparse.Namespace
+    title: str, results: Mapping[str, Measured], flops: int, options: argparse.Namespace
 ) -> None:
     header = [*HEADER, "TFLOP/s"] + ["utilisation"] * bool(options.peak_tflops)
     rows = []
-    for name, each in found.items():
+    for name, each in results.items():
         rate = flops / each.seconds().median / 1e12
         row = [
             name,
             shown(each.rate("tokens")),
-            shown(times_as_fast(each, found[OURS]), 2),
-            shown(times_as_fast(each, found[OURS], cpu=True), 2),
+            shown(times_as_fast(each, results[OURS]), 2),
+            shown(times_as_fast(each, results[OURS], cpu=True), 2),
             f"{each.peak_bytes() / 1e9:.2f} GB",
             f"{each.warm_up.seconds:.0f} s",
             f"{rate:.3f}",
@@ -138,7 +138,7 @@ def _say(
         rows.append(row)
     print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
     print(table(header, rows))
-    print(f"\n{say_versions(found)}", flush=True)
+    print(f"\n{say_versions(results)}", flush=True)
 
 
 if __name__ == "__main__":

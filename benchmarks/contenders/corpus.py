@@ -29,15 +29,16 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
     """
 
     def write(path: str) -> dict:
-        found = _pairs(corpus, source, target, pairs)
+        chosen = _pairs(corpus, source, target, pairs)
         with replacing_folder(Path(path), replace=False) as folder:
-            for name, lines in zip(("source", "target"), zip(*found, strict=True), strict=True):
+            sides = zip(*chosen, strict=True)
+            for name, lines in zip(("source", "target"), sides, strict=True):
                 text = "".join(f"{line}\n" for line in lines)
                 (folder / f"{name}.txt").write_text(text, "utf-8")
             model = folder / "tokenizer.model"
-            lines = [line for pair in found for line in pair]
+            lines = [line for pair in chosen for line in pair]
             note = _train_tokenizer(lines, model, 8_000 if corpus else 1_000)
-            encode_corpus([found], Tokenizer(model), folder / "encoded", **LIMITS)
+            encode_corpus([chosen], Tokenizer(model), folder / "encoded", **LIMITS)
         return note
 
     return {"write": write}

@@ -58,8 +58,8 @@ def setup(
 
         def compute(rows):
             ids = np.array(with_eos(rows), "int32")
-            found = find(ids, {}) if lite else graph(ids)
-            best = np.asarray(found.tokens)[:, 0].tolist()
+            output = find(ids, {}) if lite else graph(ids)
+            best = np.asarray(output.tokens)[:, 0].tolist()
             return [[*up_to_eos(row), EOS] for row in best]
 
         return lambda rows: _in_parts(compute, rows, streams)
@@ -70,23 +70,23 @@ def setup(
     def check(batch: int, beam: int, forced: int) -> dict:
         """Returns the output ids of one batch without EOS; only forced ones have a penalty."""
         (rows,) = given.batches(batch, 1)
-        found = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
-        return {"hypotheses": [[row[:-1]] for row in found]}
+        outputs = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
+        return {"hypotheses": [[row[:-1]] for row in outputs]}
 
     return {"work": measured, "check": check}
 
 
 def _in_parts(compute: Callable[[Rows], Rows], rows: Rows, streams: int) -> Rows:
     """Applies `compute` to the rows in parts, several at the same time."""
-    found, lengths = {}, [len(row) + 1 for row in rows]
+    outputs, lengths = {}, [len(row) + 1 for row in rows]
 
     def compute_part(part: list[int]) -> Rows:
         return compute([rows[index] for index in part])
 
     positions = streams * len(rows) * max(lengths)  # no limit
     for part, results in in_batches(lengths, positions, compute_part, streams=streams):
-        found |= dict(zip(part, results, strict=True))
-    return [found[index] for index in range(len(rows))]
+        outputs |= dict(zip(part, results, strict=True))
+    return [outputs[index] for index in range(len(rows))]
 
 
 if __name__ == "__main__":

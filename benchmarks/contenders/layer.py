@@ -31,8 +31,8 @@ def setup(kind: str, d_model: int, num_heads: int, batch: int) -> dict:
     resident = resident_bytes()  # measured now, because freed memory stays with the process
 
     def work(length: int) -> dict:
-        found = step(tf.random.normal([batch, length, d_model]))
-        return {"gradients": len([g.numpy() for g in found]), "resident_bytes": resident}
+        gradients = step(tf.random.normal([batch, length, d_model]))
+        return {"gradients": len([g.numpy() for g in gradients]), "resident_bytes": resident}
 
     return {"work": work}
 

@@ -63,8 +63,8 @@ def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:
 
     def translate(request: Sequence[str]) -> list[str]:
         given = {"text": np.array(request, object)}
-        found = session.run("serving_default", given, ["translation"])
-        return [text.decode("utf-8") for text in found["translation"]]
+        outputs = session.run("serving_default", given, ["translation"])
+        return [text.decode("utf-8") for text in outputs["translation"]]
 
     return translate
 
@@ -79,12 +79,12 @@ def _ids(translator: BatchTranslator) -> Callable[[Requests], list[np.ndarray]]:
     positions = translator.decoding.batch_tokens // translator.decoding.beam_size
 
     def prepare(given: Requests) -> list[np.ndarray]:
-        found = []
+        batches = []
         for request in given:
             rows = [row.numpy() for row in translator.codec.encode(tf.constant(request))[0]]
             for batch in by_length([len(row) for row in rows], positions):
-                found.append(padded([rows[row] for row in batch]))
-        return found
+                batches.append(padded([rows[row] for row in batch]))
+        return batches
 
     return prepare
 

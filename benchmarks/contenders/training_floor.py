@@ -28,23 +28,23 @@ def _products(batch, model: dict) -> list[tuple]:
     d_model, d_ff, heads = model["d_model"], model["d_ff"], model["num_heads"]
     layers, size = model["num_layers"], d_model // heads
     (rows, source), (_, target) = batch.source.shape, batch.target.shape
-    found = []
+    products = []
     for length in (source, target):  # encoder, decoder
         m = rows * length
-        found += [
+        products += [
             (layers, (m, d_model), (d_model, 3 * d_model)),
             (layers, (m, d_model), (d_model, d_model)),
             (layers, (m, d_model), (d_model, d_ff)),
             (layers, (m, d_ff), (d_ff, d_model)),
             *_attention(layers, rows, heads, length, length, size),
         ]
-    found += [
+    products += [
         (2 * layers, (rows * target, d_model), (d_model, d_model)),  # cross-attention
         (layers, (rows * source, d_model), (d_model, 2 * d_model)),
         *_attention(layers, rows, heads, target, source, size),
         (1, (rows * target, d_model), (d_model, model["vocab_size"])),
     ]
-    return found
+    return products
 
 
 def _attention(layers, rows, heads, queries, keys, size) -> list[tuple]:

@@ -111,10 +111,10 @@ class Report:
         )
 
 
-def say_versions(found: Mapping[str, Measured]) -> str:
+def say_versions(results: Mapping[str, Measured]) -> str:
     """Lists the package versions of all contenders, each once."""
     versions: dict[str, dict[str, None]] = {}  # ordered sets, by package
-    for measured in found.values():
+    for measured in results.values():
         for package, version in measured.versions.items():
             versions.setdefault(package, {})[version] = None
     return ", ".join(f"{package} {' and '.join(each)}" for package, each in versions.items())

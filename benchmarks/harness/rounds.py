@@ -70,14 +70,14 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
     return Spread.of(theirs.seconds / ours.seconds for ours, theirs in pairs)
 
 
-def fastest(found: Mapping[str, Measured]) -> dict[str, Measured]:
+def fastest(results: Mapping[str, Measured]) -> dict[str, Measured]:
     """Returns each contender with its fastest number of threads, which goes into `note`.
 
     Args:
-        found: measurements by names that end in THREADS and the number.
+        results: measurements by names that end in THREADS and the number.
     """
     best: dict[str, Measured] = {}
-    for name, each in found.items():
+    for name, each in results.items():
         name, _, number = name.rpartition(THREADS)
         if name not in best or each.seconds().median < best[name].seconds().median:
             best[name] = replace(each, note=f" ({number} thread{'s' * (number != '1')})")
@@ -109,9 +109,9 @@ def measure(
         gpu = getattr(options, "gpu", False)
         running = [_start(stack, spec, options.threads, gpu) for spec in specs]
         for title, arguments in cases.items():
-            found = _measure_case(running, title, arguments, options.rounds)
+            results = _measure_case(running, title, arguments, options.rounds)
             say("")
-            yield title, found
+            yield title, results
 
 
 def _start(stack: ExitStack, spec: Spec, threads: int, gpu: bool) -> Contender:
@@ -124,19 +124,19 @@ def _start(stack: ExitStack, spec: Spec, threads: int, gpu: bool) -> Contender:
 def _measure_case(
     running: Sequence[Contender], title: str, arguments: dict[str, Any], rounds: int
 ) -> dict[str, Measured]:
-    found = {}
+    results = {}
     for contender in running:
         say(f"{title}: warming up {contender.spec.name}")
         warm_up = contender.call("work", **arguments)
         versions = contender.call("versions").result
         contender.call("forget_peak")
-        found[contender.spec.name] = Measured(versions, warm_up)
+        results[contender.spec.name] = Measured(versions, warm_up)
     for number in range(rounds):
         for contender in running:
             say(f"{title}: round {number + 1} of {rounds}, {contender.spec.name}")
             answer = contender.call("work", **arguments)
-            found[contender.spec.name].answers.append(answer)
-    return found
+            results[contender.spec.name].answers.append(answer)
+    return results
 
 
 def say(text: str) -> None:
