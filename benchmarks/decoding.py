@@ -1,12 +1,12 @@
-"""Decoding: tokens a second of tf_transformer and its peers, with the same weights, in turn.
+"""Decoding: tokens per second of tf_transformer and its peers, with the same weights.
 
     python benchmarks/decoding.py --corpus PREFIX --source en --target de
     python benchmarks/decoding.py --run RUN --corpus PREFIX --source en --target de
 
-Without --run the weights are those of an untrained model, and every output is forced to the
-same length; with it, outputs of natural length are measured too. A round decodes eight
-sentences one by one, or a batch. Before anything is measured, the translations of peers with
-the same weights are compared with ours. The floor is only the matrix products of the search.
+Without --run the model is untrained and every output is forced to the same length; with it,
+outputs of natural length are measured too. A round decodes eight sentences one by one, or a
+batch. Before anything is measured, the translations of peers with the same weights are compared
+with ours. The floor consists of only the matrix products of the search.
 """
 
 import argparse
@@ -49,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for natural in (False, True) if options.run else (False,):
         numbers = options.best_of_threads
         contenders = _with_threads(specs(options, work, natural), numbers, options.gpu)
-        for title, found in measure(contenders, _cases(options, natural), options):
-            report.add(title, found)
+        for title, results in measure(contenders, _cases(options, natural), options):
+            report.add(title, results)
             report.write()
-            found = fastest(found) if options.best_of_threads else found
-            _say(title, found, same, options)
-            panels[title] = [Bar(n, m.rate("tokens"), kind_of(n)) for n, m in found.items()]
+            results = fastest(results) if options.best_of_threads else results
+            _say(title, results, same, options)
+            panels[title] = [Bar(n, m.rate("tokens"), kind_of(n)) for n, m in results.items()]
     print(f"\n{report.say_machine()}")
     pictures = draw_bars(panels, "output tokens a second", options.output / report.name)
     print("wrote", report.write(), *pictures)
@@ -89,7 +89,8 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
 def _with_threads(specs: Sequence[Spec], numbers: Sequence[int], gpu: bool) -> list[Spec]:
     """Returns a copy of each contender for each number of threads, for `fastest`.
 
-    Cores that N threads leave idle compute another part of the batch, where a library can.
+    Where a library supports it, cores that the threads leave idle compute another part of the
+    batch.
     """
     several = []
     for spec in specs:
@@ -110,40 +111,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_peers(parser, PEERS)
     add_corpus(parser)
-    parser.add_argument("--model", default="base", help="a preset, without --run")
-    parser.add_argument("--vocab-size", type=positive, default=32_000, help="without --run")
-    parser.add_argument("--run", help="a trained run; also measures natural lengths")
-    parser.add_argument("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
-    parser.add_argument("--beams", type=positive, nargs="+", default=[4, 1])
-    parser.add_argument("--length", type=positive, default=32, help="tokens of forced outputs")
-    parser.add_argument(
-        "--precisions",
-        nargs="+",
-        choices=("float32", "bfloat16", "litert", "int8"),
-        default=["float32"],
-        help="of tf_transformer; litert is float32 in LiteRT, which int8 uses as well",
-    )
-    parser.add_argument(
-        "--lookahead",
-        type=int,
-        default=0,
-        metavar="N",
-        help="of tf_transformer's search, with natural lengths only",
-    )
-    parser.add_argument(
-        "--shortlist",
-        action="store_true",
-        help="also measure tf_transformer with a shortlist of the vocabulary",
-    )
-    parser.add_argument(
-        "--best-of-threads",
-        type=positive,
-        nargs="+",
-        default=[],
-        metavar="N",
-        help="use the fastest of these numbers of threads for each contender, and print it",
-    )
-    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
+    add = parser.add_argument
+    add("--model", default="base", help="a preset, without --run")
+    add("--vocab-size", type=positive, default=32_000, help="without --run")
+    add("--run", help="a trained run; also measures natural lengths")
+    add("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
+    add("--beams", type=positive, nargs="+", default=[4, 1])
+    add("--length", type=positive, default=32, help="tokens of forced outputs")
+    text = "precisions of tf_transformer; litert is float32 in LiteRT, which int8 also uses"
+    known = ("float32", "bfloat16", "litert", "int8")
+    add("--precisions", nargs="+", choices=known, default=["float32"], help=text)
+    text = "lookahead of tf_transformer's search, for natural lengths only"
+    add("--lookahead", type=int, default=0, metavar="N", help=text)
+    text = "also measure tf_transformer with a shortlist of the vocabulary"
+    add("--shortlist", action="store_true", help=text)
+    text = "use the fastest of these numbers of threads for each contender, and print it"
+    add("--best-of-threads", type=positive, nargs="+", default=[], metavar="N", help=text)
+    add("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
     if "float32" not in options.precisions:
         raise UserError(
@@ -191,29 +175,29 @@ def _check(contenders: Sequence[Spec], options: argparse.Namespace) -> dict[str,
                 contender.call("setup", **spec.options)
                 hypotheses[spec.name] = contender.call("check", **work).result["hypotheses"]
     say("")
-    ours = [found for (found,) in hypotheses[OURS]]
+    ours = [best for (best,) in hypotheses[OURS]]
     return {
-        name: float(np.mean([one in theirs for one, theirs in zip(ours, found, strict=True)]))
-        for name, found in hypotheses.items()
+        name: float(np.mean([best in row for best, row in zip(ours, rows, strict=True)]))
+        for name, rows in hypotheses.items()
     }
 
 
 def _say(
     title: str,
-    found: Mapping[str, Measured],
+    results: Mapping[str, Measured],
     same: Mapping[str, float],
     options: argparse.Namespace,
 ) -> None:
     rows = []
-    for name, each in found.items():
+    for name, each in results.items():
         times = [t for answer in each.answers for t in answer.result.get("latencies", [])]
         p50, p95 = (f"{1e3 * t:.0f} ms" for t in np.percentile(times or [0], [50, 95]))
         rows.append(
             [
                 name + each.note,
                 shown(each.rate("tokens")),
-                shown(times_as_fast(each, found[OURS]), 2),
-                shown(times_as_fast(each, found[OURS], cpu=True), 2),
+                shown(times_as_fast(each, results[OURS]), 2),
+                shown(times_as_fast(each, results[OURS], cpu=True), 2),
                 *([p50, p95] if times else ["", ""]),
                 f"{each.peak_bytes() / 1e9:.2f} GB",
                 f"{same[name]:.0%}" if name in same else "",
@@ -221,14 +205,14 @@ def _say(
         )
     print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
     print(table(HEADER, rows))
-    print(f"\n{say_versions(found)}")
-    if FLOOR in found:
-        print(_bounds(found), flush=True)
+    print(f"\n{say_versions(results)}")
+    if FLOOR in results:
+        print(_bounds(results), flush=True)
 
 
-def _bounds(found: Mapping[str, Measured]) -> str:
-    ours = found[OURS].seconds().median
-    floor = found[FLOOR].answers
+def _bounds(results: Mapping[str, Measured]) -> str:
+    ours = results[OURS].seconds().median
+    floor = results[FLOOR].answers
     bounds = {
         "reading_seconds": "reading the decoder's weights once a step",
         "computing_seconds": "the FLOPs at the rate of the largest product",

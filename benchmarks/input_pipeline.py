@@ -1,4 +1,4 @@
-"""Input: the speed of the data pipeline, alone and feeding a model in training.
+"""Input: the speed of the data pipeline, alone and when feeding a model in training.
 
     python benchmarks/input_pipeline.py --corpus PREFIX --source en --target de
 
@@ -35,12 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     report = Report("input_pipeline", vars(options), options.output)
     title = f"{options.model}, batches of {options.batch_tokens} positions"
-    ((_, found),) = measure(_specs(options), {title: {}}, options)
-    report.add(title, found)
+    ((_, results),) = measure(_specs(options), {title: {}}, options)
+    report.add(title, results)
     print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
-    _say(found)
+    _say(results)
     print(report.say_machine())
-    bars = [Bar(name, each.rate("tokens"), "ours") for name, each in found.items()]
+    bars = [Bar(name, each.rate("tokens"), "ours") for name, each in results.items()]
     pictures = draw_bars(
         {"the pipeline alone": bars[:2], "training": bars[2:]},
         "target tokens a second",
@@ -72,8 +72,8 @@ def _specs(options: argparse.Namespace) -> list[Spec]:
     return [Spec(name, "pipeline", options=work | {"kind": k}) for name, k in KINDS.items()]
 
 
-def _say(found: Mapping[str, Measured]) -> None:
-    trained = found[IN_MEMORY].rate("tokens").median
+def _say(results: Mapping[str, Measured]) -> None:
+    trained = results[IN_MEMORY].rate("tokens").median
     rows = [
         [
             name,
@@ -81,12 +81,12 @@ def _say(found: Mapping[str, Measured]) -> None:
             f"{each.rate('tokens').median / trained:,.1f}",
             f"{each.cpu_seconds().median / each.answers[0].result['tokens'] * 1e6:,.1f} us",
         ]
-        for name, each in found.items()
+        for name, each in results.items()
     ]
     print(table(("", "tokens/s", "times the speed of training", "CPU time per token"), rows))
-    ratio = times_as_fast(found[ON_DISK], found[IN_MEMORY])
+    ratio = times_as_fast(results[ON_DISK], results[IN_MEMORY])
     print(f"\n{ON_DISK} is {shown(ratio, 3)} times as fast as {IN_MEMORY}")
-    print(say_versions(found))
+    print(say_versions(results))
 
 
 if __name__ == "__main__":

@@ -41,18 +41,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
     options.lengths.sort()  # memory left behind by long sequences would count for short ones
     cases = {f"n = {n}": {"length": n} for n in options.lengths}
-    found = dict(measure(specs, cases, options))
+    results = dict(measure(specs, cases, options))
     report = Report("layer_cost", vars(options), options.output)
-    for title, measured in found.items():
+    for title, measured in results.items():
         report.add(title, measured)
     by_layer = {
-        kind: {n: found[f"n = {n}"][kind] for n in options.lengths} for kind in options.layers
+        kind: {n: results[f"n = {n}"][kind] for n in options.lengths} for kind in options.layers
     }
     rows = [_row(kind, measured) for kind, measured in by_layer.items()]
     header = ["", *(f"{title}, ms" for title in cases), "power of n", "Table 1"]
     print(f"\nd = {options.d_model}, {options.rounds} rounds, median (smallest-largest)\n")
     print(table(header, rows))
-    print(f"\n{say_versions(next(iter(found.values())))}\n{report.say_machine()}")
+    print(f"\n{say_versions(next(iter(results.values())))}\n{report.say_machine()}")
     print("wrote", report.write(), *_draw(by_layer, options.output / report.name))
 
 
@@ -73,7 +73,7 @@ def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
 
 
 def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
-    """Returns the growth of peak memory over the computation, in MB, where at least 1."""
+    """Returns how much the computation adds to memory, in MB, where it is at least 1."""
     points = []
     for n, each in sorted(measured.items()):
         before = each.answers[0].result["resident_bytes"]

@@ -100,11 +100,11 @@ class Curve:
 
     def _points(self, contender: Contender, first: int, steps: int) -> Iterator[float]:
         for step in range(first, steps - self.every + 1, self.every):
-            found = contender.call("train", first=step, number=self.every).result
+            nats = contender.call("train", first=step, number=self.every).result["nats"]
             reached = step + self.every
             contender.call("save", path=str(self._state(reached)))
-            print(f"{self.name}, step {reached:,}: {found['nats']:.3f}", flush=True)
-            yield found["nats"]
+            print(f"{self.name}, step {reached:,}: {nats:.3f}", flush=True)
+            yield nats
 
     def _read(self) -> list[float]:
         try:
@@ -114,7 +114,7 @@ class Curve:
         return record["nats"] if record["origin"] == self.origin else []
 
     def _write(self, curve: list[float]) -> None:
-        """Writes the curve, and deletes the state before the last."""
+        """Writes the curve and deletes the previous state."""
         record = {"origin": self.origin, "nats": curve}
         write_text(Path(f"{self.stem}.json"), json.dumps(record) + "\n")
         self._state((len(curve) - 1) * self.every).unlink(missing_ok=True)
@@ -156,8 +156,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--set", action="append", default=[], metavar="SECTION.FIELD=VALUE",
         help="change a setting of the preset, as in train.py; repeatable",
     )  # fmt: skip
-    parser.add_argument("--steps", type=positive, default=1_000, help="updates; 1,000")
-    parser.add_argument("--every", type=positive, default=50, help="updates of a point; 50")
+    text = "number of updates; default: 1,000"
+    parser.add_argument("--steps", type=positive, default=1_000, help=text)
+    text = "updates per point of a curve; default: 50"
+    parser.add_argument("--every", type=positive, default=50, help=text)
     parser.add_argument("--seeds", type=positive, nargs="+", default=[1, 2])
     parser.add_argument("--series", nargs="+", choices=SCRIPTS, default=list(SCRIPTS))
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Public paths: sentences a second, compared with the search alone, which starts from ids.
+"""Public paths: sentences per second, compared with only the search on token ids.
 
     python benchmarks/public_paths.py --run RUN --corpus PREFIX --source en --target de
 
@@ -38,12 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = Report("public_paths", vars(options), options.output)
     panels = {}
     cases = _cases(options)
-    for title, found in measure(_specs(options, corpus), cases, options):
-        report.add(title, found)
+    for title, results in measure(_specs(options, corpus), cases, options):
+        report.add(title, results)
         report.write()
-        rates = {name: each.rate("sentences") for name, each in found.items()}
-        ratios = {name: times_as_fast(each, found[SEARCH]) for name, each in found.items()}
-        rows = [[name, shown(rates[name], 1), shown(ratios[name], 2)] for name in found]
+        rates = {name: each.rate("sentences") for name, each in results.items()}
+        ratios = {name: times_as_fast(each, results[SEARCH]) for name, each in results.items()}
+        rows = [[name, shown(rates[name], 1), shown(ratios[name], 2)] for name in results]
         if title == list(cases)[-1]:
             seconds = command_seconds(options, corpus)
             report.add(COMMAND, {"seconds of the first sentence and of all": seconds})
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append([COMMAND, shown(rates[COMMAND], 1), ""])
         print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
         print(table(("", "sentences/s", "times as fast"), rows))
-        print(f"\n{say_versions(found)}", flush=True)
+        print(f"\n{say_versions(results)}", flush=True)
         panels[title] = [
             Bar(name, rate, "floor" if name == SEARCH else "ours")
             for name, rate in rates.items()
@@ -104,12 +104,12 @@ def command_seconds(options: argparse.Namespace, corpus: str) -> list[tuple[floa
     """Times `tf-transformer translate` for one sentence and for all, in each round."""
     texts = sorted(read_lines(Path(corpus, "source.txt")), key=len)
     chosen = evenly_spaced(texts, options.sentences)
-    found = []
+    results = []
     for each in range(options.rounds):
         say(f"{COMMAND}: round {each + 1} of {options.rounds}")
-        found.append((_seconds(options, chosen[:1]), _seconds(options, chosen)))
+        results.append((_seconds(options, chosen[:1]), _seconds(options, chosen)))
     say("")
-    return found
+    return results
 
 
 def _seconds(options: argparse.Namespace, lines: Sequence[str]) -> float:

@@ -3,8 +3,8 @@
     python benchmarks/scaling.py
 
 One size grows while the others stay fixed. The exponent of the time is fitted to the upper half
-of the points. Attention may grow with the square of a length, a kernel with the square of its
-width, and everything else at most linearly: faster growth is marked.
+of the points. Attention may grow with the square of a length, a matrix product with the square
+of the width, and everything else at most linearly; faster growth is marked.
 """
 
 import argparse
@@ -83,8 +83,8 @@ def _measure(axis: str, options: argparse.Namespace) -> dict[int, dict[str, Meas
     """Returns the measurements by value of the axis and name of the contender."""
     values = _values(axis, options.largest)
     cases = {_title(axis, value): START | {axis: value} for value in values}
-    found = measure([Spec(OURS, "scaling")], cases, options)
-    return {value: by_name for value, (_, by_name) in zip(values, found, strict=True)}
+    results = measure([Spec(OURS, "scaling")], cases, options)
+    return {value: by_name for value, (_, by_name) in zip(values, results, strict=True)}
 
 
 def _title(axis: str, value: int) -> str:

@@ -2,8 +2,9 @@
 
     python benchmarks/start_up.py --run RUN
 
-`import tf_transformer`, which must not import TensorFlow, `--help`, and the first translation
-of `tf-transformer translate`. Without --run, a tiny model is trained for a few steps first.
+Measures `import tf_transformer`, which must not import TensorFlow, `--help`, and the first
+translation of `tf-transformer translate`. Without --run, it first trains a tiny model for a few
+steps.
 """
 
 import os
@@ -24,7 +25,7 @@ from tf_transformer.errors import UserError
 COMMAND = [sys.executable, "-m", "tf_transformer.cli.main"]
 LIGHT = "import sys, tf_transformer; sys.exit('tensorflow' in sys.modules)"
 IMPORT, HELP, TRANSLATE = "import tf_transformer", "--help", "first translation"
-# Seconds; there is no limit for the import.
+# In seconds; the import has no limit.
 LIMITS = {HELP: 0.3, TRANSLATE: 6.0}
 SENTENCE = "The old man sees a red house.\n"
 
@@ -47,15 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if number:  # the first round reads the files from disk
                 times[name].append(seconds)
     report.add("seconds", times)
-    found = {name: Spread.of(seconds) for name, seconds in times.items()}
+    results = {name: Spread.of(seconds) for name, seconds in times.items()}
     rows = [
         [name, shown(spread, 2), f"{LIMITS[name]:g}" if name in LIMITS else ""]
-        for name, spread in found.items()
+        for name, spread in results.items()
     ]
     print(f"\n{options.rounds} rounds, median (smallest-largest)\n")
     print(table(("", "seconds", "at most"), rows))
     print(f"\n{report.say_machine()}")
-    panel = {"from the shell": [Bar(name, spread, "ours") for name, spread in found.items()]}
+    panel = {"from the shell": [Bar(name, spread, "ours") for name, spread in results.items()]}
     print("wrote", report.write(), *draw_bars(panel, "seconds", options.output / report.name))
 
 
@@ -89,20 +90,16 @@ def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
 
 
 def _tiny_run() -> Path:
-    """Trains a run of a few steps on first use, and resumes it after an interruption.
+    """Trains a run for a few steps on first use, and resumes it after an interruption.
 
     Raises:
         UserError: if training fails.
     """
     path = FOLDER / ".cache" / "tiny-run"
     if not (path / "checkpoints" / "best.npz").exists():
-        settings = [
-            "training.steps=20",
-            "training.evaluate_every=20",
-            "training.average_last=1",
-        ]
+        settings = ("steps=20", "evaluate_every=20", "average_last=1")
         command = [*COMMAND, "train", "--output", str(path)]
-        command += [word for setting in settings for word in ("--set", setting)]
+        command += [word for each in settings for word in ("--set", f"training.{each}")]
         say("training a tiny model")
         done = subprocess.run(command, capture_output=True, text=True)
         say("")

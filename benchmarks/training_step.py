@@ -1,11 +1,11 @@
-"""Training: tokens a second of tf_transformer and its peers on the same batches, in turn.
+"""Training: tokens per second of tf_transformer and its peers on the same batches.
 
     python benchmarks/training_step.py --corpus PREFIX --source en --target de
 
 A round is one update on each of a few batches of real lengths. Every contender trains a
 Transformer of the same size with Adam, dropout 0.1 in at least the same places, and a
-label-smoothed loss. Tokens are those of the target, without padding. The floor is only the
-matrix products of such an update.
+label-smoothed loss. Tokens are those of the target, without padding. The floor consists of only
+the matrix products of such an update.
 """
 
 import argparse
@@ -46,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for precision in options.precisions:
             title = f"{name}, {precision}"
             contenders = specs(options, batches, model, precision)
-            ((_, found),) = measure(contenders, {title: {}}, options)
-            report.add(title, found)
+            ((_, results),) = measure(contenders, {title: {}}, options)
+            report.add(title, results)
             report.write()
-            _say(title, found, _flops(model, batches), options)
+            _say(title, results, _flops(model, batches), options)
             panels[title] = [
-                Bar(each, found[each].rate("tokens"), kind_of(each)) for each in found
+                Bar(each, results[each].rate("tokens"), kind_of(each)) for each in results
             ]
     print(report.say_machine())
     pictures = draw_bars(panels, "target tokens a second", options.output / report.name)
@@ -89,29 +89,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_peers(parser, PEERS)
     add_corpus(parser)
-    parser.add_argument("--models", nargs="+", default=["base", "small"], help="presets")
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
-    parser.add_argument("--vocab-size", type=positive, default=32_000)
-    parser.add_argument("--batch-tokens", type=positive, default=2_048)
-    parser.add_argument("--batches", type=positive, default=4, help="batches in a round")
-    parser.add_argument("--gpu", action="store_true", help="compute on the first GPU")
-    parser.add_argument(
-        "--xla", action="store_true", help="also measure tf_transformer compiled by XLA"
-    )
-    parser.add_argument(
-        "--parts-of",
-        type=positive,
-        metavar="N",
-        help="also measure tf_transformer with --max-tokens-per-device N",
-    )
-    parser.add_argument(
-        "--recompute",
-        action="store_true",
-        help="also measure tf_transformer with training.recompute",
-    )
-    parser.add_argument(
-        "--peak-tflops", type=float, help="peak rate of the device, to print its utilisation"
-    )
+    add = parser.add_argument
+    add("--models", nargs="+", default=["base", "small"], help="presets")
+    add("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    add("--vocab-size", type=positive, default=32_000)
+    add("--batch-tokens", type=positive, default=2_048)
+    add("--batches", type=positive, default=4, help="batches in a round")
+    add("--gpu", action="store_true", help="compute on the first GPU")
+    add("--xla", action="store_true", help="also measure tf_transformer compiled by XLA")
+    text = "also measure tf_transformer with --max-tokens-per-device N"
+    add("--parts-of", type=positive, metavar="N", help=text)
+    text = "also measure tf_transformer with training.recompute"
+    add("--recompute", action="store_true", help=text)
+    text = "peak rate of the device, to print its utilisation"
+    add("--peak-tflops", type=float, help=text)
     return parser.parse_args(arguments)
 
 
@@ -127,17 +118,17 @@ def _flops(model: dict, batches: str) -> int:
 
 
 def _say(
-    title: str, found: Mapping[str, Measured], flops: int, options: argparse.Namespace
+    title: str, results: Mapping[str, Measured], flops: int, options: argparse.Namespace
 ) -> None:
     header = [*HEADER, "TFLOP/s"] + ["utilisation"] * bool(options.peak_tflops)
     rows = []
-    for name, each in found.items():
+    for name, each in results.items():
         rate = flops / each.seconds().median / 1e12
         row = [
             name,
             shown(each.rate("tokens")),
-            shown(times_as_fast(each, found[OURS]), 2),
-            shown(times_as_fast(each, found[OURS], cpu=True), 2),
+            shown(times_as_fast(each, results[OURS]), 2),
+            shown(times_as_fast(each, results[OURS], cpu=True), 2),
             f"{each.peak_bytes() / 1e9:.2f} GB",
             f"{each.warm_up.seconds:.0f} s",
             f"{rate:.3f}",
@@ -147,7 +138,7 @@ def _say(
         rows.append(row)
     print(f"\n{title}: {options.rounds} rounds, median (smallest-largest)\n")
     print(table(header, rows))
-    print(f"\n{say_versions(found)}", flush=True)
+    print(f"\n{say_versions(results)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def changed_files() -> list[Path]:
 
 
 def matching_tests(file: Path, tests: Path = TESTS) -> Iterable[Path]:
-    """Yields a module's test files or else their folder; for a test file, the file itself."""
+    """Yields a module's test files, or else their folder; a test file yields itself."""
     if file.is_relative_to(TESTS):
         if file.name.startswith("test_") and file.suffix == ".py":
             yield tests / file.relative_to(TESTS)

@@ -1,9 +1,9 @@
 """`python -m tools.memory_peaks [PRESET ...]`: compares estimated memory with measured peaks.
 
-Each preset trains two steps in a separate process, in the parts that the trainer chooses: on
-the largest batch of the built-in corpus, like `train.py --model PRESET`, and on the largest
-batch that the preset allows, of random tokens. The program prints a Markdown table; its status
-is 1 if an estimate is more than 15 % off.
+Each preset trains two steps in a separate process, with the trainer's choice of tokens at once:
+on the largest batch of the built-in corpus, like `train.py --model PRESET`, and on the largest
+batch that the preset allows, of random tokens. Prints a Markdown table; the exit status is 1 if
+an estimate is off by more than 15 %.
 """
 
 import argparse
@@ -20,7 +20,7 @@ DEFAULT = (
     "base", "big",
 )  # fmt: skip
 TOLERANCE = 0.15
-CLASSES = 5  # for a preset that classifies
+CLASSES = 5  # of the task of a classification preset
 HEADER = (
     "| preset | batch | computed at once | estimated | measured | ratio | seconds a step |\n"
     "|---|---|---|---|---|---|---|"
@@ -50,8 +50,8 @@ def main() -> int:
                 "training.precision": options.precision,
                 "training.batch_tokens": options.batch_tokens,
             }
-            given = {setting: value for setting, value in settings.items() if value is not None}
-            wrong += not show({"name": name, "batch": batch, "settings": given})
+            settings = {key: value for key, value in settings.items() if value is not None}
+            wrong += not show({"name": name, "batch": batch, "settings": settings})
     return 1 if wrong else 0
 
 
@@ -63,16 +63,16 @@ def show(job: dict) -> bool:
         reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         print(f"| {job['name']} | {job['batch']} | | | {reason} | | |", flush=True)
         return False
-    found = json.loads(done.stdout.splitlines()[-1])
-    ratio = found["estimated"] / found["measured"]
-    rows, length = found["shape"]
+    result = json.loads(done.stdout.splitlines()[-1])
+    ratio = result["estimated"] / result["measured"]
+    rows, length = result["shape"]
     cells = [
         job["name"],
-        f"{rows} x {length} of {found['vocab_size']:,} pieces",
-        f"{found['rows']} x {length}",
-        *(f"{found[name] / 1e9:.2f} GB" for name in ("estimated", "measured")),
+        f"{rows} x {length} of {result['vocab_size']:,} pieces",
+        f"{result['rows']} x {length}",
+        *(f"{result[name] / 1e9:.2f} GB" for name in ("estimated", "measured")),
         f"{ratio:.2f}",
-        f"{found['seconds']:.1f}",
+        f"{result['seconds']:.1f}",
     ]
     print(f"| {' | '.join(cells)} |", flush=True)
     return abs(ratio - 1) <= TOLERANCE
@@ -107,7 +107,7 @@ def train_two_steps(name: str, batch: str, settings: dict) -> dict:
         "vocab_size": config.model.vocab_size,
         "rows": work.estimate(size).rows,
         "estimated": work.needed(size, "RAM"),
-        "measured": peak_bytes(),
+        "measured": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,  # KiB on Linux
         "seconds": seconds,
     }
 
@@ -141,7 +141,7 @@ def of_built_in_corpus(config):
 
 
 class RandomTask:
-    """A task whose batches all have one shape, and random tokens without padding."""
+    """A task whose batches all have the same shape, with random tokens and no padding."""
 
     steps_per_epoch = validation_steps = 1
     dev_set = ""
@@ -179,11 +179,6 @@ class RandomTask:
 
     def evaluator(self, model):
         return None
-
-
-def peak_bytes() -> int:
-    """Returns the largest resident memory of this process so far (Linux counts it in KiB)."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

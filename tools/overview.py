@@ -6,10 +6,10 @@ from tf_transformer.plots.figure import new_figure, save
 
 OUTPUT = Path(__file__).parent.parent / "docs" / "images" / "overview.png"
 BOX = (1.55, 0.62)  # inches
-STEP = (2.15, 1.25)  # from box to box
+STEP = (2.15, 1.25)  # inches between the centres of neighbouring boxes
 MARGIN = 0.05
 
-# Column, row, text and shade; grey boxes are described by the paper.
+# Column, row, text and shade; the paper describes what is in grey boxes.
 BOXES = {
     "text": (0, 1, "two text files\ntrain.en, train.de", "white"),
     "batches": (1, 1, "subword ids\nin batches", "white"),

@@ -20,7 +20,7 @@ Every command with its arguments. In the repository `train.py` is `tf-transforme
 
 
 def settings_page() -> str:
-    """Writes a table for each section of the configuration, and one for sampling."""
+    """Returns the page: a table for each section of the configuration, and one for sampling."""
     sections = [
         _section(f"`{field.name}`", field.type, f"{field.name}.")
         for field in dataclasses.fields(Config)
@@ -58,7 +58,7 @@ def _row(name: str, setting: Setting) -> str:
 
 
 def commands_page() -> str:
-    """Returns the page: a table of arguments for every command, group after group."""
+    """Returns the page: a table of arguments for each command, by group."""
     lines = [_COMMANDS_HEAD]
     for group, commands in GROUPS.items():
         lines += [f"## {group.capitalize()}\n", *map(_command, commands)]

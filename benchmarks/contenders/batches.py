@@ -1,7 +1,7 @@
-"""Writes the batches for measuring training: the package's own batches of real text.
+"""Writes batches of real text for training benchmarks, made by the package.
 
-Either batches at evenly spaced quantiles of length, so that a few represent the whole epoch, or
-the first batches of training in their order.
+They are either batches at evenly spaced quantiles of length, so that a few represent a whole
+epoch, or the first batches of training in order.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from corpus import LIMITS
 from harness.child import serve
+from harness.sentences import evenly_spaced
 
 from tf_transformer.data.batching import BatchPlan
 from tf_transformer.data.datasets import make_dataset
@@ -21,8 +22,8 @@ def setup(corpus: str, batch_tokens: int, number: int, in_order: bool = False) -
     """Args:
     corpus: a folder written by corpus.py.
     batch_tokens: positions of either side of a batch.
-    number: of batches.
-    in_order: take the first batches, instead of some that represent an epoch.
+    number: number of batches.
+    in_order: take the first batches instead of some that represent an epoch.
     """
 
     def write(path: str) -> dict:
@@ -47,7 +48,7 @@ def _batches(
     if in_order:
         return _arrays(make_dataset(corpus, plan, num_steps=number).as_numpy_iterator())
     steps = sorted(range(plan.steps_per_epoch), key=lambda step: plan.batch(step).length)
-    chosen = [steps[int((i + 0.5) * len(steps) / number)] for i in range(number)]
+    chosen = evenly_spaced(steps, number)
     datasets = [make_dataset(corpus, plan, start_step=step, num_steps=1) for step in chosen]
     return _arrays(batch for dataset in datasets for batch in dataset.as_numpy_iterator())
 

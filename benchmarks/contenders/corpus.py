@@ -29,22 +29,23 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
     """
 
     def write(path: str) -> dict:
-        found = _pairs(corpus, source, target, pairs)
+        chosen = _pairs(corpus, source, target, pairs)
         with replacing_folder(Path(path), replace=False) as folder:
-            for name, lines in zip(("source", "target"), zip(*found, strict=True), strict=True):
+            sides = zip(*chosen, strict=True)
+            for name, lines in zip(("source", "target"), sides, strict=True):
                 text = "".join(f"{line}\n" for line in lines)
                 (folder / f"{name}.txt").write_text(text, "utf-8")
             model = folder / "tokenizer.model"
-            lines = [line for pair in found for line in pair]
+            lines = [line for pair in chosen for line in pair]
             note = _train_tokenizer(lines, model, 8_000 if corpus else 1_000)
-            encode_corpus([found], Tokenizer(model), folder / "encoded", **LIMITS)
+            encode_corpus([chosen], Tokenizer(model), folder / "encoded", **LIMITS)
         return note
 
     return {"write": write}
 
 
 def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict[str, str]:
-    """Trains as many pieces as the text allows; returns a note if that is not `vocab_size`."""
+    """Trains the number of pieces that the text allows; returns a note if it is another."""
     try:
         train_tokenizer(lines, model, vocab_size=vocab_size, kind="bpe")
     except UserError as error:
@@ -52,7 +53,7 @@ def _train_tokenizer(lines: Sequence[str], model: Path, vocab_size: int) -> dict
         if not bound:
             raise
         train_tokenizer(lines, model, vocab_size=int(bound[1]), kind="bpe")
-        return {"note": f"the corpus gets {bound[1]} pieces: its text allows no {vocab_size}"}
+        return {"note": f"using {bound[1]} pieces: the text does not allow {vocab_size}"}
     return {}
 
 

@@ -29,13 +29,13 @@ def setup(work: str, precision: str, streams: int = 1) -> dict:
         options |= _limits(rows, forced) | {"beam_size": beam, "max_batch_size": 0}
         if streams > 1 and len(rows) > 1:
             options["max_batch_size"] = -(-len(rows) // streams)
-        found = translator.translate_batch(tokens, **options)
-        return [[[ids[piece] for piece in each] for each in one.hypotheses] for one in found]
+        outputs = translator.translate_batch(tokens, **options)
+        return [[[ids[piece] for piece in each] for each in one.hypotheses] for one in outputs]
 
     def search(rows, beam: int, forced: int):
-        found = hypotheses(rows, beam, forced, length_penalty=0.6)
+        outputs = hypotheses(rows, beam, forced, length_penalty=0.6)
         # A generated EOS counts as a token, as in the package.
-        return [best if forced else [*best, EOS] for best, *_ in found]
+        return [best if forced else [*best, EOS] for best, *_ in outputs]
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
         return given.decode(lambda rows: search(rows, beam, forced), batch, batches)

@@ -1,6 +1,6 @@
-"""KerasHub: its TransformerDecoder with its caches, searched by its samplers.
+"""KerasHub's TransformerDecoder with its caches and samplers.
 
-Its weights are random, so it is measured on forced lengths only.
+The weights are random, so it is only measured on forced lengths.
 """
 
 import functools

@@ -24,8 +24,8 @@ def setup(work: str, precision: str) -> dict:
     hypotheses = functools.partial(_hypotheses, marian)
 
     def search(rows, beam: int, forced: int):
-        found = hypotheses(rows, beam, forced)
-        return [best if forced else [*best, EOS] for (best,) in found]
+        outputs = hypotheses(rows, beam, forced)
+        return [best if forced else [*best, EOS] for (best,) in outputs]
 
     def measured(batch: int, beam: int, forced: int, batches: int) -> dict:
         return given.decode(lambda rows: search(rows, beam, forced), batch, batches)
@@ -58,8 +58,8 @@ def _hypotheses(marian, rows, beam: int, forced: int, number: int = 1, penalty: 
         **limits,
     )
     mask = (source != PAD).long()
-    found = marian.generate(source, attention_mask=mask, generation_config=settings)
-    flat = [up_to_eos(row) for row in found[:, 1:].tolist()]
+    outputs = marian.generate(source, attention_mask=mask, generation_config=settings)
+    flat = [up_to_eos(row) for row in outputs[:, 1:].tolist()]
     return [flat[i : i + number] for i in range(0, len(flat), number)]
 
 

@@ -28,7 +28,7 @@ def setup(
     work: the folder of the work.
     precision: "float32" or "bfloat16"; or "litert" or "int8", in LiteRT.
     shortlist: search only among likely tokens for each sentence.
-    lookahead: of the search, unless its lengths are forced.
+    lookahead: lookahead of the search, unless its lengths are forced.
     streams: parts of a batch computed at the same time.
     """
     given = Work(work)
@@ -58,8 +58,8 @@ def setup(
 
         def compute(rows):
             ids = np.array(with_eos(rows), "int32")
-            found = find(ids, {}) if lite else graph(ids)
-            best = np.asarray(found.tokens)[:, 0].tolist()
+            output = find(ids, {}) if lite else graph(ids)
+            best = np.asarray(output.tokens)[:, 0].tolist()
             return [[*up_to_eos(row), EOS] for row in best]
 
         return lambda rows: _in_parts(compute, rows, streams)
@@ -68,25 +68,25 @@ def setup(
         return given.decode(searcher(beam, forced, 0.6), batch, batches)
 
     def check(batch: int, beam: int, forced: int) -> dict:
-        """Returns the output ids of one batch without EOS; no length penalty if not forced."""
+        """Returns the output ids of one batch without EOS; only forced ones have a penalty."""
         (rows,) = given.batches(batch, 1)
-        found = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
-        return {"hypotheses": [[row[:-1]] for row in found]}
+        outputs = searcher(beam, forced, 0.6 if forced else 0.0)(rows)
+        return {"hypotheses": [[row[:-1]] for row in outputs]}
 
     return {"work": measured, "check": check}
 
 
 def _in_parts(compute: Callable[[Rows], Rows], rows: Rows, streams: int) -> Rows:
-    """Returns what `compute` returns for the rows, in parts computed at the same time."""
-    found, lengths = {}, [len(row) + 1 for row in rows]
+    """Applies `compute` to the rows in parts, several at the same time."""
+    outputs, lengths = {}, [len(row) + 1 for row in rows]
 
     def compute_part(part: list[int]) -> Rows:
         return compute([rows[index] for index in part])
 
     positions = streams * len(rows) * max(lengths)  # no limit
     for part, results in in_batches(lengths, positions, compute_part, streams=streams):
-        found |= dict(zip(part, results, strict=True))
-    return [found[index] for index in range(len(rows))]
+        outputs |= dict(zip(part, results, strict=True))
+    return [outputs[index] for index in range(len(rows))]
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def setup(
     corpus: a folder written by corpus.py.
     model: arguments of ModelConfig, for random weights.
     run: a run directory, whose best weights and tokenizer are used instead.
-    number: of sentences, at evenly spaced quantiles of the corpus's lengths.
+    number: number of sentences, at evenly spaced quantiles of the corpus's lengths.
     shortlist: also learn a shortlist.
     """
 
@@ -86,7 +86,7 @@ def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
 
 
 def _shortlist(corpus: Path, run: str | None, vocab_size: int) -> Shortlist:
-    """Learns a shortlist like the command, from the run's own text or the corpus."""
+    """Learns a shortlist like the command, from the run's text or the corpus."""
     if run:
         pairs, _ = own_pairs(Run.open(run), SHORTLIST_PAIRS)
     else:
@@ -186,6 +186,6 @@ def _norm(name: str, norm, units: np.ndarray) -> dict[str, np.ndarray]:
     return {f"{name}.weight": gamma[units], f"{name}.bias": beta[units]}
 
 
-assert EOS_ID == 3  # contenders in other environments rely on these four
+assert EOS_ID == 3  # contenders in other environments rely on the ids 0 to 3
 if __name__ == "__main__":
     serve(setup)

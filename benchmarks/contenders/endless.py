@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def dataset_of(arrays) -> tf.data.Dataset:
-    """Repeats the batches, with one signature for all lengths, as in the package's training."""
+    """Repeats the batches with one signature for all lengths, like the package's training."""
     ids = tf.TensorSpec([None, None], tf.int32)
 
     def generate():

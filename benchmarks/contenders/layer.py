@@ -15,7 +15,7 @@ def setup(kind: str, d_model: int, num_heads: int, batch: int) -> dict:
     """Args:
     kind: a key of `LAYERS`.
     d_model: the width d of every layer.
-    num_heads: of the attention layers.
+    num_heads: number of heads of the attention layers.
     batch: number of sequences.
     """
     layer = LAYERS[kind](d_model, num_heads)
@@ -28,11 +28,11 @@ def setup(kind: str, d_model: int, num_heads: int, batch: int) -> dict:
         return [tf.reduce_sum(g) for g in tape.gradient(total, [x, *layer.trainable_weights])]
 
     layer(tf.zeros([batch, NEIGHBOURHOOD, d_model]))
-    resident = resident_bytes()  # now: freed memory would stay with the process
+    resident = resident_bytes()  # measured now, because freed memory stays with the process
 
     def work(length: int) -> dict:
-        found = step(tf.random.normal([batch, length, d_model]))
-        return {"gradients": len([g.numpy() for g in found]), "resident_bytes": resident}
+        gradients = step(tf.random.normal([batch, length, d_model]))
+        return {"gradients": len([g.numpy() for g in gradients]), "resident_bytes": resident}
 
     return {"work": work}
 

@@ -1,4 +1,4 @@
-"""Training of tf_transformer on given batches: losses by step."""
+"""Training of tf_transformer on prepared batches: losses by step."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def setup(batches: str, model: dict, training: dict, seed: int) -> dict:
     batches: path of the file of batches, in order.
     model: arguments of ModelConfig.
     training: arguments of TrainingConfig.
-    seed: of the initial weights and of dropout.
+    seed: seed of the initial weights and of dropout.
     """
     keras.utils.set_random_seed(seed)
     arrays = load_batches(batches)

@@ -1,4 +1,4 @@
-"""Training of `peer_transformer` on given batches with the package's recipe: losses by step."""
+"""Training of `peer_transformer`, by the package's recipe, on prepared batches."""
 
 import functools
 from pathlib import Path
@@ -14,8 +14,8 @@ def setup(batches: str, model: dict, training: dict, seed: int) -> dict:
     """Args:
     batches: path of the file of batches, in order.
     model: arguments of ModelConfig; see `PeerTransformer`.
-    training: of TrainingConfig: warm-up, scale of the learning rate and label smoothing.
-    seed: of the initial weights and of dropout.
+    training: settings of TrainingConfig: warm-up, learning rate scale and label smoothing.
+    seed: seed of the initial weights and of dropout.
     """
     torch.manual_seed(seed)
     arrays = load_batches(batches)
@@ -63,7 +63,7 @@ def _learning_rate(step: int, d_model: int, training: dict) -> float:
 
 
 def _losses(logits: torch.Tensor, labels: torch.Tensor, smoothing: float):
-    """Returns the smoothed loss, a mean, and without a gradient the plain one, a sum."""
+    """Returns the mean smoothed loss, and the sum of the plain loss, without a gradient."""
     entropy = functools.partial(torch.nn.functional.cross_entropy, ignore_index=PAD)
     logits, labels = logits.flatten(0, 1), labels.flatten()
     with torch.no_grad():

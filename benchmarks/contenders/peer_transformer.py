@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.output = (
             nn.Linear(d_model, d_model) for _ in range(4)
         )
-        for projection in (self.query, self.key, self.value):  # biases as PyTorch draws them
+        for projection in (self.query, self.key, self.value):  # biases keep PyTorch's defaults
             nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -154,7 +154,7 @@ def our_name(name: str) -> str:
 def assign(peer: PeerTransformer, arrays: dict[str, np.ndarray]) -> None:
     """Assigns all weights of a checkpoint of the package to the peer.
 
-    If the package's attention has no biases, the peer's begin at 0.
+    If the package's attention has no biases, the peer's are set to 0.
     """
     left = dict(arrays)
     with torch.no_grad():
@@ -164,4 +164,4 @@ def assign(peer: PeerTransformer, arrays: dict[str, np.ndarray]) -> None:
             value = torch.tensor(left.pop(f"model/{ours}", absent))
             weight.copy_(value.T if ours.endswith("kernel") else value)
     if left:
-        raise ValueError(f"The peer has no such weights: {sorted(left)}.")
+        raise ValueError(f"The peer lacks these weights: {sorted(left)}.")

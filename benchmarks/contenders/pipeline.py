@@ -28,9 +28,9 @@ def setup(
     kind: "encode", "batches", "train-disk" or "train-memory".
     corpus: a folder written by corpus.py.
     model: arguments of ModelConfig.
-    precision: of the training.
-    batch_tokens: positions of either side of a batch.
-    steps: in a round.
+    precision: precision of training.
+    batch_tokens: positions on each side of a batch.
+    steps: steps in a round.
     """
     encoded = EncodedCorpus.open(Path(corpus) / "encoded")
     plan = BatchPlan(

@@ -1,4 +1,4 @@
-"""Translation of text through a public path, or by the search alone, starting from ids."""
+"""Translation of text through a public path, or of ids by the search alone."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,8 +63,8 @@ def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:
 
     def translate(request: Sequence[str]) -> list[str]:
         given = {"text": np.array(request, object)}
-        found = session.run("serving_default", given, ["translation"])
-        return [text.decode("utf-8") for text in found["translation"]]
+        outputs = session.run("serving_default", given, ["translation"])
+        return [text.decode("utf-8") for text in outputs["translation"]]
 
     return translate
 
@@ -75,16 +75,16 @@ def _search(translator: BatchTranslator) -> Callable[[np.ndarray], list[list[int
 
 
 def _ids(translator: BatchTranslator) -> Callable[[Requests], list[np.ndarray]]:
-    """Returns a function from requests to ids, batched as by the translator."""
+    """Returns a function from requests to ids, batched like the translator."""
     positions = translator.decoding.batch_tokens // translator.decoding.beam_size
 
     def prepare(given: Requests) -> list[np.ndarray]:
-        found = []
+        batches = []
         for request in given:
             rows = [row.numpy() for row in translator.codec.encode(tf.constant(request))[0]]
             for batch in by_length([len(row) for row in rows], positions):
-                found.append(padded([rows[row] for row in batch]))
-        return found
+                batches.append(padded([rows[row] for row in batch]))
+        return batches
 
     return prepare
 

@@ -28,23 +28,23 @@ def _products(batch, model: dict) -> list[tuple]:
     d_model, d_ff, heads = model["d_model"], model["d_ff"], model["num_heads"]
     layers, size = model["num_layers"], d_model // heads
     (rows, source), (_, target) = batch.source.shape, batch.target.shape
-    found = []
+    products = []
     for length in (source, target):  # encoder, decoder
         m = rows * length
-        found += [
+        products += [
             (layers, (m, d_model), (d_model, 3 * d_model)),
             (layers, (m, d_model), (d_model, d_model)),
             (layers, (m, d_model), (d_model, d_ff)),
             (layers, (m, d_ff), (d_ff, d_model)),
             *_attention(layers, rows, heads, length, length, size),
         ]
-    found += [
+    products += [
         (2 * layers, (rows * target, d_model), (d_model, d_model)),  # cross-attention
         (layers, (rows * source, d_model), (d_model, 2 * d_model)),
         *_attention(layers, rows, heads, target, source, size),
         (1, (rows * target, d_model), (d_model, model["vocab_size"])),
     ]
-    return found
+    return products
 
 
 def _attention(layers, rows, heads, queries, keys, size) -> list[tuple]:
@@ -64,7 +64,7 @@ def _ones(shape: tuple, dtype: tf.DType) -> tf.Tensor:
 
 
 def _multiply(number: int, left: tf.Tensor, right: tf.Tensor) -> None:
-    """Computes the product and those of both gradients, `number` times."""
+    """Computes the product and the products of both gradients, `number` times."""
     for _ in range(number):
         product = tf.matmul(left, right)
         tf.matmul(product, right, transpose_b=True)

@@ -21,8 +21,8 @@ def setup(
     """Args:
     batches: path of the file of batches.
     model: arguments of ModelConfig.
-    precision: of the configuration, such as "mixed_bfloat16".
-    jit_compile: compile the step by XLA.
+    precision: precision setting, such as "mixed_bfloat16".
+    jit_compile: compile the step with XLA.
     max_tokens_per_device: compute larger batches in parts; 0 for whole batches.
     recompute: recompute layers in the backward pass.
     """
@@ -50,7 +50,7 @@ def setup(
 
 
 class Traces:
-    """Counts the traces of a model's train step: its Python code runs only when traced."""
+    """Counts the traces of a model's train step, whose Python code only runs when traced."""
 
     def __init__(self, model) -> None:
         self.number = 0

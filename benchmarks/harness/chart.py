@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.rounds import Spread
-from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.plots.figure import STYLES, new_figure, save
 
 OURS, FLOOR = "tf_transformer", "matrix products alone"  # names of contenders
 _SHADES = {"ours": "0.4", "peer": "0.8", "floor": "white"}
-_STYLES = ("o-", "s--", "^:", "D-.", "v-", "x--", "*:", "P-.")
-# Okabe and Ito's palette for colour-blind readers; markers and dashes work without colour.
-_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "0.5")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from 0 to the median, with an error bar from the lowest to the highest.
+    """A bar from 0 to the median, with an error bar from the lowest value to the highest.
 
-    `kind` is "ours", "peer" or "floor".
+    `kind`, a key of `_SHADES`, selects its shade.
     """
 
     label: str
@@ -30,7 +27,7 @@ class Bar:
 
 
 def kind_of(name: str) -> str:
-    """Returns the kind of a contender's bar."""
+    """Returns the kind of bar for a contender."""
     if name == FLOOR:
         return "floor"
     return "ours" if name.startswith(OURS) else "peer"
@@ -38,7 +35,7 @@ def kind_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """A line through points (x, y); if `theory` is set, thin and without markers."""
+    """A line through points (x, y); thin and without markers if `theory` is set."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -50,8 +47,8 @@ def draw_bars(panels: Mapping[str, Sequence[Bar]], unit: str, stem: Path) -> lis
 
     Args:
         panels: bars by title.
-        unit: the unit of all panels.
-        stem: path without ".png" and ".svg".
+        unit: unit of all panels.
+        stem: path without suffix.
 
     Returns:
         The paths of the written files.
@@ -115,13 +112,10 @@ def draw_lines(
 
 
 def _draw_line(axes, line: Series, number: int) -> None:
-    colour = _COLOURS[number % len(_COLOURS)]
-    style = _STYLES[number % len(_STYLES)]
-    x, y = zip(*line.points, strict=True)
+    style = STYLES[number % len(STYLES)] | {"markersize": 4, "linewidth": 1.4}
     if line.theory:
-        axes.plot(x, y, color="0.6", linewidth=1, linestyle=style[1:] or "-", label=line.label)
-    else:
-        axes.plot(x, y, style, color=colour, markersize=4, linewidth=1.4, label=line.label)
+        style |= {"color": "0.6", "linewidth": 1, "marker": "None"}
+    axes.plot(*zip(*line.points, strict=True), label=line.label, **style)
 
 
 def _save(figure, stem: Path) -> list[Path]:

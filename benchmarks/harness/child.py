@@ -1,16 +1,17 @@
-"""The inside of a contender's process: lines of JSON in, lines of JSON out.
+"""The contender's side of the protocol: a line of JSON per request and per answer.
 
-It uses only the standard library, because it also runs in the peers' virtual environments.
+Uses only the standard library, because it also runs in the peers' virtual environments.
 """
 
 import importlib.metadata
 import json
 import os
+import platform
 import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,19 +19,23 @@ from pathlib import Path
 def serve(setup: Callable[..., dict[str, Callable[..., dict]]], *packages: str) -> None:
     """Answers requests until stdin ends.
 
-    The first request is for `setup`, whose keyword arguments are the contender's options; the
-    functions that it returns can then be called by name, as can "versions", of Python and
-    `packages`. A function named "memory" replaces the system's measurement of peak memory.
+    The first request is for `setup`, with the contender's options as keyword arguments. It
+    returns functions that can then be called by name. So can "versions", which returns those of
+    Python and `packages`. A function named "memory" replaces the system's measurement of peak
+    memory.
 
     An answer has the function's `result`, its wall-clock `seconds`, the `cpu_seconds` of all
-    threads and the `peak_bytes` since the last call of `forget_peak`; or an `error`; or a
-    `user_error`, the message of the package's exception for mistakes of the user.
+    threads and the `peak_bytes` since the last call of `forget_peak`. After a failure it has
+    an `error` or, for a UserError of the package, its message as `user_error`.
     """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # so that output of libraries does not mix with the answers
+    os.dup2(2, 1)  # so that libraries' output does not mix with the answers
     functions: dict[str, Callable[..., dict]] = {
         "forget_peak": _forget_peak,
-        "versions": lambda: _versions(packages),
+        "versions": lambda: {
+            "python": platform.python_version(),
+            **{package: importlib.metadata.version(package) for package in packages},
+        },
     }
 
     def set_up(**options) -> dict:
@@ -57,14 +62,9 @@ def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
 
 
 def _is_user_error(error: Exception) -> bool:
-    """Tells whether this is the package's UserError, which peers' environments lack."""
+    """Tells whether this is the package's UserError; peers' environments lack the package."""
     errors = sys.modules.get("tf_transformer.errors")
     return errors is not None and isinstance(error, errors.UserError)
-
-
-def _versions(packages: Iterable[str]) -> dict[str, str]:
-    found = {package: importlib.metadata.version(package) for package in packages}
-    return {"python": sys.version.partition(" ")[0], **found}
 
 
 def _cpu_seconds() -> float:
@@ -73,14 +73,14 @@ def _cpu_seconds() -> float:
 
 
 def _forget_peak() -> dict:
-    """Resets the peak if the system can; otherwise it covers the process's whole lifetime."""
+    """Resets the peak, if the system supports it; otherwise it covers the whole process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return {}
 
 
 def resident_bytes() -> int:
-    """Returns the current resident set of this process; 0 if the system does not report it."""
+    """Returns the resident memory of this process; 0 if the system does not report it."""
     return _status("VmRSS:") or 0
 
 
@@ -93,7 +93,7 @@ def _status(name: str) -> int | None:
 
 
 def _peak_memory() -> dict[str, int]:
-    """Returns the largest resident set, in bytes."""
+    """Returns the peak resident memory, in bytes."""
     peak = _status("VmHWM:")
     if peak is not None:
         return {"peak_bytes": peak}

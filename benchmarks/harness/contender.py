@@ -22,11 +22,11 @@ class Spec:
     """A contender's script and its options.
 
     Attributes:
-        name: in tables and pictures.
-        script: a file of contenders/, without ".py".
-        environment: "own", or a file of requirements in peers/, without ".txt".
+        name: name in tables and pictures.
+        script: a file in contenders/, without ".py".
+        environment: "own", or a requirements file in peers/, without ".txt".
         options: keyword arguments of the script's `setup`.
-        threads: of its library; None for the benchmark's.
+        threads: number of threads of its library; None for the benchmark's number.
     """
 
     name: str
@@ -38,13 +38,13 @@ class Spec:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a call, and its time and memory.
+    """The result of a call, with its time and memory.
 
     Attributes:
-        result: returned by the function.
+        result: return value of the function.
         seconds: wall-clock time.
-        cpu_seconds: CPU time of all its threads; above `seconds` if several compute.
-        peak_bytes: the largest memory since the first measured call.
+        cpu_seconds: CPU time of all threads; above `seconds` if several compute.
+        peak_bytes: peak memory since the first measured call.
     """
 
     result: dict[str, Any]
@@ -58,8 +58,8 @@ class Contender:
 
     Args:
         spec: the contender to start.
-        threads: number of threads for its library, unless the spec has one.
-        gpu: whether it may see the GPUs.
+        threads: number of threads of its library, unless the spec sets one.
+        gpu: whether it may use GPUs.
     """
 
     def __init__(self, spec: Spec, threads: int, gpu: bool = False) -> None:
@@ -91,8 +91,8 @@ class Contender:
         """Calls a function of the contender.
 
         Raises:
-            UserError: if it fails, with the end of its output or, if the package inside it
-                raised a UserError, with that message alone.
+            UserError: if it fails, with the end of its output or, if it raised a UserError,
+                with only that message.
         """
         request = json.dumps({"call": name, "arguments": arguments})
         try:
@@ -119,7 +119,7 @@ def _source(script: str) -> Path:
 
 
 def environment(threads: int, gpu: bool) -> dict[str, str]:
-    """Returns variables that give every library the same threads and devices."""
+    """Returns environment variables that give every library the same threads and devices."""
     path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -138,13 +138,13 @@ def environment(threads: int, gpu: bool) -> dict[str, str]:
 def make_file(script: str, files: Iterable[Path] = (), /, **options) -> str:
     """Returns the path of the output of a contender's `write`, which is cached.
 
-    A separate process in the benchmark's own environment writes it, so that the benchmark
-    keeps no TensorFlow in memory. A "note" that `write` returns is printed.
+    A separate process writes it, so that the benchmark does not keep TensorFlow in memory. If
+    `write` returns a "note", it is printed.
 
     Args:
-        script: a file of contenders/, without ".py"; if it changes, the output is rebuilt.
-        files: its inputs; if the size or time of one changes, the output is rebuilt.
-        options: options of its `setup`, each set of which has its own output.
+        script: a file in contenders/, without ".py"; the output is rebuilt if it changes.
+        files: its inputs; the output is rebuilt if a size or modification time changes.
+        options: options of its `setup`; the output is cached per set of options.
 
     Raises:
         UserError: if it fails.
@@ -157,7 +157,7 @@ def make_file(script: str, files: Iterable[Path] = (), /, **options) -> str:
             try:
                 made = maker.call("write", path=str(path)).result
             except UserError:
-                if not path.exists():  # another benchmark has made it in the meantime
+                if not path.exists():  # otherwise another benchmark has written it meanwhile
                     raise
             else:
                 if "note" in made:
@@ -168,14 +168,14 @@ def make_file(script: str, files: Iterable[Path] = (), /, **options) -> str:
 def _key(script: str, files: Iterable[Path], options: dict[str, Any]) -> str:
     source = hashlib.sha256(_source(script).read_bytes()).hexdigest()
     stamps = [_stamp(file) for file in files]
-    given = json.dumps([source, stamps, options], sort_keys=True)
-    return hashlib.sha256(given.encode()).hexdigest()[:12]
+    key = json.dumps([source, stamps, options], sort_keys=True)
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def _stamp(file: Path) -> tuple[str, int, int] | None:
     """Returns size and time; None for a missing file, which the contender reports."""
     try:
-        found = file.stat()
+        state = file.stat()
     except OSError:
         return None
-    return str(file), found.st_size, found.st_mtime_ns
+    return str(file), state.st_size, state.st_mtime_ns

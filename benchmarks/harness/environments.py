@@ -18,7 +18,7 @@ def python_of(name: str) -> str:
     """Returns the interpreter of an environment, installing the environment if necessary.
 
     Args:
-        name: "own", the interpreter of this process, or a file of requirements in peers/.
+        name: "own" for the interpreter of this process, or a requirements file in peers/.
 
     Raises:
         UserError: if pip fails; nothing is left behind.

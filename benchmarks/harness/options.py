@@ -24,42 +24,30 @@ def make_parser(description: str, rounds: int | None = 5) -> argparse.ArgumentPa
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     if rounds is not None:
-        text = f"rounds A B A B; default: {rounds}"
+        text = f"rounds, in each of which every contender runs once; default: {rounds}"
         parser.add_argument("--rounds", type=positive, default=rounds, help=text)
-    parser.add_argument(
-        "--threads", type=positive, default=os.cpu_count(), help="threads of each contender"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=FOLDER / "results",
-        help="folder for JSON and pictures; default: benchmarks/results",
-    )
+    text = "threads of each contender"
+    parser.add_argument("--threads", type=positive, default=os.cpu_count(), help=text)
+    text = "folder for JSON and pictures; default: benchmarks/results"
+    parser.add_argument("--output", type=Path, default=FOLDER / "results", help=text)
     return parser
 
 
 def add_peers(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
     """Adds `--peers`: the peers to measure; all by default."""
-    parser.add_argument(
-        "--peers",
-        nargs="*",
-        choices=[*peers, "none"],
-        default=list(peers),
-        metavar="PEER",
-        help=f"some of: {', '.join(peers)}; or none",
-    )
+    text, known = f"some of: {', '.join(peers)}; or none", [*peers, "none"]
+    add = parser.add_argument
+    add("--peers", nargs="*", choices=known, default=list(peers), metavar="PEER", help=text)
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
     """Adds `--corpus PREFIX --source LANG --target LANG`, the text whose lengths are used."""
-    parser.add_argument(
-        "--corpus", help="PREFIX of parallel text, as in train.py --train; default: built-in"
-    )
-    parser.add_argument("--source", default="en", metavar="LANG")
-    parser.add_argument("--target", default="de", metavar="LANG")
-    parser.add_argument(
-        "--pairs", type=positive, default=20_000, help="use at most N pairs; default: 20,000"
-    )
+    add = parser.add_argument
+    add("--corpus", help="PREFIX of parallel text, as for train.py --train; default: built-in")
+    add("--source", default="en", metavar="LANG")
+    add("--target", default="de", metavar="LANG")
+    text = "use at most N pairs; default: 20,000"
+    add("--pairs", type=positive, default=20_000, metavar="N", help=text)
 
 
 def prepared_corpus(options: argparse.Namespace) -> str:
@@ -72,19 +60,19 @@ def prepared_corpus(options: argparse.Namespace) -> str:
     if options.corpus:
         corpus = str(Path(options.corpus).absolute())
         files = [resolve_prefix(corpus, each) for each in (options.source, options.target)]
-    given = {"source": options.source, "target": options.target, "pairs": options.pairs}
-    return make_file("corpus", files, corpus=corpus, **given)
+    names = {"source": options.source, "target": options.target}
+    return make_file("corpus", files, corpus=corpus, pairs=options.pairs, **names)
 
 
 def model_sizes(name: str, vocab_size: int) -> dict[str, float]:
-    """Returns the arguments of ModelConfig that all contenders understand, from a preset."""
+    """Returns a preset's arguments of ModelConfig that all contenders support."""
     model = preset(name).model
     names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
     return {each: getattr(model, each) for each in names} | {"vocab_size": vocab_size}
 
 
 def positive(text: str) -> int:
-    """Reads an argument that must be an integer of at least 1."""
+    """Reads an integer of at least 1; an argument `type`."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected at least 1, received {value}")

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
 from harness.environments import FOLDER
 from harness.rounds import Measured, Spread
 from tf_transformer.files import write_text
@@ -19,16 +21,8 @@ from tf_transformer.files import write_text
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Formats a table in Markdown, with columns aligned for the console."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *others = zip(cells, widths, strict=True)
-        padded = [first[0].ljust(first[1])]
-        padded += [cell.rjust(width) for cell, width in others]
-        return f"| {' | '.join(padded)} |"
-
-    rule = ["-" * width if not i else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
-    return "\n".join([line(header), line(rule), *map(line, rows)])
+    align = ["left", *["right"] * (len(header) - 1)]
+    return tabulate(rows, header, "pipe", disable_numparse=True, colalign=align)
 
 
 def shown(spread: Spread, digits: int = 0) -> str:
@@ -82,12 +76,12 @@ class Report:
     name: str
     settings: Mapping[str, Any]
     folder: Path
-    found: dict[str, Any] = dataclasses.field(default_factory=dict)
+    results: dict[str, Any] = dataclasses.field(default_factory=dict)
     before: dict[str, Any] = dataclasses.field(default_factory=machine)
 
-    def add(self, part: str, what: Any) -> None:
+    def add(self, part: str, results: Any) -> None:
         """Adds results: numbers, or `Measured` by name."""
-        self.found[part] = what
+        self.results[part] = results
 
     def write(self) -> Path:
         """Writes the JSON.
@@ -102,13 +96,13 @@ class Report:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "settings": dict(self.settings),
             "machine": self.before | {"load_at_end": os.getloadavg()},
-            "results": self.found,
+            "results": self.results,
         }
         write_text(path, json.dumps(whole, indent=1, default=_plain) + "\n")
         return path
 
     def say_machine(self) -> str:
-        """Describes the machine in one line, for below the tables."""
+        """Describes the machine in one line, to print below the tables."""
         load, end = self.before["load"][0], os.getloadavg()[0]
         gpus = "".join(f", {gpu}" for gpu in self.before["gpus"])
         return (
@@ -117,14 +111,13 @@ class Report:
         )
 
 
-def say_versions(found: Mapping[str, Measured]) -> str:
-    """Returns the versions of all contenders, each once."""
-    said: dict[str, list[str]] = {}
-    for measured in found.values():
+def say_versions(results: Mapping[str, Measured]) -> str:
+    """Lists the package versions of all contenders, each once."""
+    versions: dict[str, dict[str, None]] = {}  # ordered sets, by package
+    for measured in results.values():
         for package, version in measured.versions.items():
-            if version not in said.setdefault(package, []):
-                said[package].append(version)
-    return ", ".join(f"{package} {' and '.join(each)}" for package, each in said.items())
+            versions.setdefault(package, {})[version] = None
+    return ", ".join(f"{package} {' and '.join(each)}" for package, each in versions.items())
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rounds A B A B: measurements in turn, and their ratios round by round."""
+"""Rounds A B A B: contenders measured in turn, and their ratios in each round."""
 
 import argparse
 import statistics
@@ -35,7 +35,7 @@ class Measured:
         versions: versions of its libraries.
         warm_up: the first answer, with all one-time costs.
         answers: one for each round.
-        note: how it was chosen, for tables.
+        note: added to the name in tables.
     """
 
     versions: dict[str, str]
@@ -44,7 +44,7 @@ class Measured:
     note: str = ""
 
     def rate(self, amount: str) -> Spread:
-        """Returns the field `amount` of the results per second."""
+        """Returns `amount`, a field of the results, per second."""
         return Spread.of(answer.result[amount] / answer.seconds for answer in self.answers)
 
     def seconds(self) -> Spread:
@@ -61,7 +61,7 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
     """Returns how many times as fast `one` is as `other`, in the same rounds.
 
     Args:
-        one, other: measured in the same rounds on the same work.
+        one, other: measurements in the same rounds on the same work.
         cpu: compare the CPU time of all threads, which other processes disturb less.
     """
     pairs = zip(one.answers, other.answers, strict=True)
@@ -70,14 +70,14 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
     return Spread.of(theirs.seconds / ours.seconds for ours, theirs in pairs)
 
 
-def fastest(found: Mapping[str, Measured]) -> dict[str, Measured]:
-    """Returns each contender with its fastest number of threads, which `note` names.
+def fastest(results: Mapping[str, Measured]) -> dict[str, Measured]:
+    """Returns each contender with its fastest number of threads, which goes into `note`.
 
     Args:
-        found: measurements by names that end in THREADS and the number.
+        results: measurements by names that end in THREADS and the number.
     """
     best: dict[str, Measured] = {}
-    for name, each in found.items():
+    for name, each in results.items():
         name, _, number = name.rpartition(THREADS)
         if name not in best or each.seconds().median < best[name].seconds().median:
             best[name] = replace(each, note=f" ({number} thread{'s' * (number != '1')})")
@@ -89,15 +89,15 @@ def measure(
     cases: Mapping[str, dict[str, Any]],
     options: argparse.Namespace,
 ) -> Iterator[tuple[str, dict[str, Measured]]]:
-    """Starts all contenders and lets them work in turn, after one warm-up each.
+    """Starts all contenders, and measures them in turn after one warm-up each.
 
     A contender's functions are `versions()` and `work(**arguments)`.
 
     Args:
         specs: the contenders.
         cases: arguments of `work` by title; cases are measured one after the other.
-        options: `rounds`, in each of which every contender works once; `threads` of each, of
-            which only one computes at a time; and `gpu`, if the benchmark has this option.
+        options: `rounds`, in each of which every contender works once; `threads`, of the one
+            contender that works at a time; and `gpu`, if the benchmark has this option.
 
     Yields:
         The title of a case and its measurements by the contender's name.
@@ -109,9 +109,9 @@ def measure(
         gpu = getattr(options, "gpu", False)
         running = [_start(stack, spec, options.threads, gpu) for spec in specs]
         for title, arguments in cases.items():
-            found = _measure_case(running, title, arguments, options.rounds)
+            results = _measure_case(running, title, arguments, options.rounds)
             say("")
-            yield title, found
+            yield title, results
 
 
 def _start(stack: ExitStack, spec: Spec, threads: int, gpu: bool) -> Contender:
@@ -124,22 +124,22 @@ def _start(stack: ExitStack, spec: Spec, threads: int, gpu: bool) -> Contender:
 def _measure_case(
     running: Sequence[Contender], title: str, arguments: dict[str, Any], rounds: int
 ) -> dict[str, Measured]:
-    found = {}
+    results = {}
     for contender in running:
         say(f"{title}: warming up {contender.spec.name}")
         warm_up = contender.call("work", **arguments)
         versions = contender.call("versions").result
         contender.call("forget_peak")
-        found[contender.spec.name] = Measured(versions, warm_up)
+        results[contender.spec.name] = Measured(versions, warm_up)
     for number in range(rounds):
         for contender in running:
             say(f"{title}: round {number + 1} of {rounds}, {contender.spec.name}")
             answer = contender.call("work", **arguments)
-            found[contender.spec.name].answers.append(answer)
-    return found
+            results[contender.spec.name].answers.append(answer)
+    return results
 
 
 def say(text: str) -> None:
-    """Prints a status line on a terminal; the next one overwrites it."""
+    """Prints a status line on a terminal, which the next one overwrites."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The work of a decoding contender: sentences in batches, and their outputs."""
+"""The work of a decoding contender: batches of sentences and their outputs."""
 
 import json
 import time
@@ -43,15 +43,15 @@ class Work:
         tokens, latencies = 0, []
         for rows in list(self.batches(batch, number)):
             begun = time.perf_counter()
-            found = search(rows)
+            outputs = search(rows)
             latencies.append(time.perf_counter() - begun)
-            tokens += sum(map(len, found))
+            tokens += sum(map(len, outputs))
         return {"tokens": tokens, "latencies": latencies}
 
 
-def evenly_spaced(found: Sequence, number: int) -> list:
-    """Returns `number` of the items, evenly spaced, in their order."""
-    return [found[int((i + 0.5) * len(found) / number)] for i in range(number)]
+def evenly_spaced(items: Sequence, number: int) -> list:
+    """Returns `number` evenly spaced items, in their order."""
+    return [items[int((i + 0.5) * len(items) / number)] for i in range(number)]
 
 
 def with_eos(rows: Sequence[Sequence[int]]) -> Rows:

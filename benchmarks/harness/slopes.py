@@ -1,4 +1,4 @@
-"""The growth of a cost: the slope on logarithmic axes."""
+"""The growth of a cost as a slope on logarithmic axes."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Returns the power p of y ~ x^p, fitted to the upper half of the points (x, y).
+    """Fits the power p of y ~ x^p to the upper half of the points (x, y).
 
-    Constant costs hide the growth where x is small.
+    For small x, constant costs hide the growth.
     """
     upper = sorted(points)[min(len(points) // 2, len(points) - 2) :]
     x, y = np.log(np.array(upper, float)).T
@@ -16,6 +16,6 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def grown(points: Sequence[tuple[float, float]], power: float) -> list[tuple[float, float]]:
-    """Returns y ~ x^power through the last of the points, at every x."""
+    """Returns the curve y ~ x^power through the last point, at every x."""
     last, y = points[-1]
     return [(x, y * (x / last) ** power) for x, _ in points]

@@ -38,7 +38,7 @@ def test_a_small_corpus_gets_the_pieces_that_its_text_allows(wanted, change, tmp
     made = corpus._train_tokenizer(["a man sees a house", "ein Mann"], model, wanted)
     size = Tokenizer(model).vocab_size
     assert size < wanted if change == "fewer" else size > wanted
-    assert made == {"note": f"the corpus gets {size} pieces: its text allows no {wanted}"}
+    assert made == {"note": f"using {size} pieces: the text does not allow {wanted}"}
     assert corpus._train_tokenizer(["a man sees a house", "ein Mann"], model, size) == {}
 
 

@@ -56,8 +56,8 @@ def test_slope_is_the_power_at_large_values():
 def test_columns_are_aligned():
     lines = table(("", "a long head"), [["x", "1"], ["a name", "22"]]).splitlines()
     assert len({len(line) for line in lines}) == 1
-    assert lines[1] == "| ------ | ----------: |"
-    assert lines[3] == "| a name |          22 |"
+    assert re.fullmatch(r"\|:-+\|-+:\|", lines[1])
+    assert re.fullmatch(r"\| a name +\| +22 \|", lines[3])
 
 
 def test_spread_is_printed():

@@ -8,13 +8,13 @@ import pytest
 
 @pytest.fixture
 def copied(trained_run, tmp_path) -> Path:
-    """A copy of the run, to change."""
+    """A copy of the trained run, for tests that change it."""
     return Path(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
 @pytest.fixture
 def parser(parsing_run, tmp_path, monkeypatch) -> Path:
-    """The current folder: a copy of the parsing run as "run", and its dev trees, dev.ptb."""
+    """The current folder, with a copy of the parsing run, "run", and its dev trees, dev.ptb."""
     shutil.copytree(parsing_run.path, tmp_path / "run")
     shutil.copy(parsing_run.corpus / "dev.ptb", tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -23,7 +23,7 @@ def parser(parsing_run, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def classifier(classification_run, tmp_path, monkeypatch) -> Path:
-    """The current folder: a copy of the classification run as "run", its train.tsv, dev.tsv."""
+    """The current folder, with a copy of the classification run, "run", and its data."""
     shutil.copytree(classification_run.path, tmp_path / "run")
     for name in ("train.tsv", "dev.tsv"):
         shutil.copy(classification_run.corpus / name, tmp_path)
@@ -33,7 +33,7 @@ def classifier(classification_run, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def workplace(trained_run, tmp_path, monkeypatch) -> Path:
-    """The current folder: texts good and bad, a trained run, and what is no run."""
+    """The current folder, with good and bad texts, a trained run, and folders without one."""
     sources, targets = trained_run.lines("train.en"), trained_run.lines("train.de")
     texts = {
         "train": (sources, targets),

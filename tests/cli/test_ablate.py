@@ -1,4 +1,4 @@
-"""`ablate`: rows that are ordinary runs, one tokenizer and corpus for all, and the table."""
+"""`ablate`: rows as ordinary runs with a shared tokenizer and corpus, and the table."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.studies.ablation.rows import ROWS
 
-# One layer: C rows, which are of two layers and more, are not among the rows here.
+# One layer, which excludes the C rows, of two or more layers.
 SETTINGS = (
     "model.vocab_size=400",
     "model.num_layers=1",
@@ -29,7 +29,7 @@ SETTINGS = (
     "decoding.beam_size=1",
     "decoding.max_extra_length=2",
 )
-ROWS_HERE = ["base", "A-h4"]
+TRAINED = ["base", "A-h4"]
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,9 @@ def arguments(trained_run):
 
 @pytest.fixture(scope="module")
 def finished(arguments, tmp_path_factory):
-    """Two rows, trained to their ends."""
+    """The folder of two finished rows."""
     output = tmp_path_factory.mktemp("ablation") / "rows"
-    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(output)]) == 0
+    assert main([*arguments, "--rows", *TRAINED, "--output", str(output)]) == 0
     return output
 
 
@@ -53,12 +53,12 @@ def copy(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "rows", symlinks=True))
 
 
-def test_every_row_is_a_run_with_a_result_and_a_card_on_a_shared_corpus(finished):
+def test_every_row_is_a_run_with_result_and_card_on_the_shared_corpus(finished):
     assert sorted(path.name for path in finished.iterdir()) == [
         "A-h4-seed1", "base-seed1", "base.json", "checksums.json", "data", "table3.md",
         "table3.png", "table3.svg", "tokenizer.model",
     ]  # fmt: skip
-    for row, heads in zip(ROWS_HERE, (8, 4), strict=True):
+    for row, heads in zip(TRAINED, (8, 4), strict=True):
         run = Run.open(finished / f"{row}-seed1")
         assert (run.config.model.num_heads, run.config.model.d_model) == (heads, 32)
         assert run.checkpoints.steps() == [6]
@@ -69,7 +69,7 @@ def test_every_row_is_a_run_with_a_result_and_a_card_on_a_shared_corpus(finished
         assert run.data.resolve() == (finished / "data").resolve()
 
 
-def test_a_row_is_what_train_makes_of_the_same_settings(finished, tmp_path):
+def test_train_with_the_settings_of_a_row_gives_the_same_weights(finished, tmp_path):
     run = Run.open(finished / "A-h4-seed1")
     command = train_command(run.config).split()[2:]
     assert main(["train", *command, "--output", str(tmp_path / "alone")]) == 0
@@ -77,7 +77,7 @@ def test_a_row_is_what_train_makes_of_the_same_settings(finished, tmp_path):
     assert bits_of(alone.checkpoints.step_path(6)) == bits_of(run.checkpoints.step_path(6))
 
 
-def test_train_goes_on_with_a_row(copy, capsys):
+def test_train_resumes_a_row(copy, capsys):
     run = Run.open(copy / "base-seed1")
     command = train_command(run.config.replace({"training.steps": 8})).split()[2:]
     assert main(["train", *command, "--output", str(run.path)]) == 0
@@ -85,12 +85,12 @@ def test_train_goes_on_with_a_row(copy, capsys):
     assert run.history()[-1]["step"] == 8
 
 
-def test_rows_with_a_result_are_left_and_a_killed_one_goes_on(arguments, copy, capfd):
-    """In a folder that was moved, once there is time."""
+def test_finished_rows_are_kept_and_a_killed_row_is_resumed(arguments, copy, capfd):
+    """In a folder that has moved; --stop-after delays the training of the killed row."""
     killed, finished = (copy / f"{row}-seed1" / "result.json" for row in ("A-h4", "base"))
     killed.unlink()
     before = finished.stat().st_mtime_ns
-    again = [*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]
+    again = [*arguments, "--rows", *TRAINED, "--output", str(copy)]
     assert main([*again, "--stop-after", "0.0000001s"]) == 0
     assert "run the same command again to resume" in capfd.readouterr().out
     assert not killed.exists()
@@ -102,19 +102,19 @@ def test_rows_with_a_result_are_left_and_a_killed_one_goes_on(arguments, copy, c
     assert killed.exists()
 
 
-def test_the_table_has_the_rows_and_what_makes_them(copy, capsys):
+def test_the_table_shows_each_row_with_its_change(copy, capsys):
     assert main(["ablate", "--table", "--output", str(copy)]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"\| A-h4 +\| h 4, d_k 8, d_v 8 +\|", printed)
     assert printed.strip() == (copy / "table3.md").read_text("utf-8").strip()
 
 
-def test_a_row_that_fails_does_not_stop_the_others(arguments, copy, capsys):
+def test_a_failing_row_does_not_stop_the_others(arguments, copy, capsys):
     for path in ("base-seed1", "table3.md", "table3.png"):
         (copy / path).rename(copy.parent / path)
     (copy / "base-seed1").mkdir()
     (copy / "base-seed1" / "thesis").touch()
-    assert main([*arguments, "--rows", *ROWS_HERE, "--output", str(copy)]) == 1
+    assert main([*arguments, "--rows", *TRAINED, "--output", str(copy)]) == 1
     printed = capsys.readouterr().out
     assert "is not a run directory" in printed and "row base, seed 1 failed" in printed
     assert re.search(r"\| A-h4 ", printed)
@@ -122,10 +122,10 @@ def test_a_row_that_fails_does_not_stop_the_others(arguments, copy, capsys):
     assert not (copy / "table3.png").exists()  # no base, no differences
 
 
-def test_ctrl_c_is_passed_on_to_the_row_that_trains(arguments, tmp_path, capfd):
+def test_ctrl_c_is_forwarded_to_the_row_in_training(arguments, tmp_path, capfd):
     output, run = tmp_path / "rows", tmp_path / "rows" / "base-seed1"
     endless = ["--set", "training.evaluate_every=1000000", "--steps", "1000000"]
-    endless += ["--set", "training.save_minutes=0.0001", "--rows", *ROWS_HERE]
+    endless += ["--set", "training.save_minutes=0.0001", "--rows", *TRAINED]
     states = CheckpointFolder(run / "checkpoints").state_steps
 
     def interrupt() -> None:
@@ -140,11 +140,11 @@ def test_ctrl_c_is_passed_on_to_the_row_that_trains(arguments, tmp_path, capfd):
     assert "run the same command again to resume" in capfd.readouterr().out
     assert not (output / "A-h4-seed1").exists()
     assert states()
-    with locked(run):  # no process is left that trains
+    with locked(run):  # no process is still training
         assert not (run / "result.json").exists()
 
 
-def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
+def test_params_only_needs_no_data(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["ablate", "--params-only"]) == 0
     printed = capsys.readouterr().out
@@ -168,17 +168,17 @@ def test_parameters_need_no_data(tmp_path, monkeypatch, capsys):
         (["--stop-after", "5 steps"], "ablate stops after a time", 1),
     ],
 )
-def test_mistakes_are_told_before_any_work(
+def test_mistakes_are_reported_before_any_work(
     more, expected, tmp_path, monkeypatch, capsys, status
 ):
     monkeypatch.chdir(tmp_path)
     assert_refused(capsys, ["ablate", *more], expected, status=status)
 
 
-def test_a_folder_of_something_else_is_refused(arguments, copy, capsys, monkeypatch):
+def test_a_folder_with_other_content_is_refused(arguments, copy, capsys, monkeypatch):
     monkeypatch.chdir(copy)
     other = [*arguments, "--rows", "base", "--output", ".", "--set", "training.beta_2=0.9"]
-    expected = "rows of other settings: training.beta_2 was 0.98, now 0.9"
+    expected = "rows with other settings: training.beta_2 was 0.98, now 0.9"
     assert_refused(capsys, other, expected, status=1)
     ordinary = [*arguments, "--rows", "base", "--output", "base-seed1"]
     assert_refused(capsys, ordinary, "base-seed1 exists but was not created by", status=1)

@@ -1,4 +1,4 @@
-"""`attention` draws and writes what the run attends to, of the chosen head."""
+"""`attention` draws and writes the weights of the chosen heads."""
 
 import json
 from pathlib import Path
@@ -32,13 +32,13 @@ def empty_folder(tmp_path, monkeypatch) -> None:
 
 def attention(run, pair, *options: str) -> dict:
     sentence, target = pair
-    given = ["--sentence", sentence, "--target", target, "--data", "a.json", *options]
-    assert main(["attention", str(run.path), *given]) == 0
+    arguments = ["--sentence", sentence, "--target", target, "--data", "a.json", *options]
+    assert main(["attention", str(run.path), *arguments]) == 0
     return json.loads(Path("a.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_the_data_are_the_weights_of_every_head(trained_run, translator, pair, kind):
+def test_the_data_hold_the_weights_of_every_head(trained_run, translator, pair, kind):
     data = attention(trained_run, pair, "--kind", kind)
     [expected] = translator.attention([pair[0]], [pair[1]])
     heads = getattr(expected, kind)[0]
@@ -49,7 +49,7 @@ def test_the_data_are_the_weights_of_every_head(trained_run, translator, pair, k
     assert (data["kind"], data["layer"], data["links"]) == (kind, 1, [])
 
 
-def test_one_head_is_counted_from_1(trained_run, pair):
+def test_heads_are_counted_from_1(trained_run, pair):
     whole = attention(trained_run, pair, "--kind", "cross")
     one = attention(trained_run, pair, "--kind", "cross", "--layer", "1", "--head", "2")
     assert one["panels"] == {"head 2": whole["panels"]["head 2"]}
@@ -64,7 +64,7 @@ def test_the_decoder_reads_the_pieces_before_the_one_it_predicts(trained_run, pa
         assert weights[0][0] == 1
 
 
-def test_the_alignment_is_the_mean_of_the_heads_with_the_links_of_translate(
+def test_the_alignment_is_the_mean_of_the_heads_with_the_links_from_translate(
     trained_run, capsys
 ):
     sentence = trained_run.lines("dev.en")[0]
@@ -75,12 +75,12 @@ def test_the_alignment_is_the_mean_of_the_heads_with_the_links_of_translate(
     cross = attention(trained_run, pair, "--kind", "cross")
     mean = np.mean(list(cross["panels"].values()), axis=0)
     np.testing.assert_allclose(data["panels"]["mean of heads"], mean, atol=1e-5)
-    found = {
+    linked = {
         tuple(word_of(data, side, link) for side in ("columns", "rows"))
         for link in data["links"]
     }
-    pairs = [one.split("-") for one in Path("links").read_text().split()]
-    assert found == {(int(source), int(target)) for source, target in pairs}
+    pairs = [link.split("-") for link in Path("links").read_text().split()]
+    assert linked == {(int(source), int(target)) for source, target in pairs}
     for side, text in (("columns", sentence), ("rows", best)):
         words = text.split()
         for link in data["links"]:
@@ -88,27 +88,25 @@ def test_the_alignment_is_the_mean_of_the_heads_with_the_links_of_translate(
 
 
 def word_of(data: dict, side: str, link: dict) -> int:
-    """The index of the word whose pieces a link covers; a word's first piece has a mark."""
+    """Returns the index of the word that a link covers; a word's first piece has a mark."""
     start, _ = link[side]
     return sum(piece.startswith("▁") for piece in data[side][: start + 1]) - 1
 
 
 def spelled(data: dict, side: str, link: dict) -> str:
-    """The word whose pieces a link covers."""
+    """Returns the word that a link covers."""
     start, stop = link[side]
     return "".join(data[side][start:stop]).replace("▁", "")
 
 
-def test_without_a_target_the_models_own_translation_is_looked_into(
-    trained_run, translator, pair
-):
+def test_the_default_target_is_the_models_translation(trained_run, translator, pair):
     options = ["--sentence", pair[0], "--data", "a.json"]
     assert main(["attention", str(trained_run.path), *options]) == 0
     [[best]] = translator.translate([pair[0]])
     assert json.loads(Path("a.json").read_text("utf-8"))["target"] == best.text
 
 
-def test_each_file_is_told_in_a_line(trained_run, capsys):
+def test_each_written_file_is_printed_on_a_line(trained_run, capsys):
     command = ["attention", str(trained_run.path), "--sentence", "Good day.", "--target", "Gut"]
     assert main(command) == 0
     assert capsys.readouterr().out == "attention.png\n"
@@ -137,6 +135,6 @@ def test_each_file_is_told_in_a_line(trained_run, capsys):
         ("--sentence=", "--sentence must not be empty", 2),
     ],
 )
-def test_what_cannot_be_shown_is_refused(trained_run, capsys, options, expected, status):
+def test_bad_input_is_refused(trained_run, capsys, options, expected, status):
     command = ["attention", str(trained_run.path), "--sentence", "Good morning."]
     assert_refused(capsys, [*command, *options.split()], expected, status=status)

@@ -22,7 +22,7 @@ def mean_of(run: Run, steps: list[int]) -> dict[str, np.ndarray]:
         (["--best", "1"], None),
     ],
 )
-def test_the_average_is_of_the_checkpoints_asked_for(copied, capsys, arguments, steps):
+def test_the_average_is_that_of_the_chosen_checkpoints(copied, capsys, arguments, steps):
     run = Run.open(copied)
     if steps is None:
         steps = [max(run.history(), key=lambda record: record["valid_bleu"])["step"]]
@@ -46,14 +46,14 @@ def test_a_damaged_checkpoint_is_not_named_among_those_averaged(copied, capsys):
     "arguments",
     [["--last", "4"], ["--best", "9"], ["--last", "0"], ["--best", "0"], ["--last", "-1"]],
 )
-def test_more_checkpoints_than_there_are_is_refused(workplace, capsys, arguments):
+def test_a_wrong_number_of_checkpoints_is_refused(workplace, capsys, arguments):
     assert_refused(
         capsys, ["average", "run", *arguments], "between 1 and 3.*Received: ", status=1
     )
 
 
 @pytest.mark.parametrize("scored", [2, 0])
-def test_the_best_are_among_those_with_a_score(copied, capsys, scored):
+def test_best_needs_checkpoints_with_a_score(copied, capsys, scored):
     metrics = Run.open(copied).metrics
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:scored]))
     expected = f"between 1 and {scored}, .* with a score on its latest dev set. Received: 3"

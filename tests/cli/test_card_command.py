@@ -1,4 +1,4 @@
-"""`card`: the card that training writes, made again."""
+"""`card` writes the same card as training."""
 
 import pytest
 from command_line import assert_refused
@@ -6,7 +6,7 @@ from command_line import assert_refused
 from tf_transformer.cli.main import main
 
 
-def test_it_prints_what_training_has_written(trained_run, copied, capsys):
+def test_it_prints_the_card_that_training_wrote(trained_run, copied, capsys):
     written = (copied / "card.md").read_text("utf-8")
     written = written.replace(f"--output {trained_run.path}", f"--output {copied}")
     (copied / "card.md").unlink()
@@ -16,7 +16,7 @@ def test_it_prints_what_training_has_written(trained_run, copied, capsys):
 
 
 @pytest.mark.parametrize(("option", "rate"), [("--gpu=P100", 9.5), ("--sustained-tflops=2", 2)])
-def test_the_cost_is_also_by_the_rate_of_the_device(copied, option, rate, capsys):
+def test_the_cost_is_also_estimated_from_the_rate_of_the_device(copied, option, rate, capsys):
     assert main(["card", str(copied), option]) == 0
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if f"x {rate:g} TFLOP/s: " in line]
@@ -26,7 +26,7 @@ def test_the_cost_is_also_by_the_rate_of_the_device(copied, option, rate, capsys
     assert float(line.split()[-1]) == expected
 
 
-def test_mistakes_are_a_line(workplace, capsys):
+def test_mistakes_give_one_line(workplace, capsys):
     assert_refused(capsys, ["card", "begun"], "has no evaluation yet", status=1)
     assert_refused(capsys, ["card", "thesis"], "not a run directory", status=1)
     assert_refused(

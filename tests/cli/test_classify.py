@@ -1,4 +1,4 @@
-"""The path of a classifier's user: train, classify, score, compare with a bag of words."""
+"""A classifier from end to end: train, classify, score, compare with a bag of words."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tf_transformer.config import Config
 from tools.storm.lab import stdin_of
 
 
-def test_training_prints_scores_and_what_to_type_next(classification_run):
+def test_training_prints_scores_and_the_next_commands(classification_run):
     assert classification_run.stderr == ""
     lines = classification_run.stdout.splitlines()
     step = r"step +30  .*  dev accuracy [\d.]+ F1 [\d.]+  [\d,]+ sentences/s  best"
@@ -23,7 +23,7 @@ def test_training_prints_scores_and_what_to_type_next(classification_run):
     assert "3 labels" in lines
 
 
-def test_the_run_says_what_it_learned_and_how_well(classification_run):
+def test_the_run_records_labels_and_scores(classification_run):
     path = classification_run.path
     config = Config.from_json((path / "config.json").read_text())
     assert (config.task, config.training.best_by) == ("classification", "accuracy")
@@ -36,7 +36,7 @@ def test_the_run_says_what_it_learned_and_how_well(classification_run):
     assert re.search(r"best accuracy of 2 evaluations: (1|0\.\d+) at step", card)
 
 
-def test_the_same_command_goes_on(classification_run, classifier, capsys):
+def test_the_same_command_does_not_train_a_finished_run(classification_run, classifier, capsys):
     before = (classifier / "run" / "metrics.jsonl").read_text()
     assert main(["train", *classification_run.options, "--output", "run"]) == 0
     assert "finished at step 60;" in capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
     assert captured.err == "c.svg\n" and Path("c.svg").stat().st_size > 0
 
 
-def test_a_bag_of_words_is_scored_alike(classifier, capsys):
+def test_baseline_prints_the_same_kind_of_scores(classifier, capsys):
     files = ["--train", "train.tsv", "--test", "dev.tsv", "--output", "c.png"]
     assert main(["baseline", *files]) == 0
     out = capsys.readouterr().out
@@ -106,25 +106,21 @@ def test_a_bag_of_words_is_scored_alike(classifier, capsys):
         ("baseline --train dev.tsv --test dev.tsv --l2 0", "--l2 must be ", 2),
     ],
 )
-def test_what_cannot_be_done_is_refused(classifier, capsys, line, expected, status):
+def test_unsupported_commands_and_bad_input_are_refused(
+    classifier, capsys, line, expected, status
+):
     Path("in").write_text("a cat .\n")
     Path("other").write_text("plant\ta tree .\n")
     Path("one").write_text("animal\ta cat .\nanimal\ta dog .\n")
     assert_refused(capsys, line.split(), expected, status=status)
 
 
-def test_a_translation_run_does_not_classify(workplace, capsys):
-    assert_refused(
-        capsys, ["classify", "run"], "of --task classification. .* translate run", status=1
-    )
-
-
-def test_curves_are_of_accuracy(classifier):
+def test_curves_show_accuracy(classifier):
     assert main(["curves", "run", "--output", "c.svg"]) == 0
     assert "dev accuracy" in Path("c.svg").read_text()
 
 
-def test_doctor_looks_at_sentences_and_labels(classifier, capsys):
+def test_doctor_checks_labelled_sentences(classifier, capsys):
     assert main(["doctor", "run"]) == 0
     checks = capsys.readouterr().out
     assert "overlap" in checks and "unused pieces" in checks and "tokenised text" not in checks
@@ -139,7 +135,9 @@ SHORT = ["--set", "training.steps=2", "--set", "training.evaluate_every=2"]
 DATA = ["--task", "classification", "--train", "train.tsv", "--valid", "dev.tsv", *SHORT]
 
 
-def test_a_classifier_begins_with_the_encoder_of_a_translator(classifier, trained_run, capsys):
+def test_a_classifier_can_start_from_the_encoder_of_a_translator(
+    classifier, trained_run, capsys
+):
     source = str(trained_run.path)
     assert main(["train", *DATA, "--encoder-from", source, "--output", "fine"]) == 0
     printed = capsys.readouterr().out
@@ -173,8 +171,8 @@ def test_an_encoder_that_does_not_fit_is_refused(
     )
 
 
-def test_labels_are_no_text_that_the_tokenizer_should_know(tmp_path, monkeypatch, capsys):
-    """Theirs are characters that no sentence has, and no warning."""
+def test_the_tokenizer_need_not_know_the_labels(tmp_path, monkeypatch, capsys):
+    """Characters that occur only in labels cause no warning."""
     monkeypatch.chdir(tmp_path)
     lines = [
         f"{label}\tthe {word} of it .\n" for label, word in (("Zß:é", "cat"), ("Qx", "red"))

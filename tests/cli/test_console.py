@@ -1,4 +1,4 @@
-"""The console stays clean, whatever becomes of its reader."""
+"""The console stays clean, even if its reader has gone or the disk is full."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from command_line import environment
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 
-# A command as those that log to stdout: its work is a file, written after its reader has gone.
+# A command that logs to stdout, and writes a file after its reader has gone.
 WORK = """
 import logging, sys, types
 from pathlib import Path
@@ -28,7 +28,7 @@ sys.exit(run_command(types.SimpleNamespace(command=command), None))
 """
 
 
-def test_work_goes_on_quietly_when_its_reader_has_gone(tmp_path):
+def test_a_command_finishes_quietly_after_its_reader_has_gone(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", WORK, str(tmp_path / "file")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -43,7 +43,9 @@ def test_work_goes_on_quietly_when_its_reader_has_gone(tmp_path):
 
 
 @pytest.mark.parametrize("buffered", ["", "1"])
-def test_work_goes_on_when_its_log_cannot_be_written_and_says_so_once(tmp_path, buffered):
+def test_a_command_finishes_when_its_log_cannot_be_written_and_reports_it_once(
+    tmp_path, buffered
+):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", WORK, str(tmp_path / "file")],
@@ -55,7 +57,7 @@ def test_work_goes_on_when_its_log_cannot_be_written_and_says_so_once(tmp_path, 
     assert (tmp_path / "file").read_text() == "done"
 
 
-# Keras imports them where they are installed.
+# Keras imports these libraries if they are installed.
 IMPORT = """
 import sys
 from tf_transformer.cli.console import import_tensorflow_quietly
@@ -68,7 +70,9 @@ import matplotlib, scipy.sparse, sklearn.linear_model
 
 
 @pytest.mark.parametrize(("error", "shown"), [(KeyboardInterrupt, ""), (ImportError, "noise")])
-def test_ctrl_c_during_the_import_shows_no_line_of_tensorflow(error, shown, monkeypatch, capfd):
+def test_ctrl_c_during_the_import_prints_nothing_from_tensorflow(
+    error, shown, monkeypatch, capfd
+):
     def interrupted(kind: str) -> None:
         os.write(2, b"noise")
         raise error
@@ -79,7 +83,7 @@ def test_ctrl_c_during_the_import_shows_no_line_of_tensorflow(error, shown, monk
     assert capfd.readouterr().err == shown
 
 
-def test_tensorflow_is_imported_without_libraries_that_can_be_imported_afterwards():
+def test_optional_libraries_are_not_imported_with_tensorflow_but_can_be_later():
     for library in ("matplotlib", "sklearn"):
         pytest.importorskip(library)
     done = subprocess.run(

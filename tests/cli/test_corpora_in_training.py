@@ -1,4 +1,4 @@
-"""train.py on corpora of several forms, with tags: what it learns from, refuses and resumes."""
+"""Training on corpora in several formats, with tags."""
 
 import gzip
 import json
@@ -22,25 +22,16 @@ from tools.storm.lab import stdin_of
 
 STEPS = 8
 SETTINGS = (
-    "model.vocab_size=360",
-    "model.num_layers=1",
-    "model.d_model=16",
-    "model.d_ff=16",
-    "model.num_heads=2",
-    "model.tie_embeddings=false",
-    "data.separate_vocabularies=true",
-    "data.subword_sampling=0.1",
-    f"training.steps={STEPS}",
-    "training.batch_tokens=256",
-    f"training.evaluate_every={STEPS}",
-    "decoding.beam_size=1",
-    "decoding.max_extra_length=1",
-)
+    "model.vocab_size=360", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
+    "model.num_heads=2", "model.tie_embeddings=false", "data.separate_vocabularies=true",
+    "data.subword_sampling=0.1", f"training.steps={STEPS}", "training.batch_tokens=256",
+    f"training.evaluate_every={STEPS}", "decoding.beam_size=1", "decoding.max_extra_length=1",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory) -> list[str]:
-    """160 pairs in a table, 40 as two files, weights that turn this round, and tags."""
+    """160 pairs in a table and 40 in two files, weighted the other way round, with tags."""
     folder, pairs = tmp_path_factory.mktemp("corpora"), builtin.pairs(220)
     table = "".join(f"{english}\t{german}\n" for english, german in pairs[:160])
     (folder / "one.tsv.gz").write_bytes(gzip.compress(table.encode()))
@@ -66,7 +57,7 @@ def last_state(run: Path) -> dict[str, bytes]:
     return bits_of(CheckpointFolder(run / "checkpoints").state_path(STEPS))
 
 
-def test_a_run_on_such_corpora_resumes_bit_for_bit(options, run, tmp_path):
+def test_a_run_on_mixed_corpora_resumes_bit_for_bit(options, run, tmp_path):
     parts = ["train", *options, "--output", str(tmp_path / "run"), "--stop-after", "5 steps"]
     for _ in range(2):
         done = run_here(parts)
@@ -75,7 +66,7 @@ def test_a_run_on_such_corpora_resumes_bit_for_bit(options, run, tmp_path):
     assert last_state(tmp_path / "run") == last_state(run.path)
 
 
-def test_every_source_is_trained_on_with_its_tags(run):
+def test_every_training_source_has_its_tags(run):
     tokenizer = Tokenizer(run.tokenizer)
     corpus = EncodedCorpus.open(run.data / "train")
     rows = 0, len(corpus) - 1
@@ -85,7 +76,7 @@ def test_every_source_is_trained_on_with_its_tags(run):
     assert corpus.sizes == [160, 40]
 
 
-def test_each_language_has_a_vocabulary_of_its_own(run):
+def test_each_language_has_its_own_vocabulary(run):
     tokenizer = Tokenizer(run.tokenizer)
     corpus, ids = EncodedCorpus.open(run.data / "train"), tf.range(360)
     english, german = (tokenizer.pieces(ids, side).numpy().tolist() for side in SIDES)
@@ -95,7 +86,9 @@ def test_each_language_has_a_vocabulary_of_its_own(run):
     assert target.numpy()[0].decode() == pair[1]
 
 
-def test_what_does_not_go_with_these_corpora_is_refused(options, tmp_path, capsys, monkeypatch):
+def test_settings_that_contradict_the_corpora_are_refused(
+    options, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     command = ["train", *options, "--output", "run"]
     tied = [*command, "--set", "model.tie_embeddings=true"]
@@ -105,7 +98,7 @@ def test_what_does_not_go_with_these_corpora_is_refused(options, tmp_path, capsy
     assert_refused(capsys, mixed, expected, status=1)
 
 
-def test_a_tag_may_be_an_option_or_stand_on_the_line(run, tmp_path, capsys):
+def test_a_tag_can_be_an_option_or_part_of_the_line(run, tmp_path, capsys):
     text, tagged = tmp_path / "text", tmp_path / "tagged"
     text.write_text("A dog runs.\n\nWe eat bread.\n", "utf-8")
     tagged.write_text("<2de> A dog runs.\n\n<2de> We eat bread.\n", "utf-8")
@@ -117,7 +110,7 @@ def test_a_tag_may_be_an_option_or_stand_on_the_line(run, tmp_path, capsys):
     assert {pair.split("-")[0] for pair in pairs} <= {"0", "1", "2"}
 
 
-def test_a_run_that_saw_tags_alone_says_so_without_one(run, tmp_path):
+def test_a_run_trained_only_with_tags_warns_about_a_missing_tag(run, tmp_path):
     (tmp_path / "text").write_text("A dog runs.\n", "utf-8")
     with stdin_of(tmp_path / "text"):
         done = run_here(["translate", str(run.path)])
@@ -130,7 +123,7 @@ def test_a_loaded_run_puts_its_tag_before_each_text(run):
     assert tagged.translate("A dog runs.") == plain.translate("<2de> A dog runs.")
 
 
-def test_a_tag_is_one_of_the_pieces_that_attention_shows(run, tmp_path):
+def test_attention_shows_the_tag_as_a_piece(run, tmp_path):
     data = tmp_path / "attention.json"
     words = ["attention", str(run.path), "--sentence", "A dog runs.", "--target", "Ein Hund."]
     done = run_here([*words, "--kind", "cross", "--data", str(data), "--tag", "<2de>"])
@@ -138,7 +131,7 @@ def test_a_tag_is_one_of_the_pieces_that_attention_shows(run, tmp_path):
     assert json.loads(data.read_text())["columns"][0] == "\u2581<2de>"
 
 
-def test_the_dev_text_of_a_run_is_tuned_on_with_its_tags(run, options, tmp_path):
+def test_tune_uses_the_tags_of_the_dev_text(run, options, tmp_path):
     own = ["tune", str(run.path), "--alpha", "0.6", "--checkpoint", "best"]
     done = run_here(own)
     assert done.returncode == 0 and "begin with a tag" not in done.stderr, done.stderr
@@ -147,12 +140,12 @@ def test_the_dev_text_of_a_run_is_tuned_on_with_its_tags(run, options, tmp_path)
     assert run_here([*own, *files]).stdout == done.stdout
 
 
-def test_a_tag_for_the_dev_text_of_the_run_is_refused(run, capsys):
+def test_tune_refuses_a_tag_for_the_dev_text_of_the_run(run, capsys):
     words = ["tune", str(run.path), "--tag", "<2de>"]
     assert_refused(capsys, words, "the dev text of a run has its tags already", status=1)
 
 
-def test_words_are_aligned_as_if_there_were_no_tag(run):
+def test_alignments_do_not_count_the_tag(run):
     texts, targets = ["A dog runs."], ["Ein Hund rennt."]
     plain, tagged = (
         load_translator(run, None, run.config.decoding, tag=tag) for tag in ("", "<2de>")
@@ -173,9 +166,7 @@ def test_an_export_puts_its_tag_before_each_text(run, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["translate", "export"])
-def test_a_tag_that_the_training_never_had_is_refused(
-    run, command, capsys, tmp_path, monkeypatch
-):
+def test_a_tag_unseen_in_training_is_refused(run, command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [command, str(run.path), "--tag", "<2de> <2fr>"]
     words += ["--output", "model"] if command == "export" else []

@@ -1,4 +1,4 @@
-"""`curves`: a picture of runs, and their scores as blocks."""
+"""`curves`: a picture of runs, and sparklines of their scores."""
 
 import re
 from pathlib import Path
@@ -18,19 +18,19 @@ from tf_transformer.cli.tools.curves import sparkline
         ([31.5, -2, 31.5], "█▁█"),
     ],
 )
-def test_heights_go_from_the_smallest_to_the_largest(values, expected):
+def test_sparkline_heights_span_the_values(values, expected):
     assert sparkline(values) == expected
 
 
-def test_of_many_numbers_some_are_shown_and_the_last():
+def test_a_sparkline_of_many_values_samples_them_and_keeps_the_last():
     line = sparkline([*range(1_000), -1_000], width=10)
     assert len(line) == 10
     assert line[-1] == "▁" and line[-2] == "█"
 
 
-def test_curves_draws_a_picture_of_every_run(trained_run, copied, tmp_path, capsys):
+def test_curves_draws_every_run(trained_run, copied, tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    runs = [str(trained_run.path), str(copied)]  # of the same name, in two folders
+    runs = [str(trained_run.path), str(copied)]  # with the same name, in two folders
     for suffix, beginning in ((".png", b"\x89PNG\r\n\x1a\n"), (".svg", b"<?xml")):
         picture = tmp_path / "new" / f"curves{suffix}"
         assert main(["curves", *runs, "--output", str(picture)]) == 0

@@ -1,4 +1,4 @@
-"""Damaged checkpoints and full disks: one line, and what was there before is still there."""
+"""Damaged files and full disks give one line of error and lose nothing."""
 
 import os
 import re
@@ -55,12 +55,12 @@ def test_a_checkpoint_of_another_model_is_refused(workplace, capsys):
         ("export run --output models", 99_000, "Cannot write models/4"),
     ],
 )
-def test_a_full_disk_is_one_line(workplace, capsys, largest_file, line, size, expected):
+def test_a_full_disk_gives_one_line(workplace, capsys, largest_file, line, size, expected):
     with largest_file(size):
         assert_refused(capsys, line.split(), f"^error: {re.escape(expected)}", status=1)
 
 
-def test_a_full_disk_while_training_leaves_all_checkpoints(
+def test_a_full_disk_during_training_loses_no_checkpoint(
     workplace, trained_run, capsys, largest_file
 ):
     before = tree(Path("run/checkpoints"))
@@ -72,7 +72,7 @@ def test_a_full_disk_while_training_leaves_all_checkpoints(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
-def test_a_full_disk_under_the_output_is_one_line(workplace, capsys, monkeypatch):
+def test_a_full_disk_behind_stdout_gives_one_line(workplace, capsys, monkeypatch):
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["evaluate", "--hypothesis", "dev.de", "--reference", "dev.de"]) == 1
@@ -83,7 +83,7 @@ def test_a_full_disk_under_the_output_is_one_line(workplace, capsys, monkeypatch
     "line", ["{}", "5", "null", '{"step": 320, "valid_bleu": "NaN"}', "\0"]
 )
 @pytest.mark.parametrize("command", ["curves run", "card run", "average run --best 1"])
-def test_a_line_of_the_metrics_that_is_no_evaluation_is_named(workplace, capsys, command, line):
+def test_an_invalid_line_of_the_metrics_is_named(workplace, capsys, command, line):
     with Path("run/metrics.jsonl").open("a") as file:
         file.write(f"{line}\n")
     assert_refused(
@@ -102,7 +102,7 @@ EVERY_COMMAND = (
 
 
 @pytest.mark.parametrize("command", EVERY_COMMAND)
-def test_a_run_whose_task_was_changed_is_refused(workplace, trained_run, capsys, command):
+def test_a_run_with_a_changed_task_is_refused(workplace, trained_run, capsys, command):
     config = Path("run/config.json")
     config.write_text(config.read_text().replace('"translation"', '"classification"'))
     arguments = command.split()
@@ -111,10 +111,10 @@ def test_a_run_whose_task_was_changed_is_refused(workplace, trained_run, capsys,
     assert_refused(capsys, arguments, "task", status=1)
 
 
-def test_changed_training_text_is_refused_and_accepted_if_told(
+def test_changed_training_text_needs_accept_new_data(
     workplace, trained_run, capsys, monkeypatch
 ):
-    """With as many lines and bytes, and the time that the file had before."""
+    """The changed text has the same number of lines and bytes, and the same time."""
     options = [*trained_run.options[2 * 4 :], "--output", "run", "--set", "training.steps=241"]
     options += ["--source", "en", "--target", "de", "--train", "train", "--valid", "same"]
     for language in ("en", "de"):
@@ -129,7 +129,7 @@ def test_changed_training_text_is_refused_and_accepted_if_told(
     printed = capsys.readouterr().out
     assert "from step 240 on, training text is " in printed
     assert "from step 240 on, training.steps is 241, was 240" in printed
-    assert "(the same text)" in printed  # the dev text, which has only moved
+    assert "(the same text)" in printed  # the dev text has only moved
     assert "run/data/train is encoded again: " in printed
     card = Path("run/card.md").read_text()
     assert "| 240 | training text | " in card

@@ -17,7 +17,7 @@ OPTIONS = "--train train --valid fresh --source en --target de"
 
 @pytest.fixture
 def texts(workplace):
-    """The workplace, with a dev set that is not in train: half of the training text is it."""
+    """The workplace with a new dev set, "fresh", taken from the end of the training text."""
     for language in ("en", "de"):
         lines = (workplace / f"train.{language}").read_text("utf-8").splitlines(keepends=True)
         (workplace / f"train.{language}").write_text("".join(lines[:250]), "utf-8")
@@ -26,7 +26,7 @@ def texts(workplace):
 
 
 def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
-    """(verdict, check, text) of the lines; the last line is the right count of warnings."""
+    """Returns (verdict, check, text) of each line; checks the count on the last line."""
     assert main(["doctor", *arguments.split()]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     found = [re.fullmatch(r"(ok|warning) +([^:]+): (.+)", line).groups() for line in lines]
@@ -35,7 +35,7 @@ def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def test_text_without_a_run_is_checked_and_nothing_is_written(texts, capsys):
+def test_text_is_checked_without_a_run_and_nothing_is_written(texts, capsys):
     before = tree(texts)
     found = doctor(capsys, OPTIONS)
     assert [check for _, check, _ in found] == [*TEXT, "vocabulary", "memory"]
@@ -65,7 +65,7 @@ def test_a_vocabulary_that_train_would_refuse_is_a_warning(texts, capsys, option
 
 @pytest.mark.parametrize("task", ["parsing", "classification"])
 def test_the_vocabulary_of_other_tasks_is_checked_too(task, request, capsys):
-    """It is trained on the sentences; of trees also brackets and tags are pieces."""
+    """It is trained on the sentences, and for trees also on brackets and tags."""
     run = request.getfixturevalue(f"{task}_run")
     size = Config.from_json((run.path / "config.json").read_text()).model.vocab_size
     found = doctor(capsys, " ".join(run.options))
@@ -84,7 +84,7 @@ def test_a_run_is_checked_with_its_tokenizer_and_corpora(workplace, capsys):
     assert tree(workplace / "run") == before
 
 
-def test_a_tokenizer_that_is_given_is_held_against_the_text(texts, capsys):
+def test_an_existing_tokenizer_is_checked_against_the_text(texts, capsys):
     (texts / "fresh.de").write_text("Łódź.\n" * 50, "utf-8")
     found = doctor(capsys, f"{OPTIONS} --set data.tokenizer=run/tokenizer.model")
     (text,) = [text for _, check, text in found if check == "unknown characters"]
@@ -100,7 +100,7 @@ def test_test_text_is_compared_with_train(texts, capsys):
     assert found[11][2].startswith("250 of 250 pairs of test (100%)")
 
 
-def test_the_settings_of_the_command_line_count(texts, capsys):
+def test_settings_on_the_command_line_are_used(texts, capsys):
     options = f"{OPTIONS} --model base --batch-tokens 1000000000 --devices 2"
     (*_, memory) = doctor(capsys, options)
     assert memory[0] == "ok" and memory[2].startswith("in parts of ")
@@ -125,5 +125,5 @@ def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
         ("--train train", "Your own data needs", 1),
     ],
 )
-def test_mistakes_are_one_line(texts, capsys, arguments, expected, status):
+def test_mistakes_give_one_line(texts, capsys, arguments, expected, status):
     assert_refused(capsys, ["doctor", *arguments.split()], expected, status=status)

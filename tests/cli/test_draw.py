@@ -1,4 +1,4 @@
-"""`draw` writes the picture of the line asked for."""
+"""`draw` draws the trees on the chosen line."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch) -> None:
-    """The current folder holds gold and parsed, of two trees and a blank line each."""
+    """The current folder, with gold and parsed: two trees and a blank line each."""
     monkeypatch.chdir(tmp_path)
     Path("gold").write_text("(S (NP (PRP We)) (VP (VBD won)))\n(S (VP (VB Go)))\n\n")
     Path("parsed").write_text("(S (NP (PRP We)) (VP (VBD won)))\n(S (NP (VB Go)))\n\n")
 
 
 @pytest.mark.parametrize(("line", "word", "differs"), [(1, "won", False), (2, "Go", True)])
-def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
+def test_draw_draws_the_trees_on_a_line(capsys, line, word, differs):
     options = ["--line", str(line), "--output", "new/tree.svg"]
     assert main(["draw", "gold", "parsed", *options]) == 0
     assert capsys.readouterr().out == "new/tree.svg\n"
@@ -37,5 +37,5 @@ def test_draw_writes_the_picture_of_a_line(capsys, line, word, differs):
         ("--output tree.svg --line 3", "gold:3: expected one tree. Received: 0"),
     ],
 )
-def test_draw_refuses_what_it_cannot_draw(capsys, options, expected):
+def test_bad_input_is_refused(capsys, options, expected):
     assert_refused(capsys, ["draw", "gold", "parsed", *options.split()], expected, status=1)

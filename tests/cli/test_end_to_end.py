@@ -1,4 +1,4 @@
-"""The commands after training, from end to end: translate, evaluate, score, export."""
+"""translate, evaluate, score and export on a trained run."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tf_transformer.tasks.models import load_translator
 
 @pytest.fixture(scope="module")
 def n_best(trained_run) -> BatchTranslator:
-    """The Python translator, with the two best of three beams."""
+    """A translator that returns the two best hypotheses of a beam of 3."""
     run = Run.open(trained_run.path)
     return load_translator(run, "best", DecodingConfig(beam_size=3, alpha=0.8), 2)
 
@@ -26,18 +26,18 @@ def n_best(trained_run) -> BatchTranslator:
 # --- translate ---------------------------------------------------------------------------
 
 
-def test_translate_keeps_lines_and_their_order_without_noise(trained_run, n_best):
+def test_translate_keeps_lines_in_order_and_prints_nothing_else(trained_run, n_best):
     known = trained_run.lines("train.en")[:12]
     long = " ".join(known * 20)[:10_000]
     lines = [*known[:6], "", "   ", known[6], "line\u2028separator", long, "", *known[7:], ""]
     assert len(long) == 10_000
-    # The first measurement of the number of threads would write a line.
+    # Without --threads, the first measurement of the fastest number would print a line.
     command = [*TF_TRANSFORMER, "translate", str(trained_run.path), "--threads", "1"]
     done = run_command(
         [*command, "--beam", "3", "--alpha", "0.8"], "".join(f"{x}\n" for x in lines).encode()
     )
     assert done.returncode == 0
-    # The one line about the one sentence of 10,000 characters.
+    # Only a line about the sentence of 10,000 characters.
     assert done.stderr.decode() == "texts cut at 1024 tokens: 1\n"
     stdout = done.stdout.decode()
     assert stdout.endswith("\n")
@@ -47,7 +47,7 @@ def test_translate_keeps_lines_and_their_order_without_noise(trained_run, n_best
 def test_n_best_prints_number_score_and_text(trained_run, n_best, tmp_path, capsys):
     lines = [trained_run.lines("train.en")[0], "", trained_run.lines("train.en")[1]]
     file = tmp_path / "in.txt"
-    file.write_bytes("\r\n".join(lines).encode())  # as other systems write it, no last line end
+    file.write_bytes("\r\n".join(lines).encode())  # as on Windows, without a final newline
     options = ["--beam", "3", "--alpha", "0.8", "--n-best", "2"]
     printed = translated(capsys, trained_run.path, file, *options)
     rows = [line.split("\t") for line in printed]
@@ -98,38 +98,38 @@ def test_evaluate_prints_the_bleu_of_the_translations_it_writes(trained_run, tmp
     pattern = rf"BLEU {bleu:.2f}  {SIGNATURE}\nchrF2 [\d.]+  nrefs:1\S+\n"
     assert re.fullmatch(pattern + rf"exact {exact / 40:.1%} \({exact} of 40\)\n", printed)
     assert caution and "; 40 sources and 40 references are in the dev text" in seen
-    # The dev BLEU of training, by other code: `evaluate` measures the best checkpoint.
+    # Training computes its dev BLEU, that of the best checkpoint, by other code.
     assert f"\ndev BLEU {bleu:.2f} " in trained_run.stdout
 
-    given = ["evaluate", "--hypothesis", str(output), "--reference", reference]
-    assert main(given) == 0
+    scoring = ["evaluate", "--hypothesis", str(output), "--reference", reference]
+    assert main(scoring) == 0
     assert capsys.readouterr().out == printed
-    assert main([*given, "--lowercase", "--tokenize", "char"]) == 0
+    assert main([*scoring, "--lowercase", "--tokenize", "char"]) == 0
     assert "|case:lc|eff:no|tok:char|" in capsys.readouterr().out
 
 
-def test_score_equals_what_the_search_reports(trained_run, n_best, capsys):
+def test_score_agrees_with_the_search(trained_run, n_best, capsys):
     source, target = (str(trained_run.corpus / f"dev.{language}") for language in ("en", "de"))
     arguments = ["--source", source, "--target", target, "--alpha", "0.8"]
     assert main(["score", str(trained_run.path), *arguments]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 40
-    # Where the search finds the reference, in the same pieces, the two score one sequence.
-    found = [hypotheses[0] for hypotheses in n_best.translate(trained_run.lines("dev.en"))]
-    alike = [
+    # Where the search finds the reference, with the same pieces, both score the same sequence.
+    best = [hypotheses[0] for hypotheses in n_best.translate(trained_run.lines("dev.en"))]
+    equal = [
         (row, hypothesis)
-        for row, hypothesis, text in zip(rows, found, trained_run.lines("dev.de"), strict=True)
+        for row, hypothesis, text in zip(rows, best, trained_run.lines("dev.de"), strict=True)
         if hypothesis.text == text and hypothesis.num_tokens == int(row[2])
     ]
-    assert len(alike) > 5
-    for (log_prob, score, _), hypothesis in alike:
+    assert len(equal) > 5
+    for (log_prob, score, _), hypothesis in equal:
         assert float(log_prob) == pytest.approx(hypothesis.log_prob, abs=1e-4)
         assert float(score) == pytest.approx(hypothesis.score, abs=1e-4)
 
 
 # --- export ------------------------------------------------------------------------------
 
-# All that a server has: TensorFlow, the operations of SentencePiece, and the folder.
+# All that a server needs: TensorFlow, the SentencePiece operations, and the folder.
 CLIENT = """
 import json, sys
 import tensorflow_text
@@ -145,7 +145,7 @@ def test_an_exported_model_translates_on_its_own(trained_run, exported, tmp_path
     texts = [*trained_run.lines("train.en")[:10], "", "中文 🙂"]
     client = [sys.executable, "-c", CLIENT, str(exported)]
     done = run_command(client, json.dumps(texts).encode(), cwd=tmp_path)
-    assert b"custom gradient" not in done.stderr  # TensorFlow's warning of such a SavedModel
+    assert b"custom gradient" not in done.stderr  # TensorFlow's warning about a SavedModel
     translations, scores = json.loads(done.stdout)
     translator = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
     expected = [found[0] for found in translator.translate(texts)]

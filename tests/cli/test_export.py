@@ -1,4 +1,4 @@
-"""export: which weights it takes, in which precision, and what its card says of them."""
+"""`export`: its weights, their precision, and its card."""
 
 import json
 import re
@@ -12,11 +12,6 @@ from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.models import load_translator
 
 
-@pytest.fixture(scope="module")
-def exported(exported_in_bfloat16):
-    return exported_in_bfloat16
-
-
 def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
     files = run.checkpoints.last(2)
     with np.load(files[0]) as first, np.load(files[1]) as second:
@@ -24,35 +19,36 @@ def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
         return {name: (first[name] + second[name]) / 2 for name in names}
 
 
-def test_the_average_is_what_is_served(trained_run, exported, tmp_path):
+def test_the_export_serves_the_average(trained_run, exported_in_bfloat16, tmp_path):
     run = Run.open(trained_run.path)
     np.savez(tmp_path / "mean.npz", **mean_of_last_two(run))
     options = {"decoding.beam_size": 2, "decoding.alpha": 0.8}
     decoding = run.config.replace(options).decoding
     translator = load_translator(run, tmp_path / "mean.npz", decoding, precision="bfloat16")
     texts = trained_run.lines("dev.en")[:10]
-    with SavedModelSession(exported) as session:
+    with SavedModelSession(exported_in_bfloat16) as session:
         answer = session.run("serving_default", {"text": np.array(texts, object)})
-    expected = [found[0] for found in translator.translate(texts)]
-    assert [text.decode() for text in answer["translation"]] == [one.text for one in expected]
-    assert answer["score"] == pytest.approx([one.score for one in expected], abs=0.05)
+    expected = [best for best, *_ in translator.translate(texts)]
+    assert [text.decode() for text in answer["translation"]] == [best.text for best in expected]
+    assert answer["score"] == pytest.approx([best.score for best in expected], abs=0.05)
 
 
-def test_export_py_prints_where_it_is_and_its_size(exported):
-    printed = (exported.parents[1] / "stdout").read_text("utf-8")
-    assert re.fullmatch(rf"exported {exported} \(\d+\.\d MB\)\n", printed)
+def test_export_py_prints_the_path_and_size(exported_in_bfloat16):
+    path = exported_in_bfloat16
+    printed = (path.parents[1] / "stdout").read_text("utf-8")
+    assert re.fullmatch(rf"exported {path} \(\d+\.\d MB\)\n", printed)
 
 
-def test_bfloat16_takes_two_bytes_a_weight(trained_run, exported):
+def test_bfloat16_takes_two_bytes_per_weight(trained_run, exported_in_bfloat16):
     weights = sum(
         weight.size for weight in mean_of_last_two(Run.open(trained_run.path)).values()
     )
-    size = sum(file.stat().st_size for file in (exported / "variables").iterdir())
+    size = sum(file.stat().st_size for file in (exported_in_bfloat16 / "variables").iterdir())
     assert 2 * weights <= size <= 2 * 1.02 * weights + 20_000
 
 
-def test_the_card_tells_where_the_model_comes_from(trained_run, exported):
-    card = json.loads((exported / CARD).read_text("utf-8"))
+def test_the_card_describes_the_origin_of_the_model(trained_run, exported_in_bfloat16):
+    card = json.loads((exported_in_bfloat16 / CARD).read_text("utf-8"))
     run = Run.open(trained_run.path)
     assert card["checkpoint"]["name"] == ("average of the last 2: step-00000160, step-00000240")
     assert card["precision"] == "bfloat16"

@@ -1,4 +1,4 @@
-"""Fine-tuning of a run by the command: what is trained, resumed, used and told."""
+"""Fine-tuning by the command line: weights trained and kept, resuming, use and reports."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ STEPS += ["--set", "decoding.beam_size=1", "--set", "decoding.max_extra_length=2
 
 @pytest.fixture
 def corpus(trained_run, tmp_path, monkeypatch) -> Path:
-    """The current folder: new.en, new.de, pairs of the run's text with other words."""
+    """The current folder, with new.en and new.de, the run's text with other words."""
     monkeypatch.chdir(tmp_path)
     for language in ("en", "de"):
         lines = [f"{line[:-1]} 42" for line in trained_run.lines(f"train.{language}")[:60]]
@@ -35,10 +35,6 @@ def weights(run: Path, kind: str = "step") -> dict[str, np.ndarray]:
     return dict(np.load(Run.open(run).path / "checkpoints" / f"{kind}-00000006.npz"))
 
 
-def source_weights(run: Path) -> dict[str, np.ndarray]:
-    return dict(np.load(run / "checkpoints" / "best.npz"))
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -47,7 +43,7 @@ def source_weights(run: Path) -> dict[str, np.ndarray]:
     ],
     ids=["frozen", "adapted"],
 )
-def test_training_goes_on_bit_for_bit_and_leaves_the_rest_as_it_was(
+def test_fine_tuning_resumes_bit_for_bit_and_changes_no_other_weights(
     trained_run, corpus, capsys, options, told
 ):
     assert tune(trained_run.path, "whole", *options) == 0
@@ -60,7 +56,8 @@ def test_training_goes_on_bit_for_bit_and_leaves_the_rest_as_it_was(
     for name in whole:
         if not name.startswith("progress/"):  # which has seconds
             np.testing.assert_array_equal(whole[name], cut[name], err_msg=name)
-    before, after = source_weights(trained_run.path), weights(Path("cut"))
+    before = dict(np.load(trained_run.path / "checkpoints" / "best.npz"))
+    after = weights(Path("cut"))
     moved = {name for name in after if name.startswith("model/")
              and not np.array_equal(before[name], after[name])}  # fmt: skip
     assert not any("lora" in name for name in after)
@@ -75,31 +72,29 @@ def test_training_goes_on_bit_for_bit_and_leaves_the_rest_as_it_was(
     assert f"It began with the weights of {trained_run.path}." in card
     assert told in card
     record = json.loads(Path("cut/metrics.jsonl").read_text().splitlines()[-1])
-    assert record["valid_old_bleu"] > record["valid_bleu"]  # the old text it knows by heart
+    assert record["valid_old_bleu"] > record["valid_bleu"]  # it was trained on the old text
     capsys.readouterr()
     assert len(translated(capsys, Path("cut"), Path("new.en"))) == 60
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "expected", "status"),
     [
-        (("--freeze", "encoders"), "'encoders' matches no weight. There are: embedding"),
-        (("--set", "model.d_ff=32"), "`model.d_ff` must be 128"),
-        (("--lora", "0.5"), "--lora must be an int from 0"),
+        ("--output x --freeze encoders", "'encoders' matches no weight. There are: emb", 1),
+        ("--output x --set model.d_ff=32", "`model.d_ff` must be 128", 1),
+        ("--output x --lora 0.5", "--lora must be an int from 0", 2),
+        ("--output {run}", "cannot begin with its own weights", 1),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(trained_run, corpus, capsys, options, expected):
-    words = ["train", "--init-from", str(trained_run.path), "--train", "new", "--valid", "new"]
-    status = 2 if "0.5" in options else 1
-    assert_refused(capsys, [*words, "--output", "x", *options], expected, status=status)
+def test_impossible_fine_tuning_is_refused(
+    trained_run, corpus, capsys, options, expected, status
+):
+    run = str(trained_run.path)
+    words = ["train", "--init-from", run, "--train", "new", "--valid", "new"]
+    words += options.format(run=run).split()
+    assert_refused(capsys, words, expected, status=status)
 
 
-def test_a_run_is_not_tuned_in_its_own_folder(trained_run, corpus, capsys):
-    path = str(trained_run.path)
-    words = ["train", "--init-from", path, "--train", "new", "--valid", "new", "--output", path]
-    assert_refused(capsys, words, "cannot begin with its own weights", status=1)
-
-
-def test_random_weights_are_not_frozen(corpus, capsys):
+def test_freezing_needs_trained_weights(corpus, capsys):
     words = ["train", "--freeze", "encoder", "--output", "x"]
     assert_refused(capsys, words, "add --init-from RUN. Received: --freeze encoder", status=1)

@@ -1,4 +1,4 @@
-"""The command `generate`: a table that train takes, and what it refuses."""
+"""`generate`: a table for training, and refused options."""
 
 import pytest
 from command_line import assert_refused, run_here
@@ -7,7 +7,7 @@ from tf_transformer.config import DataConfig
 from tf_transformer.data.corpora import corpora
 
 
-def test_the_table_is_training_text(trained_run, tmp_path):
+def test_the_table_can_be_trained_on(trained_run, tmp_path):
     output = tmp_path / "back.tsv.gz"
     words = ["generate", str(trained_run.path), "--input", str(trained_run.corpus / "dev.en")]
     words += ["--back", "--sample", "--seed", "3", "--output", str(output)]
@@ -28,9 +28,7 @@ def test_the_table_is_training_text(trained_run, tmp_path):
         ("--output o.tsv --tag <2de>", r"--tag must consist .*it has none. Received: '<2de>'"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
-    trained_run, words, expected, capsys, tmp_path, monkeypatch
-):
+def test_bad_options_are_refused(trained_run, words, expected, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.tsv").touch()
     text = str(trained_run.corpus / "dev.en")

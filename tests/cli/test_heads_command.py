@@ -1,4 +1,4 @@
-"""`heads` on a trained run: data, pictures, going on, and a pruned run."""
+"""`heads` on a trained run: data, pictures, resuming, and a pruned run."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,8 @@ KINDS = ("encoder", "decoder", "cross")
 
 
 @pytest.fixture
-def place(workplace, trained_run) -> Path:
-    """The folder with the run, and a real dev set."""
+def folder(workplace, trained_run) -> Path:
+    """The workplace with a real dev set."""
     for language in ("en", "de"):
         text = "".join(f"{line}\n" for line in trained_run.lines(f"dev.{language}")[:8])
         (workplace / f"dev.{language}").write_text(text, "utf-8")
@@ -25,14 +25,14 @@ def place(workplace, trained_run) -> Path:
 COMMAND = ["heads", "run", "--source", "dev.en", "--reference", "dev.de"]
 
 
-def found() -> dict:
+def study() -> dict:
     return json.loads(Path("run/heads/heads.json").read_text("utf-8"))
 
 
-def test_heads_are_measured_pruned_and_drawn(place, capsys):
+def test_heads_are_measured_pruned_and_drawn(folder, capsys):
     assert main([*COMMAND, "--beam", "1", "--write", "pruned", "--keep", "8"]) == 0
     printed = capsys.readouterr().out
-    data = found()
+    data = study()
     heads = data["importance"]
     assert [(head["kind"], head["layer"], head["head"]) for head in heads] == [
         (kind, 1, number) for kind in KINDS for number in range(1, len(heads) // 3 + 1)
@@ -51,26 +51,26 @@ def test_heads_are_measured_pruned_and_drawn(place, capsys):
     rows = [line.split() for line in printed.splitlines()]
     assert ["8", f"{curve[-9]['loss']:.4f}", f"{curve[-9]['bleu']:.2f}"] in rows
 
-    # The pruned run is an ordinary one, and scores what the curve says.
+    # The pruned run is an ordinary run with the score on the curve.
     assert json.loads(Path("pruned/pruned_heads.json").read_text()) == names[: len(heads) - 8]
     arguments = ["--source", "dev.en", "--reference", "dev.de", "--beam", "1"]
     assert main(["evaluate", "pruned", *arguments]) == 0
     assert f"BLEU {curve[-9]['bleu']:.2f} " in capsys.readouterr().out
 
-    # All figures are there: this only draws.
+    # Everything has been measured: this only draws.
     before = Path("run/heads/measurements.jsonl").read_bytes()
     assert main([*COMMAND, "--beam", "1"]) == 0
     assert "measured before" in capsys.readouterr().out
     assert Path("run/heads/measurements.jsonl").read_bytes() == before
-    assert found() == data
+    assert study() == data
 
 
-def test_without_bleu_there_is_the_loss_of_the_pairs_that_fit(place, capsys):
+def test_without_bleu_only_the_loss_of_pairs_that_fit_is_measured(folder, capsys):
     first, *lines = Path("dev.en").read_text("utf-8").splitlines()
     Path("dev.en").write_text("\n".join([first, "one " * 1100, *lines[1:]]) + "\n", "utf-8")
     assert main([*COMMAND, "--no-bleu", "--iterative", "--limit", "4"]) == 0
     assert "pairs left out as too long: 1" in capsys.readouterr().out
-    data = found()
+    data = study()
     assert data["order"] == "iterative"
     assert data["settings"]["sentences"] == 3
     assert {point["bleu"] for point in data["curve"]} == {None}
@@ -87,32 +87,26 @@ def test_without_bleu_there_is_the_loss_of_the_pairs_that_fit(place, capsys):
         ("--write new --keep 99", r"--keep must be from 0 to \d+. Received: 99", 1),
         ("--write thesis --keep 3", "thesis exists already. Give --write a new folder", 1),
         ("--write new --keep 3 --output new", "--write must not be the folder of --output", 1),
-        (
-            "--write new --keep 3 --output new/heads",
-            "--write must not be the folder of --out",
-            1,
-        ),
+        ("--write new --keep 3 --output new/heads", "--write must not be the folder of", 1),
         ("--write dev.en/new --keep 3", "--write must be in a writable folder", 1),
         ("--limit 0", "--limit must be an int from 1 to 1000000000. Received: 0", 2),
         ("--output thesis", "thesis exists but was not created by `tf-transformer heads`", 1),
         ("--reference uneven.de", "same number of lines. Received: dev.en with 8", 1),
-        (
-            "--source empty.en --reference empty.de",
-            "must have at least one sentence. Received: none",
-            1,
-        ),
+        ("--source empty.en --reference empty.de", "at least one sentence. Received: none", 1),
         ("--checkpoint 5", "no checkpoint '5'", 1),
     ],
 )
-def test_what_cannot_be_done_is_refused(place, capsys, options, expected, status):
+def test_bad_input_is_refused(folder, capsys, options, expected, status):
     assert_refused(capsys, [*COMMAND, *options.split()], expected, status=status)
 
 
-def test_measurements_of_another_search_are_refused(place, capsys):
+def test_bleu_of_another_search_is_refused(folder, capsys):
     assert main([*COMMAND, "--limit", "2", "--no-bleu"]) == 0
     one_best = [*COMMAND, "--limit", "2", "--beam", "1"]
     assert main(one_best) == 0  # no loss depends on the search
-    assert found()["settings"]["decoding"]["beam_size"] == 1
-    assert main([*one_best, "--batch-tokens", "999"]) == 0  # which changes nothing
+    assert study()["settings"]["decoding"]["beam_size"] == 1
+    assert main([*one_best, "--batch-tokens", "999"]) == 0  # does not affect results
     capsys.readouterr()
-    assert_refused(capsys, [*COMMAND, "--limit", "2"], "of other settings: decoding", status=1)
+    assert_refused(
+        capsys, [*COMMAND, "--limit", "2"], "with other settings: decoding", status=1
+    )

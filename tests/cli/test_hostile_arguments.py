@@ -1,4 +1,4 @@
-"""Random command lines over broken files: one line of error, no traceback, soon."""
+"""Random command lines over broken files: one line of error, quickly and without traceback."""
 
 import contextlib
 import random
@@ -16,7 +16,7 @@ from tools.storm.arguments import Writer, parser_of, run_here, wrong
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory) -> tuple[Path, Writer]:
-    """A folder of broken files, and who writes command lines over it."""
+    """A folder of broken files, and a writer of command lines that use them."""
     folder = tmp_path_factory.mktemp("broken")
     return folder, Writer.over_broken_files(folder, random.Random(1))
 
@@ -29,7 +29,7 @@ def broken(tmp_path_factory) -> tuple[Path, Writer]:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(randomness=st.randoms())
-def test_every_command_answers_hostile_arguments_in_a_line(broken, randomness):
+def test_every_command_answers_hostile_arguments_with_one_line(broken, randomness):
     folder, writer = broken
     line = writer.line(randomness)
     with contextlib.chdir(folder):
@@ -38,8 +38,8 @@ def test_every_command_answers_hostile_arguments_in_a_line(broken, randomness):
 
 
 @pytest.mark.parametrize("name", GROUP_OF)
-def test_every_number_of_a_command_has_its_bounds_in_one_place(name):
-    """A bare int or float would be read without bounds."""
+def test_every_numeric_option_has_bounds(name):
+    """With a bare int or float as `type` it would not."""
     assert not {
         action.dest for action in parser_of(name)._actions if action.type in (int, float)
     }
@@ -47,35 +47,20 @@ def test_every_number_of_a_command_has_its_bounds_in_one_place(name):
 
 HOSTILE = [
     # Numbers.
-    (
-        ["train", "--set", "decoding.beam_size=1e30"],
-        "`decoding.beam_size` must be an int from 1 to 1000. Received: 1e[+]30",
-    ),
-    (
-        ["train", "--set", f"training.clip_norm={'9' * 400}"],
-        "`training.clip_norm` must be from 0 to 1e[+]38. Received: 9999",
-    ),
-    (
-        ["train", "--set", f"model.d_ff={'9' * 5_000}"],
-        "`model.d_ff` must be an int from 1 to 1000000. Received: '9999",
-    ),
+    (["train", "--set", "decoding.beam_size=1e30"], "an int from 1 to 1000. Received: 1e[+]30"),
+    (["train", "--set", f"training.clip_norm={'9' * 400}"], "to 1e[+]38. Received: 9999"),
+    (["train", "--set", f"model.d_ff={'9' * 5_000}"], "`model.d_ff` must .* Received: '9999"),
     (
         ["train", "--set", f"model.d_ff={'[' * 100_000}"],
-        "`model.d_ff` must be an int from 1 to 1000000. Received: '\\[\\[",
+        "`model.d_ff` must .* Received: '\\[\\[",
     ),
     (["train", "--stop-after", f"{'9' * 5_000} steps"], "--stop-after must be"),
     (
-        ["train", "--stop-after", "9" * 400 + "h"],
-        "--stop-after must be a time .* at most 10000d or 1000000000 steps",
+        ["train", "--stop-after", f"{'9' * 400}h"],
+        "a time .* at most 10000d or 1000000000 steps",
     ),
-    (
-        ["train", "--stop-after", "soon"],
-        "--stop-after must be a time such as 2h, 90m or 45s, or '500 steps'",
-    ),
-    (
-        ["client", "--rest", "localhost:8511", "--name", "a"],
-        "Received: localhost:8511: give http://localhost:8511$",
-    ),
+    (["train", "--stop-after", "soon"], "a time such as 2h, 90m or 45s, or '500 steps'"),
+    (["client", "--rest", "localhost:8511", "--name", "a"], "give http://localhost:8511$"),
     (
         ["export", "translation-begun", "--output", "new", "--average", "last" + "9" * 5_000],
         "--average must be lastN, such as last5. Received: 'last999",
@@ -92,7 +77,7 @@ HOSTILE = [
         "--output must not be a folder or a device. Received: null",
     ),
 ]
-# What the parser of the arguments refuses already.
+# Refused by the argument parser.
 UNREADABLE = [
     (["translate", "run\udcff"], r"must be UTF-8. Received: b'run\\xff'"),
     (["train", "--set", "\udcff"], "arguments must be UTF-8"),
@@ -111,14 +96,14 @@ UNREADABLE = [
     (["score", "r", "--alpha", "9" * 400], "--alpha must be from 0 to 10.0"),
     (["translate", "r", "--beam", "9" * 5_000], "--beam must be an int from 1 "),
     (
-        ["translate", "r", "--no-repeat-ngram", "2147483648"],
-        "--no-repeat-ngram must be an int from 0 to 100. Received: 2147483648",
+        ["translate", "r", "--no-repeat-ngram", f"{2**31}"],
+        "an int from 0 to 100. Received: 214",
     ),
-    (["translate", "r", "--min-length", "2147483648"], "from 0 to 1000000"),
+    (["translate", "r", "--min-length", f"{2**31}"], "from 0 to 1000000"),
     (["translate", "r", "--n-best", f"{2**63}"], "from 1 to 1000"),
     (
         ["client", "--rest", "u", "--name", "a", "--deadline", "inf"],
-        "--deadline must be from 0.001 to 86400.0. Received: inf",
+        "to 86400.0. Received: inf",
     ),
 ]
 
@@ -128,7 +113,7 @@ UNREADABLE = [
     [(1, *case) for case in HOSTILE] + [(2, *case) for case in UNREADABLE],
     ids=lambda value: str(value)[:60],
 )
-def test_what_broke_in_a_storm_is_refused_in_a_line(
+def test_arguments_that_once_broke_a_command_are_refused(
     status, arguments, expected, broken, capsys, monkeypatch
 ):
     folder, _ = broken
@@ -141,7 +126,7 @@ def test_what_broke_in_a_storm_is_refused_in_a_line(
 
 
 def test_arguments_that_are_not_utf8_are_refused_as_bytes():
-    """In a process of its own, as only there the bytes become an argument."""
+    """Only a new process can receive such bytes as an argument."""
     done = subprocess.run(
         [*TF_TRANSFORMER, "translate", b"r\xffn"], capture_output=True, env=environment(),
         check=False,

@@ -1,4 +1,4 @@
-"""train.py, killed and stopped at any moment: it goes on, to the same weights bit for bit."""
+"""train.py resumes after any kill or signal, and ends with the same weights bit for bit."""
 
 import fcntl
 import json
@@ -29,31 +29,31 @@ SETTINGS = (
     "model.d_model=32",
     f"training.steps={STEPS}",
     f"training.evaluate_every={PERIOD}",
-    "training.save_minutes=0.0005",  # so that every second moment or so is within a write
+    "training.save_minutes=0.0005",  # so that about half of the time is spent writing
     "training.ema_decay=0.9",
     "decoding.beam_size=1",
     "decoding.max_extra_length=2",
 )
 SECONDS = 300
-GOES_ON = "run the same command again to resume"
+RESUME = "run the same command again to resume"
 
 
 @dataclass(frozen=True)
 class Session:
-    """The end of a command."""
+    """The status and output of a command."""
 
     status: int
     lines: list[str]
     stderr: str
 
     def line(self, pattern: str) -> re.Match:
-        """The one line that matches."""
-        (found,) = filter(None, (re.fullmatch(pattern, line) for line in self.lines))
-        return found
+        """Returns the match of the only line that matches."""
+        (match,) = filter(None, (re.fullmatch(pattern, line) for line in self.lines))
+        return match
 
 
 def session(command: list[str], meanwhile: Callable[[subprocess.Popen], None]) -> Session:
-    """Runs a command to its end, while something is done to its process."""
+    """Runs a command to its end; `meanwhile` does something to its process."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=environment() | PRINTS_STACKS, **pipes) as process:
         try:
@@ -64,13 +64,13 @@ def session(command: list[str], meanwhile: Callable[[subprocess.Popen], None]) -
 
 
 def session_here(options: list[str], run: Path) -> Session:
-    """Runs a command that nothing disturbs in this process."""
+    """Trains undisturbed, in this process."""
     done = run_here(["train", *options, "--output", str(run)])
     return Session(done.returncode, done.stdout.splitlines(), done.stderr)
 
 
 def ended(process: subprocess.Popen) -> Session:
-    """Fails with all stacks, Python's and native, if the process does not end."""
+    """Waits for the end of a process; fails with its Python and native stacks if it hangs."""
     try:
         stdout, stderr = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -80,7 +80,7 @@ def ended(process: subprocess.Popen) -> Session:
 
 
 def session_in_a_terminal(command: list[str], closed_when: Callable[[], object]) -> Session:
-    """Runs a command whose stdin and stderr are a terminal that is closed at some moment."""
+    """Runs a command whose terminal (stdin, stderr) closes when `closed_when` is true."""
     terminal, end = pty.openpty()
     os.set_blocking(terminal, False)
     ends = {"stdin": end, "stderr": end, "stdout": subprocess.PIPE}
@@ -91,7 +91,7 @@ def session_in_a_terminal(command: list[str], closed_when: Callable[[], object])
 
         def read_and_look() -> object:
             with suppress(BlockingIOError):
-                os.read(terminal, 4096)  # the progress bar would fill it
+                os.read(terminal, 4096)  # otherwise the progress bar would fill it
             return closed_when()
 
         try:
@@ -115,8 +115,7 @@ def wait_until(process: subprocess.Popen, condition: Callable[[], object]) -> No
 
 
 def after_step(run: Path, step: int, number: int) -> Callable[[subprocess.Popen], None]:
-    """Sends a signal at some moment after a step whose state is there."""
-
+    """Sends a signal at a random moment after the state of a step is saved."""
     folder = CheckpointFolder(run / "checkpoints")
 
     def send(process: subprocess.Popen) -> None:
@@ -128,8 +127,7 @@ def after_step(run: Path, step: int, number: int) -> Callable[[subprocess.Popen]
 
 
 def within_a_write(run: Path, then: Callable[[], None]) -> Callable[[subprocess.Popen], None]:
-    """Kills a process that is writing a state, after `then` has been done beside it."""
-
+    """Stops a process while it writes a state, calls `then`, and kills the process."""
     folder = CheckpointFolder(run / "checkpoints")
 
     def half_written() -> bool:
@@ -153,7 +151,7 @@ def within_a_write(run: Path, then: Callable[[], None]) -> Callable[[subprocess.
 
 @dataclass(frozen=True)
 class Story:
-    """A run that nothing disturbed, another with the same options, and its sessions."""
+    """An undisturbed run, a disturbed one with the same options, and their sessions."""
 
     whole: Path
     disturbed: Path
@@ -162,7 +160,7 @@ class Story:
 
 
 def begin(trained_run: TrainedRun, folder: Path, *more: str) -> Story:
-    """Runs undisturbed; then gives the beginning of the other run the same data."""
+    """Trains the undisturbed run, and returns it with the options of the disturbed one."""
     tokenizer = f"data.tokenizer={trained_run.path / 'tokenizer.model'}"
     words = [word for setting in (*SETTINGS, tokenizer) for word in ("--set", setting)]
     options = [*trained_run.options, *words, *more]
@@ -173,7 +171,7 @@ def begin(trained_run: TrainedRun, folder: Path, *more: str) -> Story:
 
 @pytest.fixture(scope="module")
 def story(trained_run, tmp_path_factory, no_nohup) -> Story:
-    """One device: killed within a write, its terminal closed, and run to the end."""
+    """One device: killed during a write, terminal closed, and trained to the end."""
     story = begin(trained_run, tmp_path_factory.mktemp("one"))
     run, sessions = story.disturbed, story.sessions
     command = train_command(story.options, run)
@@ -192,7 +190,7 @@ def story(trained_run, tmp_path_factory, no_nohup) -> Story:
 
 @pytest.fixture(scope="module")
 def story_of_two(trained_run, tmp_path_factory) -> Story:
-    """Two devices: interrupted by Ctrl-C, by SIGTERM, and run to the end."""
+    """Two devices: interrupted by Ctrl-C, by SIGTERM, and trained to the end."""
     story = begin(trained_run, tmp_path_factory.mktemp("two"), "--devices", "2")
     run, sessions = story.disturbed, story.sessions
     command = train_command(story.options, run)
@@ -206,15 +204,15 @@ STORIES = pytest.mark.parametrize("name", ["story", "story_of_two"])
 
 
 def history(run: Path) -> list[dict[str, float]]:
-    """The measurements of a run, without times."""
+    """Returns the evaluations of a run, without times."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     times = {"tokens_per_second", "train_seconds"}
     return [{k: v for k, v in json.loads(line).items() if k not in times} for line in lines]
 
 
 @STORIES
-def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
-    """Weights, averages, optimizer, dropout seeds, place in the data, all that was measured."""
+def test_a_disturbed_run_ends_with_identical_files(name, request):
+    """Weights, averages, optimizer, dropout seeds, position in the data, and evaluations."""
     story = request.getfixturevalue(name)
     folders = [run / "checkpoints" for run in (story.whole, story.disturbed)]
     names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
@@ -225,7 +223,7 @@ def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
         assert bits_of(folders[0] / name) == bits_of(folders[1] / name), name
     for found, expected in zip(history(story.disturbed), history(story.whole), strict=True):
         assert found.pop("dev_set") == expected.pop("dev_set")
-        # The replicas' sums of the training loss were added up once more, to be saved.
+        # The replicas' sums of the training loss were added once more for saving.
         assert found == pytest.approx(expected, rel=1e-6)
         dev = [name for name in expected if name.startswith("valid_")]
         assert len(dev) > 5
@@ -236,8 +234,8 @@ def test_a_disturbed_run_ends_with_the_same_files_bit_for_bit(name, request):
 @pytest.mark.parametrize(
     ("name", "keys"), [("story", ["hangup", "end"]), ("story_of_two", ["term", "end"])]
 )
-def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
-    """None has an error to tell of, and none starts again."""
+def test_every_session_resumes_where_the_previous_one_stopped(name, keys, request):
+    """None reports an error, and none starts from the beginning."""
     sessions = [request.getfixturevalue(name).sessions[key] for key in keys]
     assert [one.stderr for one in sessions] == [""] * len(keys)
     steps = [int(one.line(r"resuming from step (\d+)")[1]) for one in sessions]
@@ -245,13 +243,13 @@ def test_every_session_goes_on_where_the_one_before_was(name, keys, request):
     assert steps[0] > 0 and steps[-1] < STEPS
 
 
-def test_a_kill_within_a_write_costs_no_checkpoint(story):
+def test_a_kill_during_a_write_loses_no_checkpoint(story):
     assert story.sessions["write"].status == -signal.SIGKILL
     assert story.sessions["end"].status == 0
 
 
 def test_a_second_process_on_the_same_run_is_refused(story):
-    """While the first stands still in the middle of a write."""
+    """The first is stopped in the middle of a write."""
     beside = story.sessions["beside"]
     assert beside.status == 1
     assert re.fullmatch(
@@ -268,36 +266,38 @@ def test_a_second_process_on_the_same_run_is_refused(story):
         ("story_of_two", "term", "SIGTERM", 143, "end"),
     ],
 )
-def test_a_signal_saves_the_very_step_and_says_so(
+def test_a_signal_saves_the_current_step_and_reports_it(
     name, key, signal_name, status, then, request
 ):
     sessions = request.getfixturevalue(name).sessions
     stopped = sessions[key]
     assert (stopped.status, stopped.stderr) == (status, "")
-    found = stopped.line(rf"stopped at step (\d+) by {signal_name}; {GOES_ON}")
+    found = stopped.line(rf"stopped at step (\d+) by {signal_name}; {RESUME}")
     assert stopped.lines[-1] == found[0]
     asked = f"{signal_name}: stopping after this step; repeat to stop at once"
-    assert stopped.lines.count(asked) <= 1  # not if it came between two steps' ends
+    assert stopped.lines.count(asked) <= 1  # none if the signal arrived between steps
     assert sessions[then].line(rf"resuming from step {found[1]}")
 
 
-def test_a_run_stops_after_so_many_steps_and_goes_on(story, tmp_path, capsys):
-    """In this process, on a copy that ended earlier."""
+def test_stop_after_stops_a_run_that_can_be_resumed(story, tmp_path, capsys):
+    """In this process, on a copy of a finished run."""
     run = Path(shutil.copytree(story.disturbed, tmp_path / "run"))
     arguments = ["train", *story.options, "--output", str(run)]
     more = ["--set", "training.steps=48"]
     assert main([*arguments, *more, "--stop-after", "5 steps"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"stopped at step 41 by --stop-after 5 steps; {GOES_ON}"
+    assert lines[-1] == f"stopped at step 41 by --stop-after 5 steps; {RESUME}"
     assert main([*arguments, *more, "--stop-after", "0.001s"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "resuming from step 41" in lines
-    assert lines[-1] == f"stopped at step 42 by --stop-after 0.001 seconds; {GOES_ON}"
+    assert lines[-1] == f"stopped at step 42 by --stop-after 0.001 seconds; {RESUME}"
     assert CheckpointFolder(run / "checkpoints").state_steps()[-1] == 42
     assert all(is_valid(path) for path in (run / "checkpoints").iterdir())
 
 
-def test_other_devices_and_batches_go_on_and_say_what_changes(story_of_two, tmp_path, capsys):
+def test_a_run_resumes_on_other_devices_and_batches_with_a_notice(
+    story_of_two, tmp_path, capsys
+):
     run = Path(shutil.copytree(story_of_two.disturbed, tmp_path / "run"))
     options = [*story_of_two.options, "--devices", "1"]
     options += ["--set", "training.batch_tokens=512", "--set", "training.steps=38"]

@@ -1,4 +1,4 @@
-"""The list of commands: complete, and quick to print."""
+"""The list of commands is complete and quick to print."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def test_every_command_module_is_listed(group):
     assert modules - {"__init__"} == set(GROUPS[group])
 
 
-def test_help_lists_them_and_imports_none():
+def test_help_lists_all_commands_without_importing_them():
     code = (
         "import sys\n"
         "from tf_transformer.cli.main import main\n"
@@ -30,7 +30,7 @@ def test_help_lists_them_and_imports_none():
 
 
 @pytest.mark.parametrize("name", GROUP_OF)
-def test_every_command_has_help_of_its_own(name, capsys):
+def test_every_command_has_its_own_help(name, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([name, "--help"])
     assert stopped.value.code == 0

@@ -1,4 +1,4 @@
-"""The path of a treebank's user: train, parse, evaluate, draw."""
+"""A parser from end to end: train, parse, evaluate, draw."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tf_transformer.tasks.parsing.trees import read_line
 from tools.storm.lab import stdin_of
 
 
-def test_training_prints_scores_and_what_to_type_next(parsing_run):
+def test_training_prints_scores_and_the_next_commands(parsing_run):
     assert parsing_run.stderr == ""
     lines = parsing_run.stdout.splitlines()
     assert any(re.fullmatch(r"step +400  .*  dev F1 [\d.]+  .*  best", line) for line in lines)
@@ -25,7 +25,7 @@ def test_training_prints_scores_and_what_to_type_next(parsing_run):
     assert not any("warning  tokenised" in line for line in lines)
 
 
-def test_the_run_says_what_it_learned_and_how_well(parsing_run):
+def test_the_run_records_its_task_and_scores(parsing_run):
     config = Config.from_json((parsing_run.path / "config.json").read_text())
     assert (config.task, config.training.best_by) == ("parsing", "f1")
     (record,) = map(json.loads, (parsing_run.path / "metrics.jsonl").read_text().splitlines())
@@ -33,7 +33,7 @@ def test_the_run_says_what_it_learned_and_how_well(parsing_run):
     assert 0 < record["valid_well_formed"] <= 1
 
 
-def test_the_same_command_goes_on(parsing_run, parser, capsys):
+def test_the_same_command_does_not_train_a_finished_run(parsing_run, parser, capsys):
     before = (parser / "run" / "metrics.jsonl").read_text()
     assert main(["train", *parsing_run.options, "--output", "run"]) == 0
     assert "finished at step 400;" in capsys.readouterr().out
@@ -53,7 +53,7 @@ def test_sentences_become_trees_line_by_line(parser, capfd):
     assert re.fullmatch(r"2 sentences; well-formed: .*\n", captured.err)
 
 
-def test_parse_evaluate_draw(parser, capfd):
+def test_parsed_trees_can_be_evaluated_and_drawn(parser, capfd):
     record = json.loads((parser / "run" / "metrics.jsonl").read_text())
     assert main(["parse", "run", "--words-of", "dev.ptb"]) == 0
     Path("parsed.ptb").write_text(capfd.readouterr().out)
@@ -67,7 +67,7 @@ def test_parse_evaluate_draw(parser, capfd):
     assert Path("first.svg").stat().st_size > 0
 
 
-def test_an_unconstrained_search_needs_no_lexicon_and_is_mended(parser, capfd):
+def test_an_unconstrained_search_needs_no_lexicon_and_is_repaired(parser, capfd):
     Path("in").write_text("the the the the the the the\n")
     (parser / "run" / "lexicon.json").unlink()
     with stdin_of(Path("in")):
@@ -94,7 +94,7 @@ def test_constrained_to_words_alone_a_search_may_use_any_tag(parser, capfd, cons
     assert "well-formed: 100.0%" in captured.err
 
 
-def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
+def test_a_root_that_counts_as_a_bracket_gives_a_warning(parser, capsys):
     files = ["--hypothesis", "dev.ptb", "--reference", "dev.ptb"]
     assert main(["evaluate", "--brackets", *files]) == 0
     assert "warning  the root of the trees in dev.ptb is ROOT" in capsys.readouterr().out
@@ -107,23 +107,17 @@ def test_a_root_that_counts_as_a_bracket_is_told(parser, capsys):
         ("parse run --words-of in", "in:1:1: not a well-formed tree"),
     ],
 )
-def test_what_a_parser_cannot_do_is_refused(parser, capsys, line, expected):
+def test_unsupported_commands_and_bad_trees_are_refused(parser, capsys, line, expected):
     Path("in").write_text("a cat .\n")
     assert_refused(capsys, line.split(), expected, status=1)
 
 
-def test_a_translation_run_does_not_parse(workplace, capsys):
-    assert_refused(
-        capsys, ["parse", "run"], "runs of --task parsing. .* translate run", status=1
-    )
-
-
-def test_curves_are_of_the_tasks_own_score(parser):
+def test_curves_show_the_score_of_the_task(parser):
     assert main(["curves", "run", "--output", "c.svg"]) == 0
     assert Path("c.svg").stat().st_size > 0
 
 
-def test_doctor_leaves_out_what_is_for_prose(parser, capsys):
+def test_doctor_leaves_out_checks_for_prose(parser, capsys):
     assert main(["doctor", "run"]) == 0
     checks = capsys.readouterr().out
     assert "overlap" in checks and "tokenised text" not in checks

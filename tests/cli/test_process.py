@@ -1,4 +1,4 @@
-"""A process ends in seconds with the right status, though its interpreter never would."""
+"""A process ends within seconds with the right status, even if its interpreter would not."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from command_line import ROOT, environment
 
 from tf_transformer.cli.process import SECONDS_TO_END
 
-# Code that a Python process of these tests runs first of all.
+# Code that keeps a Python process from ending, run at its start.
 BLOCKED = {
     "a thread": "import threading, time\n"
     "threading.Thread(target=time.sleep, args=(600,)).start()\n",
@@ -27,7 +27,7 @@ PROGRAMS = {
 
 
 def ended(command: list[str], first: str, folder, **options) -> subprocess.CompletedProcess:
-    """A Python command that has run `first`, as `sitecustomize`, and ended in time."""
+    """Runs Python with `first` as `sitecustomize`; asserts that it ends in time."""
     (folder / "sitecustomize.py").write_text(first)
     path = os.pathsep.join([str(folder), str(ROOT)])
     began = time.monotonic()
@@ -43,13 +43,13 @@ def ended(command: list[str], first: str, folder, **options) -> subprocess.Compl
     ("program", "what"),
     [("train.py", "a thread"), ("export.py", "a thread"), ("tf-transformer", "a destructor")],
 )
-def test_nothing_keeps_a_process_that_has_done_its_work(program, what, tmp_path):
+def test_nothing_delays_the_end_of_a_process(program, what, tmp_path):
     done = ended([*PROGRAMS[program], "--help"], BLOCKED[what], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: ")
 
 
-def test_an_exit_function_is_waited_for_some_seconds_and_named(tmp_path):
+def test_a_slow_exit_function_is_ended_after_seconds_and_named(tmp_path):
     done = ended(
         [*PROGRAMS["tf-transformer"], "translete"], BLOCKED["an exit function"], tmp_path
     )
@@ -59,7 +59,7 @@ def test_an_exit_function_is_waited_for_some_seconds_and_named(tmp_path):
 
 
 def run_process(body: str) -> list[str]:
-    """A command whose process does this."""
+    """Returns a command whose `main` has this body."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return [
         "-c",
@@ -70,7 +70,7 @@ def run_process(body: str) -> list[str]:
     ]
 
 
-# The handler is set as a terminal's process has it: in the background Ctrl-C may be ignored.
+# Sets the handler that a process on a terminal has: in the background Ctrl-C may be ignored.
 CTRL_C = """signal.signal(signal.SIGINT, signal.default_int_handler)
 os.kill(os.getpid(), signal.SIGINT)
 time.sleep(9)"""
@@ -86,12 +86,12 @@ time.sleep(9)"""
         (CTRL_C, 130, "interrupted\n"),
     ],
 )
-def test_the_status_is_what_the_interpreter_would_make_of_it(body, status, stderr, tmp_path):
+def test_the_exit_status_is_the_interpreters(body, status, stderr, tmp_path):
     done = ended(run_process(body), BLOCKED["a thread"], tmp_path)
     assert (done.returncode, done.stderr) == (status, stderr)
 
 
-def test_an_unexpected_exception_has_its_traceback_and_status_1(tmp_path):
+def test_an_unexpected_exception_prints_its_traceback_with_status_1(tmp_path):
     done = ended(run_process("raise ValueError('mine')"), BLOCKED["a thread"], tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith("ValueError: mine\n")
@@ -114,27 +114,27 @@ return 143
 """
 
 
-def test_an_iterator_over_two_devices_in_a_cycle_does_not_keep_the_process(tmp_path):
-    """Keras's `fit` leaves such iterators; the interpreter's shutdown would wait for ever."""
+def test_an_iterator_over_two_devices_in_a_cycle_does_not_block_the_exit(tmp_path):
+    """Keras's `fit` leaves such iterators, and the interpreter's shutdown waits forever."""
     done = ended(run_process(ITERATOR), "", tmp_path)
     assert (done.returncode, done.stderr) == (143, "")
 
 
-def test_what_holds_up_a_command_that_must_end_is_explained(tmp_path):
+def test_the_stack_that_delays_a_command_is_printed(tmp_path):
     done = ended(run_process("must_end(143)\ntime.sleep(600)"), "", tmp_path)
     assert done.returncode == 143
     assert "status 143" in done.stderr
     assert "in main" in done.stderr
 
 
-def test_a_thread_that_lets_no_other_run_is_ended_by_the_system(tmp_path):
+def test_a_thread_that_holds_the_interpreter_lock_is_ended(tmp_path):
     locks = "import ctypes\nmust_end(0)\nctypes.PyDLL(None).sleep(600)"
     done = ended(run_process(locks), "", tmp_path)
     assert done.returncode == 1
     assert "in main" in done.stderr
 
 
-def test_a_caller_that_is_no_process_of_a_command_lives_on(tmp_path):
+def test_must_end_does_nothing_outside_a_command(tmp_path):
     code = (
         "import time\nfrom tf_transformer.cli.process import SECONDS_TO_END, must_end\n"
         "must_end(3)\ntime.sleep(SECONDS_TO_END + 2)\nprint('here')"
@@ -151,7 +151,7 @@ def test_exit_functions_run_and_their_output_is_written(tmp_path):
 
 @pytest.mark.parametrize("status", [0, 143])
 def test_output_that_cannot_be_written_is_an_error(status, tmp_path):
-    """PYTHONUNBUFFERED would write it at once."""
+    """Without PYTHONUNBUFFERED, with which it would be written at once."""
     body = f"print('lost')\nreturn {status}"
     command = [sys.executable, *run_process(body)]
     loud = {k: v for k, v in environment().items() if k != "PYTHONUNBUFFERED"}
@@ -163,7 +163,7 @@ def test_output_that_cannot_be_written_is_an_error(status, tmp_path):
     assert done.stderr == b"error: standard output: No space left on device\n"
 
 
-def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path):
+def test_a_file_never_gets_the_descriptor_of_a_closed_stream(tmp_path):
     body = f"file = open({str(tmp_path / 'file')!r}, 'w')\n"
     body += "print('printed')\nos.write(2, b'!')\nreturn 0"
     close = "import os\nfor number in range(3): os.close(number)\n"

@@ -1,4 +1,4 @@
-"""`train --recipe`, and the departures from the paper by `recipe diff`."""
+"""`train --recipe`, and departures from the paper by `recipe diff`."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def configure(*words):
     return config_of(train_options(words))
 
 
-def test_a_recipe_goes_over_the_model_and_under_the_users_own_values():
+def test_a_recipe_overrides_the_preset_and_options_override_the_recipe():
     config = configure("--model", "multi30k", "--recipe", "t2t", "--batch-tokens", "99")
     assert (config.training.beta_2, config.training.warmup_steps) == (0.997, 8_000)
     assert (config.model.d_model, config.training.steps) == (128, 18_000)
@@ -24,7 +24,7 @@ def test_a_recipe_goes_over_the_model_and_under_the_users_own_values():
     assert configure("--model", "multi30k").training.warmup_steps == 2_000
 
 
-def test_every_departure_of_a_run_is_a_line(trained_run, capsys):
+def test_every_departure_is_on_a_line(trained_run, capsys):
     assert main(["recipe", "diff", str(trained_run.path), "paper"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     for expected in (
@@ -39,8 +39,8 @@ def test_every_departure_of_a_run_is_a_line(trained_run, capsys):
     assert not [line for line in lines if line[0] == "training.beta_2"]
 
 
-def test_the_rule_told_is_that_of_the_tokenizer(workplace, capsys):
-    """In a run of an earlier version, or with a configured tokenizer, or with none yet."""
+def test_the_normalization_shown_is_that_of_the_tokenizer(workplace, capsys):
+    """Even if it is not the configured one; None if there is no tokenizer yet."""
     lines, options = ["a b c"] * 9, {"kind": "bpe", "normalization": "nmt_nfkc"}
     train_tokenizer(lines, Path("run/tokenizer.model"), vocab_size=266, **options)
     for run, expected in (("run", "nmt_nfkc"), ("begun", "None")):
@@ -73,5 +73,5 @@ def test_a_run_of_an_unknown_task_is_refused(workplace, capsys):
         (["recipe", "diff", "run", "t3t"], "no recipe 't3t'. Did you mean 't2t'"),
     ],
 )
-def test_mistakes_are_a_line(workplace, words, expected, capsys):
+def test_mistakes_give_one_line(workplace, words, expected, capsys):
     assert_refused(capsys, words, expected, status=1)

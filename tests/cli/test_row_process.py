@@ -1,4 +1,4 @@
-"""A row's process: signals reach it, and it does not outlive its parent."""
+"""A row's process receives signals and does not outlive its parent."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tf_transformer.run import Run
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BEGIN = "import os, signal, sys, time\nto_parent = lambda n: os.kill(os.getppid(), n)\n"
-# Counts the signals it gets, answers the first with another one, and ends with their number.
+# Counts the signals it receives, requests another after the first, and writes their number.
 _COUNT = """
 count = 0
 def receive(number, frame):
@@ -42,37 +42,33 @@ def relayed(script, *words):
         return relay.run([sys.executable, "-c", _BEGIN + script, *words])
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_is_the_status_though_the_process_dies_of_it(number):
-    script = f"signal.signal(2, signal.SIG_DFL); to_parent({int(number)}); time.sleep(60)"
+@pytest.mark.parametrize("handler", ["signal.SIG_DFL", "lambda *_: sys.exit(0)"])
+@pytest.mark.parametrize("number", [int(number) for number in SIGNALS])
+def test_the_status_is_the_signal_whether_the_process_dies_of_it_or_succeeds(number, handler):
+    script = f"signal.signal({number}, {handler}); to_parent({number}); time.sleep(60)"
     began = time.monotonic()
     assert relayed(script) == 128 + number
     assert time.monotonic() - began < 50
 
 
-def test_a_signal_is_the_status_though_the_process_ends_well():
-    script = "signal.signal(15, lambda *_: sys.exit(0)); to_parent(15); time.sleep(60)"
-    assert relayed(script) == 143
-
-
-def test_every_signal_is_passed_on_once(tmp_path):
+def test_every_signal_is_forwarded_once(tmp_path):
     assert relayed(_COUNT, str(tmp_path / "count")) == 143
     assert (tmp_path / "count").read_text() == "2"
 
 
-def test_a_signal_before_there_is_a_process_reaches_it():
+def test_a_signal_before_the_process_exists_reaches_it():
     with Relay() as relay:
         os.kill(os.getpid(), signal.SIGTERM)
         assert relay.run([sys.executable, "-c", "import time; time.sleep(60)"]) == 143
 
 
 @pytest.mark.parametrize(("number", "status"), [(15, 143), (2, 130), (9, -9)])
-def test_what_kills_the_process_alone_is_told(number, status):
+def test_a_signal_to_the_process_alone_is_its_status(number, status):
     script = f"signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), {number})"
     assert relayed(script) == status
 
 
-def test_the_status_of_a_process_without_signals_is_its_own():
+def test_without_signals_the_status_is_that_of_the_process():
     before = [signal.getsignal(number) for number in SIGNALS]
     assert relayed("sys.exit(75)") == 75
     assert [signal.getsignal(number) for number in SIGNALS] == before
@@ -86,7 +82,7 @@ def test_nohup_is_respected():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_no_command_outlives_a_parent_that_is_killed():
+def test_no_command_outlives_a_killed_parent():
     child = "import time; from tf_transformer.cli.process import run_process\n"
     child += "run_process(lambda: print('begun', flush=True) or time.sleep(600))"
     script = "import sys; from tf_transformer.cli.row_process import Relay\n"
@@ -97,11 +93,11 @@ def test_no_command_outlives_a_parent_that_is_killed():
         assert parent.stdout.readline() == "begun\n"
         parent.kill()
         began = time.monotonic()
-        assert parent.stdout.read() == ""  # until the child has ended too
+        assert parent.stdout.read() == ""  # ends with the child
     assert time.monotonic() - began < 60
 
 
-def test_a_row_whose_parent_is_killed_saves_and_ends(trained_run, tmp_path):
+def test_a_row_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "run")
     config = Run.open(tmp_path / "run").config
     endless = {"training.steps": 1_000_000, "training.evaluate_every": 1_000_000}
@@ -116,7 +112,7 @@ def test_a_row_whose_parent_is_killed_saves_and_ends(trained_run, tmp_path):
             if "steps to go" in line:
                 break
         parent.kill()
-        rest = parent.stdout.read()  # until the row has ended too
+        rest = parent.stdout.read()  # ends with the row's process
     assert "SIGTERM" in rest
     with locked(run.path):
         assert run.checkpoints.state_steps()[-1] > begun

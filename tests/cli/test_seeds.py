@@ -1,4 +1,4 @@
-"""`train --seeds`: a run for each seed, restarted without training a finished one again."""
+"""`train --seeds`: a run per seed, resumed without training finished ones again."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ def words(trained_run, tmp_path, monkeypatch) -> list[str]:
     return ["train", "--config", "small.yaml", *data]
 
 
-def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
+def test_each_seed_is_trained_once_and_a_summary_is_printed(words, capfd):
     both = [*words, "--seeds", "3,4", "--output", "all"]
     assert main([*both, "--stop-after", "0.0000001s"]) == 0
     assert "run the same command again to resume" in capfd.readouterr().out
@@ -57,7 +57,7 @@ def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
     assert "another configuration: model.dropout was 0.1, now 0.3" in capfd.readouterr().err
     run = Run.open("all/seed-4")
     assert not what_is_unfinished(run, run.config.training.steps)
-    run.checkpoints.average.unlink()  # as if it had not come to its end
+    run.checkpoints.average.unlink()  # as if it had not finished
     assert what_is_unfinished(run, run.config.training.steps)
 
 
@@ -73,7 +73,7 @@ def test_each_seed_is_trained_once_and_their_spread_is_printed(words, capfd):
         (["--config", "nowhere.yaml"], 1, "nowhere.yaml cannot be read"),
     ],
 )
-def test_what_several_seeds_cannot_have_is_refused(words, capsys, options, status, expected):
+def test_options_that_exclude_seeds_are_refused(words, capsys, options, status, expected):
     Path("taken").mkdir()
     Path("taken/thesis").touch()
     assert_refused(capsys, [*words, *options], expected, status=status)

@@ -1,4 +1,4 @@
-"""`shortlist`, and the --shortlist of other commands."""
+"""`shortlist`, and --shortlist of other commands."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def listed(trained_run, tmp_path_factory):
     return path
 
 
-def test_it_prints_what_it_covers_and_is_the_same_every_time(listed, copied, capsys):
+def test_it_prints_its_coverage_and_is_reproducible(listed, copied, capsys):
     command = ["shortlist", str(copied), "--translations", "10", "--frequent", "20"]
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -48,7 +48,7 @@ def test_it_prints_what_it_covers_and_is_the_same_every_time(listed, copied, cap
     assert len(one.frequent) == 20
 
 
-def test_text_takes_the_place_of_data_that_is_gone(trained_run, copied, capsys, monkeypatch):
+def test_train_replaces_data_that_is_gone(trained_run, copied, capsys, monkeypatch):
     shutil.rmtree(copied / "data")
     monkeypatch.chdir(copied)
     assert_refused(capsys, ["shortlist", "."], "Or give --train PREFIX", status=1)
@@ -60,7 +60,7 @@ def test_text_takes_the_place_of_data_that_is_gone(trained_run, copied, capsys, 
     assert not (copied / "data").exists()
 
 
-def test_translations_are_those_of_the_export(listed, trained_run, tmp_path, capsys):
+def test_the_export_gives_the_same_translations(listed, trained_run, tmp_path, capsys):
     source = trained_run.corpus / "dev.en"
     expected = translated(capsys, listed, source, "--shortlist", "--beam", "3")
     assert len(expected) == 40
@@ -75,7 +75,7 @@ def test_translations_are_those_of_the_export(listed, trained_run, tmp_path, cap
     assert len(card["shortlist_sha256"]) == 64
 
 
-def test_evaluate_scores_what_translate_finds_with_it(listed, trained_run, capsys, tmp_path):
+def test_evaluate_scores_the_same_translations(listed, trained_run, capsys, tmp_path):
     files = [str(trained_run.corpus / f"dev.{language}") for language in ("en", "de")]
     command = ["evaluate", str(listed), "--source", files[0], "--reference", files[1]]
     command += ["--shortlist", "--output", str(tmp_path / "found")]
@@ -97,17 +97,9 @@ def test_evaluate_scores_what_translate_finds_with_it(listed, trained_run, capsy
         ("translate run --shortlist", "There is no run/shortlist.npz. Make it first", 1),
         ("export run --shortlist --output out", "There is no run/shortlist.npz", 1),
         ("serve run --shortlist", "There is no run/shortlist.npz", 1),
-        (
-            "serve models --shortlist",
-            "--shortlist is for a run. Received: models, a SavedModel",
-            1,
-        ),
+        ("serve models --shortlist", "--shortlist is for a run. Received: models", 1),
         ("translate run --shortlist --sample", "--shortlist is for the search", 1),
-        (
-            "shortlist run --pairs 1",
-            "--pairs must be an int from 2 to 1000000000. Received: 1",
-            2,
-        ),
+        ("shortlist run --pairs 1", "--pairs must be an int from 2 to 1000000000", 2),
         ("shortlist run --translations 0", "--translations must be an int from 1 to", 2),
         ("shortlist run --frequent -1", "--frequent must be an int from 0 to", 2),
         ("shortlist run --train none", "There is no none.en", 1),
@@ -116,7 +108,7 @@ def test_evaluate_scores_what_translate_finds_with_it(listed, trained_run, capsy
         ("shortlist thesis", "is not a run directory", 1),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(workplace, capsys, arguments, expected, status):
+def test_bad_input_is_refused(workplace, capsys, arguments, expected, status):
     assert_refused(capsys, arguments.split(), re.escape(expected), status=status)
 
 

@@ -1,4 +1,4 @@
-"""The lines of stdin, answered as they arrive, in chunks or, on a terminal, one by one."""
+"""Lines of stdin are answered as they arrive, in chunks or, on a terminal, one by one."""
 
 import os
 import pty
@@ -23,7 +23,7 @@ PATIENCE = 300  # seconds; an answer that never comes fails the test
 
 
 def read_lines(descriptor: int, count: int) -> list[str]:
-    """So many lines from a pipe, as soon as they are there."""
+    """Reads this many lines from a pipe, as soon as they are available."""
     read = b""
     while read.count(b"\n") < count:
         assert select([descriptor], [], [], PATIENCE)[0], "no answer"
@@ -37,7 +37,7 @@ def read_lines(descriptor: int, count: int) -> list[str]:
 def run_beside(
     converse: Callable[[BinaryIO, int], None], arguments: list[str], monkeypatch
 ) -> None:
-    """Runs a command here, while a thread has the other ends of its stdin and its stdout."""
+    """Runs a command while a thread uses the other ends of its stdin and stdout."""
     stdin, to_stdin = os.pipe()
     from_stdout, stdout = os.pipe()
 
@@ -58,7 +58,7 @@ def test_a_coprocess_answers_each_line_before_the_next_is_written(
 ):
     lines = ["", *trained_run.lines("train.en")[:5]]
     file = tmp_path / "in"
-    file.write_text("\n".join(lines))  # the last line has no end
+    file.write_text("\n".join(lines))  # without a final newline
     expected = translated(capsys, trained_run.path, file)
 
     def converse(to_stdin: BinaryIO, from_stdout: int) -> None:
@@ -66,14 +66,14 @@ def test_a_coprocess_answers_each_line_before_the_next_is_written(
             to_stdin.write(f"{line}\n".encode())
             assert read_lines(from_stdout, 1) == [answer]
         to_stdin.write("\n".join(lines[3:]).encode())
-        assert read_lines(from_stdout, 2) == expected[3:5]  # and waits for the end of the last
+        assert read_lines(from_stdout, 2) == expected[3:5]  # the last line is incomplete
         to_stdin.close()
         assert read_lines(from_stdout, 1) == expected[5:]
 
     run_beside(converse, ["translate", str(trained_run.path), "--line-buffered"], monkeypatch)
 
 
-def test_the_first_answers_come_long_before_the_end_of_stdin(trained_run, monkeypatch):
+def test_the_first_answers_come_before_the_end_of_stdin(trained_run, monkeypatch):
     def converse(to_stdin: BinaryIO, from_stdout: int) -> None:
         for line in trained_run.lines("train.en")[: SIZES[0]]:
             to_stdin.write(f"{line}\n".encode())
@@ -92,7 +92,7 @@ def test_chunks_grow_and_lose_nothing():
 @pytest.mark.parametrize(
     ("task", "command"), [("parser", ["parse", "run"]), ("classifier", ["classify", "run"])]
 )
-def test_other_commands_answer_the_same_either_way(task, command, request, capsys):
+def test_line_buffered_does_not_change_the_output(task, command, request, capsys):
     request.getfixturevalue(task)
     Path("in").write_text("a cat sleeps .\n\nthe cat sleeps .\n")
     printed = []
@@ -111,7 +111,7 @@ def test_other_commands_answer_the_same_either_way(task, command, request, capsy
         ("classifier", "classify run --labelled dev.tsv"),
     ],
 )
-def test_files_do_not_arrive(task, line, request, capsys):
+def test_line_buffered_is_refused_for_files(task, line, request, capsys):
     request.getfixturevalue(task)
     assert_refused(
         capsys, [*line.split(), "--line-buffered"], "--line-buffered is for stdin", status=1
@@ -122,7 +122,7 @@ def test_files_do_not_arrive(task, line, request, capsys):
 
 
 def read_until(terminal: int, pattern: str) -> str:
-    """What the terminal shows, up to the pattern, without its control sequences."""
+    """Returns the terminal's text up to the pattern, without control sequences."""
     shown, end = "", time.monotonic() + PATIENCE
     while not re.search(pattern, shown):
         assert select([terminal], [], [], end - time.monotonic())[0], shown
@@ -136,7 +136,7 @@ def test_a_line_is_answered_before_the_next_prompt(trained_run, tmp_path, capsys
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     expected = translated(capsys, trained_run.path, tmp_path / "in")
     terminal, theirs = pty.openpty()
-    # The first measurement of the number of threads would write a line.
+    # Without --threads, the first measurement of the fastest number would print a line.
     command = [*TF_TRANSFORMER, "translate", str(trained_run.path), "--threads", "1"]
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     with subprocess.Popen(command, env=environment() | {"TERM": "dumb"}, **streams) as process:

@@ -1,4 +1,4 @@
-"""Text on a terminal: wrapped at words, coloured, and apart from progress bars."""
+"""Text on a terminal is wrapped between words, coloured, and kept apart from progress bars."""
 
 import io
 import logging
@@ -21,7 +21,7 @@ from tf_transformer.cli.terminal import (
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -52,7 +52,7 @@ def test_words_stay_whole_and_lines_fit():
         (Terminal(), "1", "warned of\n  something"),
     ],
 )
-def test_a_terminal_has_colour_unless_it_is_unwanted(stream, no_color, expected, monkeypatch):
+def test_a_terminal_gets_colour_unless_no_color_is_set(stream, no_color, expected, monkeypatch):
     monkeypatch.setenv("COLUMNS", "12")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", no_color)
@@ -72,14 +72,14 @@ def test_an_error_is_one_line_in_a_file_and_red_on_a_terminal(monkeypatch):
         assert stream.getvalue() == expected
 
 
-def test_a_message_does_not_run_into_a_bar(monkeypatch):
+def test_a_message_does_not_mix_with_a_progress_bar(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
     with tqdm(total=2, file=terminal, desc="bar"), without_bars(terminal):
         before = terminal.getvalue()
         terminal.write("message\n")
-    assert before.endswith("\r")  # the bar's line is empty, and the cursor at its start
+    assert before.endswith("\r")  # the bar's line is cleared, with the cursor at its start
     assert "message\n\rbar" in terminal.getvalue()
 
 
@@ -124,20 +124,20 @@ def test_the_rows_of_a_wide_table_become_paragraphs(style):
 
 
 @pytest.mark.parametrize("cell", ["漢字漢字", "a | b"])
-def test_a_table_whose_cells_cannot_be_told_apart_is_wrapped_alone(cell):
+def test_a_table_with_ambiguous_cells_is_only_wrapped(cell):
     style = "simple" if cell.isalpha() else "pipe"
     table = tabulate([[cell, "--", "x"]], ["", "b", "c c c c c c"], style)
     assert "".join(fitted(table, 12).split()) == "".join(table.split())
 
 
-def test_code_stays_whole_for_pasting():
+def test_code_is_not_wrapped():
     code = "```\ntf-transformer train --model base \\\n\n  --train path --valid another\n```"
     assert fitted(f"## Again\n\n{code}\n\n- a line of words\n", 12) == (
         f"## Again\n\n{code}\n\n- a line of\n  words\n"
     )
 
 
-def test_a_file_has_a_report_as_it_is(capsys, monkeypatch):
+def test_a_report_in_a_file_is_not_wrapped(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     print_report(f"{'word ' * 20}\n")
     assert capsys.readouterr().out == f"{'word ' * 20}\n"

@@ -1,4 +1,4 @@
-"""train.py from end to end: what it prints and leaves, and how it goes on."""
+"""train.py from end to end: its output, its files, and resuming."""
 
 import json
 import re
@@ -16,7 +16,7 @@ EVALUATION = (
     r"step +[\d,]+  loss [\d.]+  perplexity [\d.]+  dev perplexity [\d.]+  dev BLEU [\d.]+  "
     r"[\d,]+ tokens/s(  best)?"
 )
-# All that train.py may print, in order; "+" says that a line occurs more than once.
+# All lines that train.py prints, in order, each with a quantifier.
 REPORT = (
     (r"training a tokenizer of 600 pieces", ""),
     (r"train: 300 pairs read, 300 kept", ""),
@@ -34,7 +34,7 @@ REPORT = (
     (rf"\ndev BLEU [\d.]+  {SIGNATURE}", ""),
     (r"dev sentences translated exactly: [\d.]+ %", ""),
     (r"\nThe run is in .+\. Next:", ""),
-    # The program's path where its environment is not activated.
+    # With the program's path unless its environment is activated.
     (r"  echo '.+' \| (\S+/)?tf-transformer translate .+", ""),
     (r"  (\S+/)?tf-transformer export .+ --output exported/run", ""),
 )
@@ -48,19 +48,19 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_training_prints_its_report_and_not_a_line_more(trained_run):
+def test_training_prints_its_report_and_nothing_else(trained_run):
     pattern = "".join(f"(?:{line}\n){repeated}" for line, repeated in REPORT)
     assert re.fullmatch(pattern, trained_run.stdout), trained_run.stdout
     assert trained_run.stderr == ""
 
 
-def test_training_learns_to_translate_its_sentences(trained_run):
+def test_training_learns_to_translate_its_dev_sentences(trained_run):
     assert float(re.findall(r"\ndev BLEU ([\d.]+)", trained_run.stdout)[-1]) > 20
     losses = [record["valid_loss"] for record in history(trained_run.path)]
     assert len(losses) == 3 and losses == sorted(losses, reverse=True)
 
 
-def test_the_run_directory_holds_all_that_later_commands_need(trained_run):
+def test_the_run_directory_has_all_files_that_later_commands_need(trained_run):
     names = {path.name for path in trained_run.path.iterdir()}
     assert names == {
         "card.md", "config.json", "versions.json", "tokenizer.model", "metrics.jsonl", "data",
@@ -86,9 +86,7 @@ def test_a_finished_run_is_not_trained_further(trained_run, copied, capsys):
     )
 
 
-def test_training_falls_back_to_the_checkpoint_before_a_damaged_one(
-    trained_run, copied, capsys
-):
+def test_training_resumes_from_the_checkpoint_before_a_damaged_one(trained_run, copied, capsys):
     newest = copied / "checkpoints" / "state-00000240.npz"
     newest.write_bytes(newest.read_bytes()[:-1000])
     assert main(["train", *trained_run.options, "--output", str(copied)]) == 0
@@ -103,15 +101,15 @@ def test_training_falls_back_to_the_checkpoint_before_a_damaged_one(
     assert len(history(copied)) == 3
 
 
-def test_a_vocabulary_made_once_serves_several_runs(trained_run, tmp_path, capsys):
+def test_runs_can_share_a_vocabulary(trained_run, tmp_path, capsys):
     texts = [str(trained_run.corpus / name) for name in ("train.en", "train.de")]
     model = tmp_path / "shared.model"
     arguments = ["--vocab-size", "500", "--kind", "unigram", "--output", str(model)]
     arguments += ["--normalization", "nfc", "--character-coverage", "0.9995"]
     assert main(["tokenizer", *texts, *arguments]) == 0
     assert capsys.readouterr().out == f"{model}: 500 pieces\n"
-    told = {"data.normalization": "nfc", "data.character_coverage": 0.9995}
-    assert settings_of(model) == told
+    expected = {"data.normalization": "nfc", "data.character_coverage": 0.9995}
+    assert settings_of(model) == expected
 
     run = tmp_path / "run"
     options = [*trained_run.options, "--set", f"data.tokenizer={model}"]
@@ -123,7 +121,7 @@ def test_a_vocabulary_made_once_serves_several_runs(trained_run, tmp_path, capsy
     assert Run.open(run).config.model.vocab_size == 500
 
 
-def test_a_presets_vocabulary_is_lowered_to_what_the_built_in_corpus_has(tmp_path, capsys):
+def test_a_presets_vocabulary_shrinks_to_fit_the_built_in_corpus(tmp_path, capsys):
     """`--model big` asks for 37,000 pieces."""
     sizes = ("num_layers=1", "d_model=16", "d_ff=16")
     settings = [word for each in sizes for word in ("--set", f"model.{each}")]
@@ -143,7 +141,7 @@ def test_a_presets_vocabulary_is_lowered_to_what_the_built_in_corpus_has(tmp_pat
     assert f"`vocab_size` must be at most {size}" in capsys.readouterr().err
 
 
-def test_the_vocabulary_of_own_text_is_not_lowered(trained_run, tmp_path, capsys):
+def test_the_vocabulary_for_user_text_does_not_shrink(trained_run, tmp_path, capsys):
     options = [each.replace("vocab_size=600", "d_model=16") for each in trained_run.options]
     assert main(["train", "--model", "base", *options, "--output", str(tmp_path / "run")]) == 1
     assert "error: `vocab_size` must be at most" in capsys.readouterr().err

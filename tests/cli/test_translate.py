@@ -1,4 +1,4 @@
-"""Options of `translate` beyond the best translation of each line."""
+"""Options of `translate`: prefixes, lengths, samples, ensembles and alignments."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ def test_translations_begin_with_the_lines_of_the_prefix_file(
     assert begun[3].startswith("Die Frau")
 
 
-def test_lengths_are_limited_on_both_sides(trained_run, four_lines, capsys):
+def test_lengths_have_a_minimum_and_a_maximum(trained_run, four_lines, capsys):
     run = trained_run.path
     plain = translated(capsys, run, four_lines)
     short = translated(capsys, run, four_lines, "--max-length", "4")
@@ -47,7 +47,7 @@ def test_lengths_are_limited_on_both_sides(trained_run, four_lines, capsys):
     assert trigrams != long
 
 
-def test_samples_are_drawn_again_by_the_same_seed_only(trained_run, four_lines, capsys):
+def test_samples_repeat_only_with_the_same_seed(trained_run, four_lines, capsys):
     run = trained_run.path
     draw = ["--sample", "--temperature", "1.5", "--top-p", "0.95", "--n-best", "6"]
     one = translated(capsys, run, four_lines, *draw, "--seed", "7")
@@ -58,7 +58,7 @@ def test_samples_are_drawn_again_by_the_same_seed_only(trained_run, four_lines, 
     assert best == translated(capsys, run, four_lines, "--beam", "1")[0]
 
 
-def test_an_ensemble_of_a_run_and_its_copy_is_that_run(
+def test_an_ensemble_of_a_run_and_its_copies_equals_the_run(
     trained_run, copied, four_lines, tmp_path, capsys
 ):
     several, rows = ["--ensemble", str(copied), str(copied)], []
@@ -87,7 +87,7 @@ def test_evaluate_and_score_take_an_ensemble(trained_run, copied, capsys):
             assert figures == pytest.approx(expected, abs=1e-4)
 
 
-def test_alignments_are_a_line_of_word_pairs_for_each_line(
+def test_alignments_have_a_line_of_word_pairs_per_sentence(
     trained_run, four_lines, tmp_path, capsys
 ):
     file = tmp_path / "new" / "out.align"
@@ -115,7 +115,7 @@ def pipe_without_reader() -> int:
 @pytest.mark.parametrize(
     ("make_stdout", "status"), [(pipe_without_reader, 0), (lambda: "/dev/full", 1)]
 )
-def test_what_stops_stdout_is_not_blamed_on_the_alignments(
+def test_an_error_of_stdout_is_not_blamed_on_the_alignments(
     trained_run, four_lines, tmp_path, capsys, monkeypatch, make_stdout, status
 ):
     file = tmp_path / "out.align"

@@ -1,4 +1,4 @@
-"""Two workers on one machine: the same weights as one process, also when one of them dies."""
+"""Two workers on one machine train the same weights as one process, even if one dies."""
 
 import json
 import re
@@ -12,21 +12,14 @@ import numpy as np
 import pytest
 from command_line import environment, run_here, train_command
 
-# Without dropout, whose masks differ between replicas; with an epsilon at which Adam does not
-# make much of rounding errors.
+# Without dropout, whose masks differ between replicas, and with an epsilon at which Adam does
+# not amplify rounding errors.
 SETTINGS = (
-    "model.dropout=0",
-    "model.d_model=32",
-    "model.d_ff=32",
-    "model.num_heads=2",
-    "training.steps=30",
-    "training.evaluate_every=10",
-    "training.batch_tokens=512",
-    "training.learning_rate_scale=0.2",
-    "training.epsilon=1e-6",
-    "decoding.beam_size=1",
+    "model.dropout=0", "model.d_model=32", "model.d_ff=32", "model.num_heads=2",
+    "training.steps=30", "training.evaluate_every=10", "training.batch_tokens=512",
+    "training.learning_rate_scale=0.2", "training.epsilon=1e-6", "decoding.beam_size=1",
     "decoding.max_extra_length=2",
-)
+)  # fmt: skip
 
 
 def free_addresses(number: int) -> list[str]:
@@ -72,9 +65,7 @@ def wait_for_step(step: int, run: Path, workers: list[subprocess.Popen]) -> None
         time.sleep(0.01)
 
 
-def test_two_workers_train_the_weights_of_one_stopped_killed_and_on_one_again(
-    options, tmp_path
-):
+def test_two_workers_stopped_and_killed_train_the_weights_of_one_process(options, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     command = train_command(options, two)
     workers = start_workers(command, tmp_path)
@@ -96,7 +87,7 @@ def test_two_workers_train_the_weights_of_one_stopped_killed_and_on_one_again(
         "^error: Another worker has ended .* resumes from the last checkpoint", log, re.M
     )
     assert "Traceback" not in log
-    assert (tmp_path / "worker-1.log").read_text() == ""  # the chief speaks for all
+    assert (tmp_path / "worker-1.log").read_text() == ""  # only the chief logs
 
     for run in (one, two):
         done = run_here(["train", *options, "--output", str(run)])

@@ -1,4 +1,4 @@
-"""The picture of attention shows the weights it was given, under the right labels."""
+"""The picture of attention shows its weights, with the right labels."""
 
 import dataclasses
 import sys
@@ -49,12 +49,12 @@ def test_larger_weights_are_darker_also_without_colour():
     assert np.all(np.diff(luminance) < 0)
 
 
-def test_labels_stand_at_the_left_and_below():
-    """Seven panels in rows of three: the last two of the second row have none below."""
+def test_only_outer_panels_have_labels():
+    """Seven panels in rows of three: the last two of the second row have no panel below."""
     found = panels_of(attention_figure(maps(7)))
-    for place, axes in enumerate(found):
-        assert labels(axes.yaxis) == (ROWS if place in (0, 3, 6) else [])
-        assert labels(axes.xaxis) == (COLUMNS if place in (4, 5, 6) else [])
+    for index, axes in enumerate(found):
+        assert labels(axes.yaxis) == (ROWS if index in (0, 3, 6) else [])
+        assert labels(axes.xaxis) == (COLUMNS if index in (4, 5, 6) else [])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_panels_fill_a_grid(heads, columns):
     assert {axes.get_gridspec().ncols for axes in found} == {columns}
 
 
-def test_axes_and_colour_bar_say_what_they_are():
+def test_axes_and_colour_bar_are_labelled():
     figure = attention_figure(maps(2))
     assert figure.get_supylabel() == "target"
     assert figure.get_supxlabel() == "source"
@@ -74,9 +74,9 @@ def test_axes_and_colour_bar_say_what_they_are():
     assert bar.get_ylabel() == "attention weight"
 
 
-def test_pieces_are_not_read_as_formulas(tmp_path):
+def test_pieces_are_not_rendered_as_formulas(tmp_path):
     drawn = maps(1, rows=["$x^2$", "$\\frac$", "_", "$", "%"])
-    draw_attention(drawn, tmp_path / "a.svg")  # as a formula, "$\\frac$" is an error
+    draw_attention(drawn, tmp_path / "a.svg")  # as a formula, "$\\frac$" would be an error
     assert "<!-- $x^2$ -->" in (tmp_path / "a.svg").read_text("utf-8")
 
 
@@ -89,7 +89,7 @@ def test_a_link_is_a_box_around_the_cells_of_its_words():
 
 
 @pytest.mark.parametrize("heads", [1, 4])
-def test_labels_of_a_long_sentence_do_not_touch(heads):
+def test_labels_of_a_long_sentence_do_not_overlap(heads):
     pieces = [f"▁word{number}" for number in range(70)]
     weights = np.eye(70)
     panels = {f"head {number}": weights for number in range(heads)}
@@ -114,7 +114,7 @@ def test_a_picture_is_written_in_either_format(tmp_path, suffix, beginning):
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
-def test_a_picture_beyond_all_bounds_is_refused_before_it_is_drawn(tmp_path):
+def test_a_huge_picture_is_refused_before_it_is_drawn(tmp_path):
     with pytest.raises(UserError, match="inches; the limit is 100. Draw a single head"):
         draw_attention(maps(1, columns=["a"] * 900), tmp_path / "a.png")
 

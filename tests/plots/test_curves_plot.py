@@ -1,4 +1,4 @@
-"""Learning curves: each kind of score on axes of its own."""
+"""Learning curves: separate axes for each kind of score."""
 
 from dataclasses import replace
 

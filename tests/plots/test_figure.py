@@ -1,4 +1,4 @@
-"""Figures: a font for every character that some installed font has, and short names."""
+"""Figures: fonts for every character in some installed font, and short names."""
 
 import logging
 import warnings
@@ -14,7 +14,7 @@ from matplotlib.ft2font import FT2Font  # noqa: E402
 
 from tf_transformer.plots.figure import DEFAULT_FONT, families_for, short_names  # noqa: E402
 
-# In STIX, which comes with matplotlib, and not in the default.
+# In STIX, which matplotlib includes, and not in the default font.
 ELSEWHERE = chr(
     next(
         code
@@ -22,15 +22,15 @@ ELSEWHERE = chr(
         if chr(code).isprintable() and code not in FT2Font(findfont(DEFAULT_FONT)).get_charmap()
     )
 )
-NOWHERE = "\U0002ebe0"  # of an extension that hardly a font has
+NOWHERE = "\U0002ebe0"  # in an extension that hardly any font covers
 
 
-def test_german_and_french_need_the_default_only(caplog):
+def test_german_and_french_need_only_the_default_font(caplog):
     assert families_for(["▁Größe", "▁œuvre", "▁déjà", "</s>"]) == [DEFAULT_FONT]
     assert not caplog.records
 
 
-def test_a_character_that_the_default_lacks_brings_a_font_that_has_it(caplog):
+def test_a_character_missing_in_the_default_font_adds_a_font_with_it(caplog):
     first, *more = families_for(["▁a", ELSEWHERE])
     assert first == DEFAULT_FONT
     assert len(more) == 1
@@ -44,17 +44,17 @@ def test_a_character_that_the_default_lacks_brings_a_font_that_has_it(caplog):
     assert not caplog.records
 
 
-def test_a_character_that_no_font_has_is_told_in_one_line(caplog):
+def test_a_character_missing_in_every_font_gives_one_warning(caplog):
     with caplog.at_level(logging.WARNING):
         families = families_for([NOWHERE, f"{NOWHERE}a"])
     if len(families) > 1:
-        pytest.skip("a font here has it")
+        pytest.skip("an installed font has it")
     [record] = caplog.records
     expected = f"characters in no installed font, drawn as boxes: 1, such as {NOWHERE}"
     assert record.getMessage() == expected
 
 
-def test_runs_are_named_by_their_last_part_where_that_tells_them_apart():
+def test_short_names_are_as_short_as_tells_them_apart():
     paths = [Path("runs/a"), Path("runs/b")]
     assert short_names(paths) == ["a", "b"]
     assert short_names([*paths, Path("older/a")]) == ["runs/a", "runs/b", "older/a"]

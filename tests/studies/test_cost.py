@@ -1,4 +1,4 @@
-"""The cost of training, beside the paper's."""
+"""The cost of training compared with the paper's."""
 
 import dataclasses
 
@@ -26,14 +26,14 @@ SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=
 
 
 def products_in_graph(config, batch, source, target):
-    """FLOPs of all matrix products that TensorFlow does in a forward pass."""
+    """Returns the FLOPs of all matrix products in TensorFlow's graph of a forward pass."""
     model = Transformer(config)
     specs = [tf.TensorSpec([batch, length], tf.int32) for length in (source, target)]
     return products_of(lambda s, t: model({"source": s, "target": t}), *specs)
 
 
 def products_of(forward, *specs):
-    """FLOPs of the matrix products of a function of such tensors."""
+    """Returns the FLOPs of the matrix products in a function's graph."""
     graph = tf.function(forward).get_concrete_function(*specs).graph
     flops = 0
     for each in every_operation(graph):
@@ -59,7 +59,7 @@ def every_operation(graph):
         dataclasses.replace(SMALL, norm_first=True, tie_embeddings=False),
     ],
 )
-def test_flops_are_three_times_the_products_of_a_forward_pass(config):
+def test_flops_are_three_times_those_of_a_forward_pass(config):
     batch, source, target = 2, 7, 5
     lengths = Lengths.of(np.full(batch, source), np.full(batch, target))
     forward = products_in_graph(config, batch, source, target)
@@ -76,7 +76,7 @@ def test_flops_of_a_classifier_are_three_times_those_of_its_forward_pass():
     assert training_flops(SMALL, lengths, classes) == 3 * forward
 
 
-def test_sentences_count_by_their_own_lengths():
+def test_flops_add_up_over_sentences():
     lengths = [(3, 4), (9, 2)]
     together = Lengths.of(np.array([3, 9]), np.array([4, 2]))
     apart = [Lengths.of(np.array([s]), np.array([t])) for s, t in lengths]
@@ -94,7 +94,7 @@ HISTORY = [
 ]
 
 
-def test_costs_add_up_from_evaluation_to_evaluation():
+def test_costs_accumulate_over_evaluations():
     lengths = Lengths.of(np.array([3, 9]), np.array([4, 6]))  # 10 target tokens an epoch
     first, second = costs(HISTORY, SMALL, lengths)
     assert (first.step, first.target_tokens, first.seconds) == (10, 100, 2.0)
@@ -103,20 +103,20 @@ def test_costs_add_up_from_evaluation_to_evaluation():
     assert f"9.5 TFLOP/s: {3.0 * 8 * 9.5e12:.2e}" in describe_cost(second, 8, 9.5)[-2]
 
 
-def test_the_papers_base_costs_what_its_table_2_says():
+def test_the_cost_of_base_is_that_of_table_2():
     """12 hours on eight P100 (5.2)."""
     record = {"step": 100_000, "train_seconds": 12 * 3600.0, "tokens_per_second": 1.0}
     text = "\n".join(describe_cost(*costs([record], SMALL, None), 8, 9.5))
     assert "9.5 TFLOP/s: 3.28e+18" in text and "base 3.3e+18, big 2.3e+19" in text
 
 
-def test_what_is_not_known_is_said():
+def test_unknown_costs_are_named():
     text = "\n".join(describe_cost(costs(HISTORY, SMALL, None)[-1]))
     assert "unknown, the run's data/ is gone" in text
     assert "P100 9.5" in text and "--sustained-tflops" in text
 
 
-def test_a_training_that_took_no_time_has_no_rate():
+def test_training_that_took_no_time_has_no_rate():
     record = {"step": 1, "train_seconds": 0.0, "tokens_per_second": 0.0}
     lengths = Lengths.of(np.array([3]), np.array([4]))
     text = "\n".join(describe_cost(*costs([record], SMALL, lengths)))
@@ -126,7 +126,7 @@ def test_a_training_that_took_no_time_has_no_rate():
     assert f", or {rate:.2e} per second and device" in with_time
 
 
-def test_a_rate_is_the_papers_or_the_users():
+def test_the_rate_is_the_papers_or_the_users():
     rates = [sustained_rate(*given) for given in [(None, None), ("P100", None), (None, 40.0)]]
     assert rates == [None, 9.5, 40.0]
     with pytest.raises(UserError, match="'H100', only for K80, .* Use --sustained-tflops"):
@@ -171,6 +171,6 @@ def test_table_3_is_the_papers_in_the_order_of_the_presets():
 
 @pytest.mark.parametrize(("model", "seconds"), [("base", 12 * HOUR), ("big", 3.5 * DAY)])
 def test_table_2_is_time_times_gpus_times_their_rate(model, seconds):
-    """5.2: eight P100, 12 hours for base and 3.5 days for big; two digits are printed."""
+    """5.2: eight P100, 12 hours for base and 3.5 days for big; the table has two digits."""
     flops = seconds * 8 * SUSTAINED_TFLOPS["P100"] * 1e12
     assert f"{flops:.1e}" == f"{TABLE2_FLOPS[model]:.1e}"

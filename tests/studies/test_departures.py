@@ -9,7 +9,7 @@ from tf_transformer.studies.departures import additions, departures, describe_de
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_run_by_a_recipe_departs_from_it_in_nothing(name):
+def test_a_recipe_has_no_departures_from_itself(name):
     config = recipe(name).apply(preset("base"))
     assert departures(config, name) == []
     others = [other for other in RECIPES if other != name]
@@ -21,7 +21,7 @@ def test_no_row_of_table_3_departs_from_the_paper(row):
     assert departures(preset(row), "paper") == []
 
 
-def test_steps_and_dropout_of_big_are_no_departures_but_those_of_base_are():
+def test_big_is_compared_with_the_steps_and_dropout_of_big():
     config = preset("big").replace({"training.steps": 100_000, "model.dropout": 0.1})
     assert {each.setting: each.recipe for each in departures(config, "paper")} == {
         "training.steps": 300_000,
@@ -29,20 +29,20 @@ def test_steps_and_dropout_of_big_are_no_departures_but_those_of_base_are():
     }
 
 
-def test_sizes_per_head_count_as_what_they_come_to():
+def test_unset_head_sizes_count_as_their_effective_values():
     assert departures(preset("base").replace({"model.key_dim": 64}), "paper") == []
     (only,) = departures(preset("base").replace({"model.key_dim": 32}), "paper")
     assert (only.setting, only.run, only.recipe) == ("model.key_dim", 32, 64)
 
 
-def test_a_decoder_of_another_depth_departs():
+def test_a_decoder_of_another_depth_is_a_departure():
     config = preset("base").replace({"model.decoder_layers": 1})
     (only,) = departures(config, "paper")
     assert (only.setting, only.run, only.recipe) == ("model.decoder_layers", 1, 6)
     assert "model.decoder_layers" not in additions(config)
 
 
-def test_the_multi30k_preset_departs_where_its_values_are_not_the_papers():
+def test_all_departures_of_the_multi30k_preset_are_listed():
     every = departures(preset("multi30k"), "paper")
     assert {each.setting: (each.run, each.recipe) for each in every} == {
         "model.norm_first": (True, False),
@@ -68,7 +68,7 @@ def test_the_multi30k_preset_departs_where_its_values_are_not_the_papers():
     }
 
 
-def test_what_the_paper_has_no_setting_for_is_told_apart():
+def test_settings_that_the_paper_lacks_are_listed_separately():
     config = preset("base").replace(
         {
             "training.precision": "mixed_bfloat16",
@@ -90,7 +90,7 @@ def test_what_the_paper_has_no_setting_for_is_told_apart():
     assert additions(config, told) == additions(config) | told
 
 
-def test_a_departure_is_a_line():
+def test_every_departure_is_on_a_line():
     config = preset("base").replace({"model.norm_first": True, "training.clip_norm": 1})
     lines = describe_departures(config, "paper")
     assert lines[0] == "2 departures from the paper's base recipe"
@@ -99,5 +99,5 @@ def test_a_departure_is_a_line():
     assert lines[3] == "settings the paper does not have"
 
 
-def test_what_a_recipe_has_and_this_package_not_is_said():
+def test_features_that_the_package_lacks_are_named():
     assert any("target space" in line for line in describe_departures(Config(), "t2t"))

@@ -1,12 +1,8 @@
-"""BLEU by length of the source, as figures and as a picture."""
+"""BLEU by source length, as numbers and as a picture."""
 
 import pytest
 
-from tf_transformer.evaluation.bleu import (
-    Interval,
-    bleu,
-    bleu_interval,
-)
+from tf_transformer.evaluation.bleu import Interval, bleu, bleu_interval
 from tf_transformer.studies.lengths import (
     Bucket,
     LengthCurve,
@@ -27,11 +23,11 @@ REFERENCES = [f"der kleine Hund Nummer {number} schläft im Garten ." for number
         ([3, 20, 21], 1, ["1-8: 0", "9-21: 1 2"]),
         ([3, 9, 10, 30, 31], 2, ["1-16: 0 1 2", "17-31: 3 4"]),
         ([3, 4, 9, 30], 2, ["1-8: 0 1", "9-30: 2 3"]),
-        ([3, 4, 30], 2, ["1-30: 0 1 2"]),  # what is left over joins the one before
+        ([3, 4, 30], 2, ["1-30: 0 1 2"]),  # the rest joins the previous bucket
         ([5], 9, ["1-5: 0"]),
     ],
 )
-def test_a_bucket_has_enough_sentences(lengths, least, expected):
+def test_small_buckets_are_merged(lengths, least, expected):
     found = [
         f"{group}: {' '.join(map(str, group.rows))}" for group in buckets(lengths, 8, least)
     ]
@@ -47,7 +43,7 @@ def test_each_sentence_is_in_the_bucket_of_its_length():
     assert all(a.last + 1 == b.first for a, b in zip(found, found[1:], strict=False))
 
 
-def test_an_interval_is_around_the_score_of_all_sentences():
+def test_the_interval_contains_the_score_and_narrows_with_more_sentences():
     hypotheses = [
         line.replace("Hund", "Kater") if number % 3 else line
         for number, line in enumerate(REFERENCES)
@@ -62,7 +58,7 @@ def test_an_interval_is_around_the_score_of_all_sentences():
     assert 1.5 < (found.high - found.low) / (more.high - more.low) < 2.7
 
 
-def test_short_translations_are_seen():
+def test_short_translations_have_a_low_length_ratio():
     half = [" ".join(line.split()[:4]) for line in REFERENCES]
     assert bleu_interval(half, REFERENCES).length_ratio == pytest.approx(4 / 9)
 
@@ -72,7 +68,7 @@ def test_blank_references_have_no_interval():
         bleu_interval(["a", "b"], ["", " "])
 
 
-def test_a_bucket_is_scored_by_its_own_sentences():
+def test_a_bucket_is_scored_on_its_sentences_only():
     groups = buckets([3] * 20 + [12] * 20, 8, 1)
     hypotheses = REFERENCES[:20] + ["falsch"] * 20
     short, long = bleu_by_bucket(groups, hypotheses, REFERENCES)
@@ -110,39 +106,39 @@ def test_each_run_is_a_curve_with_its_intervals():
     assert "bs:9" in below.get_xlabel()
 
 
-def test_runs_are_told_apart_without_colour():
+def test_runs_are_distinguishable_without_colour():
     figure = lengths_figure(GROUPS, [curve(str(number), 4, 5, 6) for number in range(5)])
     lines = [each.lines[0] for each in figure.axes[0].containers]
     assert len({line.get_marker() for line in lines}) == 5
 
 
 def marks(*curves: LengthCurve) -> list[tuple[float, str]]:
-    """The positions and texts of vertical lines."""
+    """Returns the positions and texts of vertical lines."""
     above = lengths_figure(GROUPS, list(curves)).axes[0]
     drawn = {line.get_xdata()[0] for line in above.lines if len(set(line.get_xdata())) == 1}
     written = sorted((text.xy[0], text.get_text()) for text in above.texts)
-    assert {place for place, _ in written} == drawn
+    assert {position for position, _ in written} == drawn
     return written
 
 
-def test_the_longest_of_training_is_marked_once_for_all():
-    assert marks(curve("a", 1, 2, 3), curve("b", 1, 2, 3)) == [(16.5, "longest in training")]
+LONGEST, CUT = "longest in training", "sources are cut"
 
 
-def test_runs_of_other_lengths_have_lines_of_their_own():
-    found = marks(curve("a", 1, 2, 3, longest=12), curve("b", 1, 2, 3, longest=20))
-    assert found == [(12.5, "longest in training"), (20.5, "longest in training")]
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([{}, {}], [(16.5, LONGEST)]),
+        ([{"longest": 12}, {"longest": 20}], [(12.5, LONGEST), (20.5, LONGEST)]),
+        ([{"limit": 24}, {"limit": 31}], [(16.5, LONGEST), (24.5, CUT)]),
+        ([{"limit": 16}], [(16.5, f"{LONGEST}, {CUT}")]),  # as with learned positions
+        ([{"longest": None}], []),
+    ],
+)
+def test_longest_training_lengths_and_reached_limits_are_marked_once_each(runs, expected):
+    assert marks(*(curve("a", 1, 2, 3, **lengths) for lengths in runs)) == expected
 
 
-def test_where_a_source_is_cut_is_marked_if_any_is():
-    found = marks(curve("a", 1, 2, 3, limit=24), curve("b", 1, 2, 3, limit=31))
-    assert found == [(16.5, "longest in training"), (24.5, "sources are cut")]
-    at_once = marks(curve("a", 1, 2, 3, limit=16))  # as with learned positions
-    assert at_once == [(16.5, "longest in training, sources are cut")]
-
-
-def test_an_unknown_length_has_no_line():
-    assert marks(curve("a", 1, 2, 3, longest=None)) == []
+def test_an_unknown_training_length_is_named_in_the_legend():
     legend = lengths_figure(GROUPS, [curve("a", 1, 2, 3, longest=None)]).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [
         "a, trained up to an unknown length"

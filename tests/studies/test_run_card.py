@@ -24,12 +24,12 @@ from tf_transformer.studies.run_card import (
 
 @pytest.fixture
 def run(trained_run, tmp_path) -> Run:
-    """A copy of the trained run, to change."""
+    """A copy of the trained run, for tests that change it."""
     return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
 def configured(command):
-    """The configuration that `python train.py ...` trains."""
+    """Returns the configuration for a command `python train.py ...`."""
     return config_of(train_options(shlex.split(command)[2:]))
 
 
@@ -56,7 +56,7 @@ def test_a_card_tells_everything(trained_run):
     assert "  model.d_model  " in text
 
 
-def test_the_cost_is_that_of_the_data_and_the_model(trained_run):
+def test_the_cost_follows_from_the_data_and_the_model(trained_run):
     run = Run.open(trained_run.path)
     source, target = (
         np.load(run.data / "train" / f"{side}_lengths.npy") for side in ("source", "target")
@@ -68,7 +68,7 @@ def test_the_cost_is_that_of_the_data_and_the_model(trained_run):
     assert run_card(run).count("\n| 80 | ") == 1
 
 
-def test_all_devices_of_a_run_count(run):
+def test_the_cost_counts_all_devices(run):
     state = run.checkpoints.latest_state()
     with np.load(state) as archive:
         arrays = dict(archive)
@@ -89,7 +89,7 @@ def test_a_card_can_be_written_without_the_data(run):
     assert "time x devices x 9.5 TFLOP/s" in text
 
 
-def test_changes_between_sessions_are_told_with_their_step(run):
+def test_changes_between_sessions_are_listed_with_their_step(run):
     assert "Changes during training" not in run_card(run)
     run.record_change("training.warmup_steps", 100, 60)
     run.record_change("training text", "0123456789abcdef", "fedcba9876543210")
@@ -106,7 +106,7 @@ def test_a_score_on_an_earlier_dev_text_is_not_the_best(run):
     assert f"best bleu of 1 evaluations: {last['valid_bleu']:.4g} at step 240" in run_card(run)
 
 
-def test_a_run_that_was_never_evaluated_has_no_card(run):
+def test_a_run_without_evaluations_has_no_card(run):
     for name in ("metrics.jsonl", "card.md"):
         (run.path / name).unlink()
     with pytest.raises(UserError, match="has no evaluation yet"):
@@ -114,14 +114,14 @@ def test_a_run_that_was_never_evaluated_has_no_card(run):
     assert not (run.path / "card.md").exists()
 
 
-def test_typed_as_printed_the_command_goes_on_with_the_run(trained_run):
+def test_the_printed_command_resumes_the_run(trained_run):
     words = shlex.split(run_card(Run.open(trained_run.path)).rpartition("```")[0])
     assert words[-2:] == ["--output", str(trained_run.path)]
     assert train_options(words[-4:]).output == str(trained_run.path)
 
 
 @pytest.mark.parametrize("lost", ["train_seconds", "replicas"])
-def test_of_records_without_times_or_devices_the_cost_is_unknown(run, lost):
+def test_without_times_or_devices_the_cost_is_unknown(run, lost):
     run.write_history([{name: r[name] for name in r if name != lost} for r in run.history()])
     state = run.checkpoints.latest_state()
     with np.load(state) as archive:
@@ -132,7 +132,7 @@ def test_of_records_without_times_or_devices_the_cost_is_unknown(run, lost):
     assert "BLEU" in text and "## Command" in text
 
 
-def test_at_the_end_of_training_no_card_is_a_warning(run, caplog):
+def test_a_card_that_cannot_be_written_after_training_is_a_warning(run, caplog):
     run.metrics.write_text("damaged")
     with caplog.at_level("WARNING"):
         try_to_write_card(run)
@@ -140,7 +140,7 @@ def test_at_the_end_of_training_no_card_is_a_warning(run, caplog):
     assert "metrics.jsonl:1: expected a JSON object" in caplog.text
 
 
-def test_every_kind_of_value_comes_back():
+def test_the_printed_command_restores_every_kind_of_value():
     config = preset("table3-C-N2").replace(
         {
             "model.key_dim": 3,
@@ -159,7 +159,7 @@ def test_the_command_of_a_preset_is_short():
     assert train_command(preset("big")) == "tf-transformer train --model big"
 
 
-def test_a_recorded_score_tells_what_changed_the_translations():
+def test_a_recorded_score_lists_options_that_change_translations():
     plain = {"precision": "float32", "shortlist": False, "ensemble": [], "tag": None}
     assert _options(plain) == _options({}) == ""
     changed = {"precision": "int8", "shortlist": True, "ensemble": ["b"], "tag": "<2de>"}

@@ -1,4 +1,4 @@
-"""The storm of arguments: it holds, it can be repeated, and it reports what breaks."""
+"""The storm of arguments finds no failure, is repeatable, and reports failures."""
 
 import itertools
 import random
@@ -11,7 +11,7 @@ from tools.storm import arguments
 from tools.storm.lab import Done, Lab
 
 
-def test_the_storm_holds(tmp_path):
+def test_the_storm_finds_no_failure(tmp_path):
     outcomes = list(itertools.islice(arguments.tries(Lab(tmp_path, seed=5)), 19))
     assert all(outcome.held for outcome in outcomes), outcomes
     assert {outcome.what for outcome in outcomes} == {"broken files"}
@@ -26,7 +26,7 @@ def test_the_same_seed_writes_the_same_lines(tmp_path):
     assert lines[0] == lines[1]
 
 
-def test_a_product_that_prints_two_lines_is_reported(tmp_path, monkeypatch):
+def test_a_command_that_prints_two_lines_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(console, "one_line", lambda message: f"{message}\nand more")
     outcomes = itertools.islice(arguments.tries(Lab(tmp_path, seed=5)), 19)
     broken = [outcome for outcome in outcomes if not outcome.held]
@@ -48,5 +48,5 @@ def test_a_product_that_prints_two_lines_is_reported(tmp_path, monkeypatch):
         (Done(1, "", f"error: {'x' * 9_000}\n"), True, "an error of 9007"),
     ],
 )
-def test_what_is_wrong_is_said(done, must_fail, expected):
+def test_faults_are_described(done, must_fail, expected):
     assert re.search(expected, arguments.wrong(done, must_fail))

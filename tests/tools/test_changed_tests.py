@@ -1,4 +1,4 @@
-"""`make check` runs the tests that mirror what changed."""
+"""`make check` runs the tests of changed modules."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[2]
         ("README.md", []),
     ],
 )
-def test_a_module_has_the_test_of_its_name(changed, expected):
+def test_a_module_is_matched_to_the_test_of_its_name(changed, expected):
     found = matching_tests(Path(changed), ROOT / TESTS)
     assert [str(path.relative_to(ROOT / TESTS)) for path in found] == expected
 
 
-def test_a_module_without_a_test_of_its_name_has_those_of_its_room():
+def test_a_module_without_its_own_test_is_matched_to_its_folder():
     module = next(
         path.relative_to(ROOT)
         for path in sorted((ROOT / PACKAGE / "training").glob("*.py"))
@@ -32,5 +32,5 @@ def test_a_module_without_a_test_of_its_name_has_those_of_its_room():
     assert [*matching_tests(module, ROOT / TESTS)] == [ROOT / TESTS / "training"]
 
 
-def test_the_fast_core_exists():
+def test_the_default_tests_exist():
     assert all((ROOT / TESTS / name).exists() for name in CORE)

@@ -1,4 +1,4 @@
-"""The comparison of two commits: what differs is named, what is a time is not compared."""
+"""The comparison of two commits names differences and ignores times."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ WEIGHTS = np.linspace(0, 1, 5, dtype="float32")
 
 
 def write_run(folder: Path, seconds: float) -> None:
-    """A run directory, as a training that took some seconds leaves it."""
+    """Writes a run directory like that of a training that took some seconds."""
     (folder / "run" / "checkpoints").mkdir(parents=True)
     (folder / "run" / "logs").mkdir()
     (folder / "run" / "logs" / "events").write_text(str(seconds))
@@ -42,7 +42,7 @@ def different(folders: tuple[Path, Path]) -> dict[str, str]:
     return {row.what: row.difference for row in compare(*folders) if row.difference}
 
 
-def test_runs_that_differ_in_time_alone_are_equal(folders):
+def test_runs_that_differ_only_in_times_are_equal(folders):
     rows = {row.what: row for row in compare(*folders)}
     assert rows.keys() == {"answer.txt", "run/checkpoints", "run/metrics.jsonl"}
     assert rows["run/checkpoints"].files == 2
@@ -60,7 +60,7 @@ def test_runs_that_differ_in_time_alone_are_equal(folders):
     ],
     ids=["last bit", "sign of zero", "type", "shape", "name"],
 )
-def test_any_other_bit_of_an_array_is_seen(folders, name, weights, expected):
+def test_any_different_bit_of_an_array_is_detected(folders, name, weights, expected):
     np.savez(folders[1] / "run/checkpoints/best.npz", **{f"model/{name}": weights})
     assert different(folders) == {"run/checkpoints": f"best.npz: model/weight: {expected}"}
 
@@ -69,11 +69,11 @@ def test_an_added_array_does_not_hide_a_changed_one(folders):
     for name, weights in (("best", WEIGHTS), ("step-00000015", 2 * WEIGHTS)):
         arrays = {"added": WEIGHTS, "model/weight": weights}
         np.savez(folders[1] / f"run/checkpoints/{name}.npz", **arrays)
-    found = "step-00000015.npz: model/weight: by at most 1"
-    assert different(folders) == {"run/checkpoints": found}
+    expected = "step-00000015.npz: model/weight: by at most 1"
+    assert different(folders) == {"run/checkpoints": expected}
 
 
-def test_a_dev_score_an_answer_and_a_missing_file_are_seen(folders):
+def test_changed_scores_answers_and_files_are_detected(folders):
     _, new = folders
     record = {"step": 15, "valid_bleu": 1.25, "train_seconds": 3.0, "tokens_per_second": 33.0}
     (new / "run" / "metrics.jsonl").write_text(json.dumps(record) + "\n")
@@ -88,7 +88,7 @@ def test_a_dev_score_an_answer_and_a_missing_file_are_seen(folders):
     }
 
 
-def test_a_file_that_only_ends_otherwise_differs(tmp_path):
+def test_a_missing_final_newline_is_a_difference(tmp_path):
     one, other = tmp_path / "one.txt", tmp_path / "other.txt"
     one.write_bytes(b"a\n")
     other.write_bytes(b"a")
@@ -97,7 +97,7 @@ def test_a_file_that_only_ends_otherwise_differs(tmp_path):
     assert difference(one, other) == ""
 
 
-def test_a_program_runs_in_its_tree_and_says_why_it_fails(tmp_path):
+def test_a_program_runs_in_its_tree_and_failures_are_described(tmp_path):
     (tmp_path / "answers").mkdir()
     tree = Tree(ROOT)
     tree.require_own_package()
@@ -112,6 +112,6 @@ def test_a_tree_without_the_package_is_refused(tmp_path):
         Tree(tmp_path).require_own_package()
 
 
-def test_no_commit_is_the_working_tree(tmp_path):
+def test_the_default_commit_is_the_working_tree(tmp_path):
     with checked_out(None, tmp_path) as tree:
         assert tree.path == ROOT

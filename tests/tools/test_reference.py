@@ -1,4 +1,4 @@
-"""The reference in docs/ is the one the code writes."""
+"""The reference in docs/ is current."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The storm of circumstances: commands hold, and what would not hold is seen."""
+"""The storm of circumstances: commands survive, and failures are detected."""
 
 import pytest
 
@@ -21,11 +21,11 @@ TRACEBACK = "Traceback (most recent call last)"
         (Done(-6, "", "error: one\n"), "1 lines of error"),
     ],
 )
-def test_a_wrong_end_is_seen(done, wrong):
+def test_a_wrong_end_is_detected(done, wrong):
     assert what_is_wrong(done) == wrong
 
 
-def test_half_written_files_are_seen(trained_run, tmp_path):
+def test_half_written_files_are_detected(trained_run, tmp_path):
     assert damage(trained_run.path, tmp_path / "none") == ""
     (tmp_path / "exported" / "1").mkdir(parents=True)
     assert "half an export" in damage(trained_run.path, tmp_path / "exported")
@@ -40,7 +40,7 @@ def test_half_written_files_are_seen(trained_run, tmp_path):
     ("command", "name"),
     [("card", "full disk"), ("curves", "stdout full"), ("curves", "stdout closed")],
 )
-def test_a_command_holds(trained_run, tmp_path, command, name):
+def test_a_command_survives_the_circumstance(trained_run, tmp_path, command, name):
     outcome = attempt(Lab(tmp_path, 1), trained_run.path, [], command, name)
     assert outcome.what == f"{command}, {name}"
     assert outcome.held, outcome.detail

@@ -1,4 +1,4 @@
-"""The storm of damage: it finds nothing in a sound product, and notices what breaks."""
+"""The storm of damage finds no failure, and detects broken promises."""
 
 import itertools
 import random
@@ -19,8 +19,8 @@ def lab(tmp_path) -> Lab:
     return Lab(tmp_path, seed=3)
 
 
-def test_damage_to_a_run_is_told_or_does_no_harm(lab, trained_run):
-    """The quick commands; `train` is for the storm by hand."""
+def test_damage_to_a_run_is_reported_or_harmless(lab, trained_run):
+    """With quick commands only; `train` is left to storms started by hand."""
     folder = lab.folder / "base"
     shutil.copytree(trained_run.path, folder / "run")
     (folder / "texts").mkdir()
@@ -45,7 +45,7 @@ def test_damage_to_a_run_is_told_or_does_no_harm(lab, trained_run):
         (Done(0, "other words", ""), False, "silently another result"),
     ],
 )
-def test_a_broken_promise_is_named(done, right, word):
+def test_a_broken_promise_is_detected(done, right, word):
     assert word in judge(done, right)
 
 
@@ -57,13 +57,13 @@ def test_a_broken_promise_is_named(done, right, word):
         (Done(1, "", "error: tokenizer.model is damaged\n"), False),
     ],
 )
-def test_a_kept_promise_is_not(done, right):
+def test_a_kept_promise_is_accepted(done, right):
     assert judge(done, right) == ""
 
 
 @pytest.mark.parametrize("name", DAMAGE)
 @pytest.mark.parametrize("content", [b"", b"x", b"one\ntwo\nthree\n" * 99])
-def test_every_damage_takes_every_file(tmp_path, name, content):
+def test_every_kind_of_damage_applies_to_every_file(tmp_path, name, content):
     path = tmp_path / "file"
     for seed in range(20):
         path.write_bytes(content)

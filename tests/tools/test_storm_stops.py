@@ -1,4 +1,4 @@
-"""The storm of signals: it holds, and what would not hold is seen."""
+"""The storm of signals: training survives, and failures are detected."""
 
 import itertools
 import signal
@@ -33,11 +33,11 @@ FINISHED = "device: CPU\n\nThe run is in run. Next:\n"
         (signal.SIGTERM, 143, STOPPED, "Traceback (most recent call last)\n", "traceback"),
     ],
 )
-def test_a_wrong_end_is_seen(number, status, stdout, stderr, wrong):
+def test_a_wrong_end_is_detected(number, status, stdout, stderr, wrong):
     assert what_is_wrong(number, status, stdout, stderr) == wrong
 
 
-def test_a_changed_weight_and_a_missing_file_are_seen(tmp_path):
+def test_a_changed_weight_and_a_missing_file_are_detected(tmp_path):
     for run in ("whole", "run"):
         (tmp_path / run / "checkpoints").mkdir(parents=True)
         (tmp_path / run / "metrics.jsonl").write_text('{"step": 12, "valid_loss": 3.0}\n')
@@ -60,7 +60,7 @@ def test_a_changed_weight_and_a_missing_file_are_seen(tmp_path):
     }
 
 
-def test_a_process_that_hangs_is_ended_and_its_stacks_told(tmp_path):
+def test_a_hanging_process_is_ended_and_its_stacks_printed(tmp_path):
     code = "import time\ndef hang():\n    print(1, flush=True)\n    time.sleep(600)\nhang()"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     began = time.monotonic()
@@ -73,6 +73,6 @@ def test_a_process_that_hangs_is_ended_and_its_stacks_told(tmp_path):
     assert time.monotonic() - began < 60
 
 
-def test_a_stop_holds(tmp_path):
+def test_training_survives_a_stop(tmp_path):
     (outcome,) = itertools.islice(tries(Lab(tmp_path, seed=103)), 1)
     assert outcome.held, outcome.detail

@@ -12,7 +12,7 @@ from tf_transformer.cli.terminal import MessageFormatter, print_error, without_b
 from tf_transformer.errors import UserError, one_line
 from tf_transformer.quiet import import_tensorflow
 
-# Keras imports these if they are installed, for features that we do not use.
+# Keras imports these if they are installed, for features that this package does not use.
 _HIDDEN = ("IPython", "matplotlib", "pandas", "scipy", "sklearn")
 
 
@@ -25,7 +25,7 @@ def import_tensorflow_quietly() -> None:
         import_tensorflow()
         return
     collects = gc.isenabled()
-    gc.collect()  # else `freeze` would keep garbage for good
+    gc.collect()  # otherwise `freeze` would keep garbage for good
     hidden = [name for name in _HIDDEN if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # hides it
@@ -44,7 +44,7 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     """Runs a command module and returns its exit status; a UserError prints one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's streams take any text
-            # UTF-8 whatever the locale, as in files; file names may hold other bytes.
+            # UTF-8 in any locale, as in files; file names may contain other bytes.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     log = _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
     try:
@@ -58,7 +58,7 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     except BrokenPipeError:
         abandon_output(sys.stdout)  # the reader has gone (`| head`) and wants no more
     except OSError as error:
-        # Such as a full disk under stdout: code that writes files raises a UserError.
+        # Such as a full disk behind stdout; code that writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
         print_error(one_line(f"{where}{error.strerror or error}"))
         abandon_output(sys.stdout)
@@ -79,7 +79,7 @@ class _Handler(logging.StreamHandler):
     """A log handler that survives the loss of its reader (`| head`) and a full disk.
 
     Attributes:
-        lost: whether a line could not be written; an error has then been printed.
+        lost: whether a line could not be written, which has been reported as an error.
     """
 
     lost = False
@@ -96,7 +96,7 @@ class _Handler(logging.StreamHandler):
             super().handleError(record)
             return
         self.lost = True
-        abandon_output(self.stream)  # or the buffered lines would fail again with each new one
+        abandon_output(self.stream)  # or buffered lines would fail again with every new one
         with suppress(OSError):
             print_error(f"cannot write the log: {error.strerror or error}")
 

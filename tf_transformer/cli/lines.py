@@ -11,8 +11,8 @@ from tf_transformer.data.corpus import arriving_lines, read_lines, read_pairs
 from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 
-# Sentences in a chunk, which are sorted by length together: few at first, so that output starts
-# soon. The last size is repeated, which bounds the memory.
+# Sentences per chunk. A chunk is batched by length, so large ones are faster, but the first are
+# small so that output starts soon. The last size is repeated, which bounds memory.
 SIZES = (100, 1_000, 10_000)
 
 
@@ -28,7 +28,7 @@ def require_equal_lengths(
 
 
 def read_some_pairs(source: str, target: str) -> list[tuple[str, str]]:
-    """Reads the pairs of lines of two files; raises UserError if there are none."""
+    """Reads two files as pairs of lines; raises UserError if there are none."""
     pairs = list(read_pairs(Path(source), Path(target)))
     if not pairs:
         raise UserError(f"{source} must have at least one sentence. Received: none.")
@@ -40,15 +40,15 @@ def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--line-buffered",
         action="store_true",
-        help="answer lines as they arrive, without waiting for more, such as in a coprocess; "
-        "slower if many lines are available at once",
+        help="answer each line as it arrives, without waiting for more, as in a coprocess; "
+        "slower when many lines are available at once",
     )
 
 
 def stdin_chunks(line_buffered: bool, sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """Returns the lines of stdin in chunks: as they arrive if `line_buffered`, or of `sizes`.
+    """Returns the lines of stdin in chunks of `sizes`, or as they arrive if `line_buffered`.
 
-    On a terminal, a chunk is one line, for which the user is prompted.
+    On a terminal, the user is prompted for a line at a time.
     """
     if is_conversation():
         return _typed_lines()
@@ -56,12 +56,12 @@ def stdin_chunks(line_buffered: bool, sizes: Sequence[int] = SIZES) -> Iterator[
 
 
 def stdin_bars() -> ProgressBars:
-    """Returns the progress bars of a command that reads stdin, hidden in a conversation."""
+    """Returns the progress bars of a command that reads stdin; hidden in a conversation."""
     return ProgressBars(shown=False if is_conversation() else None)
 
 
 def is_conversation() -> bool:
-    """Tells whether somebody types the lines and reads the answers."""
+    """Tells whether both stdin and stdout are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -80,7 +80,7 @@ def _typed_lines() -> Iterator[list[str]]:
 
 
 def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """Yields lists of at most these sizes, the last of which is repeated."""
+    """Yields lists of these sizes, repeating the last size; the last list may be shorter."""
     lines = iter(lines)
     for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
         if not (chunk := list(itertools.islice(lines, size))):
@@ -89,5 +89,5 @@ def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[li
 
 
 def one_line(text: str) -> str:
-    """Replaces line ends, which byte pieces can spell, to keep output aligned with input."""
+    """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
     return text.replace("\r", " ").replace("\n", " ")

@@ -16,9 +16,9 @@ from tf_transformer.cli.terminal import width, wrapped
 # Commands by the subpackage of their modules, in the order of `--help`.
 GROUPS = {
     "core": {
-        "train": "train on parallel text, on trees or on labelled sentences",
+        "train": "train on parallel text, trees or labelled sentences",
         "translate": "translate stdin to stdout, one sentence per line",
-        "evaluate": "print BLEU and chrF of a run or a file, or the F1 of trees",
+        "evaluate": "print BLEU and chrF of translations, or F1 of parse trees",
         "score": "print the log-probability of translations",
         "export": "write a SavedModel for TF Serving, after a self-test",
         "serve": "serve a run or a SavedModel over HTTP",
@@ -26,15 +26,15 @@ GROUPS = {
     "tools": {
         "doctor": "check text, vocabulary and memory before training",
         "tokenizer": "train a vocabulary for several runs to share",
-        "compare": "compare systems on a test set, with tests of significance",
+        "compare": "compare systems on a test set, with significance tests",
         "curves": "print or draw the learning curves of runs",
         "card": "write and print a run's settings, scores and cost",
         "average": "average the weights of checkpoints",
-        "tune": "choose length penalty, beam and weights on dev text",
-        "attention": "draw the attention of a run",
-        "generate": "translate a text into pairs to train on",
-        "shortlist": "learn which target tokens each source token may need",
-        "client": "send stdin to a served model, and print its answers",
+        "tune": "choose length penalty, beam size and weights on dev text",
+        "attention": "draw the attention weights of a run",
+        "generate": "translate text to create training pairs",
+        "shortlist": "learn the likely target tokens of each source token",
+        "client": "send stdin to a served model and print its answers",
         "convert": "convert to CTranslate2, or from Marian",
         "parse": "parse stdin to stdout, one tree per line",
         "draw": "draw a parse below the correct tree",
@@ -42,9 +42,9 @@ GROUPS = {
         "baseline": "train and score a logistic regression on labelled sentences",
     },
     "studies": {
-        "recipe": "print how a run departs from the paper",
+        "recipe": "list how a run departs from the paper",
         "ablate": "train the rows of the paper's Table 3, scaled down",
-        "heads": "measure which heads a run needs, and prune the others",
+        "heads": "measure which heads a run needs and prune the others",
         "lengths": "draw BLEU against source length",
     },
 }
@@ -64,7 +64,7 @@ def build_parser(name: str | None = None) -> Parser:
         raw_epilog=True,
     )
     commands = parser.add_subparsers(
-        required=True, metavar="COMMAND", prog=parser.prog, help="one of these"
+        required=True, metavar="COMMAND", prog=parser.prog, help="see COMMAND --help"
     )
     commands.type = str  # the command's own parser checks the rest of the line
     for command, group in GROUP_OF.items():
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def main_of(module, prog: str, arguments: Sequence[str] | None = None) -> int:
-    """Runs a single command, as train.py and export.py do; returns its exit status."""
+    """Runs one command as the program `prog`, such as train.py; returns its exit status."""
     parser = Parser(prog=prog, description=module.command.__doc__)
     module.add_arguments(parser)
     return run_command(module, parser.parse(arguments))

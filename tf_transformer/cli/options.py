@@ -24,22 +24,22 @@ RUN_HELP = "run directory, the --output of `train`"
 _SHARED: dict[str, dict[str, Any]] = {
     "--checkpoint": {
         "metavar": "WHICH",
-        "help": "best, average, last or a step (default: the run's, best if not tuned)",
+        "help": "best, average, last or a step (default: best, or what `tune` chose)",
     },
     "--ensemble": {
         "nargs": "+",
         "default": (),
         "metavar": "RUN",
-        "help": "more runs with the same tokenizer: decode with the mean of all probabilities",
+        "help": "more runs with the same tokenizer; their probabilities and RUN's are averaged",
     },
     "--precision": {
         "default": "float32",
         "choices": PRECISIONS,
-        "help": "float32, bfloat16, or int8, which implies --litert (default: float32)",
+        "help": "numeric precision; int8 implies --litert (default: float32)",
     },
     "--litert": {
         "action": "store_true",
-        "help": "search in LiteRT: faster for one sentence at a time",
+        "help": "decode with LiteRT, which is faster for one sentence at a time",
     },
     "--shortlist": {
         "action": "store_true",
@@ -48,13 +48,13 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "--tag": {
         "metavar": "TAG",
-        "help": "tag put before each sentence, one that the run was trained with, such as "
-        "'<2de>'",
+        "help": "tag to put before each sentence, such as '<2de>'; the run must have been "
+        "trained with it",
     },
     "--threads": {
         "type": int_from(1, MAX_THREADS),
         "metavar": "N",
-        "help": "threads per operation; cores left idle compute other batches (default: the "
+        "help": "threads per operation; the other cores work on other batches (default: the "
         "fastest number, measured once and cached)",
     },
 }
@@ -63,23 +63,23 @@ _SHARED: dict[str, dict[str, Any]] = {
 _DECODING = {
     "beam_size": ("--beam", "W", "beam size"),
     "alpha": ("--alpha", "A", "exponent of the length penalty"),
-    "batch_tokens": ("--batch-tokens", "N", "source tokens times beams in a batch"),
-    "max_length": ("--max-length", "N", "most output tokens, EOS included"),
-    "min_length": ("--min-length", "N", "fewest output tokens, EOS included"),
-    "no_repeat_ngram": ("--no-repeat-ngram", "N", "repeat no sequence of N tokens"),
+    "batch_tokens": ("--batch-tokens", "N", "source tokens times beam size in a batch"),
+    "max_length": ("--max-length", "N", "maximum output tokens, including EOS"),
+    "min_length": ("--min-length", "N", "minimum output tokens, including EOS"),
+    "no_repeat_ngram": ("--no-repeat-ngram", "N", "never repeat a sequence of N tokens"),
     "lookahead": (
         "--lookahead",
         "N",
-        "stop if no better translation can end within N tokens; 0: exact",
+        "stop when no better translation can end within N more tokens; 0: search exactly",
     ),
 }
 
 # By the field of SamplingConfig: the metavar and the help of its option.
 _SAMPLING = {
-    "temperature": ("T", "sharper below 1, flatter above, from 0.01 to 100 (default: 1)"),
-    "top_k": ("K", "draw from the K most probable tokens"),
-    "top_p": ("P", "draw from the fewest tokens whose total probability reaches P"),
-    "seed": ("N", "seed of the random numbers (default: 1)"),
+    "temperature": ("T", "below 1 less random, above 1 more, from 0.01 to 100 (default: 1)"),
+    "top_k": ("K", "sample from the K most probable tokens"),
+    "top_p": ("P", "sample from the fewest tokens whose total probability reaches P"),
+    "seed": ("N", "random seed (default: 1)"),
 }
 
 
@@ -104,7 +104,7 @@ def add_run_options(
 def add_decoding_options(
     parser: argparse.ArgumentParser, fields: Iterable[str] = _DECODING
 ) -> None:
-    """Adds options of the search."""
+    """Adds the options that `decoding_config` reads, or only those of `fields`."""
     for field in fields:
         option, metavar, text = _DECODING[field]
         parser.add_argument(
@@ -119,7 +119,7 @@ def add_decoding_options(
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `sampling_config` reads."""
     group = parser.add_argument_group("sampling")
-    text = "draw translations instead of searching for the best"
+    text = "sample translations instead of searching for the best"
     group.add_argument("--sample", action="store_true", help=text)
     for name, (metavar, text) in _SAMPLING.items():
         option = f"--{name.replace('_', '-')}"
@@ -129,7 +129,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 def add_translator_options(
     parser: argparse.ArgumentParser, *names: str, nargs: str | None = None
 ) -> None:
-    """Adds the options that `load_translator` needs, and the shared ones of these names."""
+    """Adds the options that `load_translator` needs, and the shared options `names`."""
     add_run_options(parser, nargs=nargs)
     add_decoding_options(parser)
     add_shared_options(parser, *names)
@@ -143,7 +143,7 @@ def open_run(path: str, task: str | None = "translation") -> Run:
         task: the task that the command is for; None for any.
 
     Raises:
-        UserError: if it is not a run, or a run of another task.
+        UserError: if it is not a run, or is one of another task.
     """
     run = Run.open(path)
     check_run(run)
@@ -157,7 +157,7 @@ def open_run(path: str, task: str | None = "translation") -> Run:
 
 
 def picture(output: str) -> Path:
-    """Returns the path of a picture, which can be drawn and written.
+    """Returns the path of a picture after checking that it can be drawn and written.
 
     Raises:
         UserError: if it is not a .png, .svg or .pdf in a writable folder, or matplotlib is
@@ -188,7 +188,7 @@ def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
 
 
 def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
-    """Returns the options of sampling, None without --sample."""
+    """Returns the sampling options; None without --sample."""
     values = {name: getattr(options, name) for name in _SAMPLING}
     values = {name: value for name, value in values.items() if value is not None}
     if options.sample:
@@ -215,8 +215,8 @@ def load_translator(
 ):
     """Loads the translator that `options` describe: run, checkpoint, ensemble and search.
 
-    Without --threads, it uses the number of threads that is fastest for translating `sentences`
-    at once, see `use_threads`.
+    Without --threads, uses the number of threads that translates `sentences` sentences at once
+    the fastest; see `use_threads`.
     """
     run = open_run(options.run, task)
     others = [open_run(path, task) for path in getattr(options, "ensemble", ())]

@@ -27,13 +27,13 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class _RawHelpFormatter(_HelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Formats help in the same way, with description and epilog as written."""
+    """Like `_HelpFormatter`, but keeps the line breaks of description and epilog."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that prints one-line errors and refuses some arguments.
+    """An `ArgumentParser` with one-line errors.
 
-    They must be UTF-8, as all text of a run is, and not empty: an empty path would mean the
+    Arguments must be UTF-8, like all text of a run, and not empty: an empty path would mean the
     current folder.
     """
 
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def parse_known_args(self, args=None, namespace=None):
-        """Parses arguments; `given` of the result has the options with other than defaults."""
+        """Parses arguments; `given` of the result maps each non-default option to its flag."""
         options, rest = super().parse_known_args(args, namespace)
         given = {
             action.dest: action.option_strings[-1]
@@ -72,14 +72,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints `message` and the command for help; exits with status 2."""
         argument, colon, wrong = message.removeprefix("argument ").partition(": must ")
-        if colon:  # from a reader below
+        if colon:  # raised by one of the readers below
             message = f"{argument} must {wrong}"
         end = "" if message.endswith(".") else "."
         self.exit(2, f"error: {one_line(message)}{end} See {self.prog} --help.\n")
 
 
 class Once(argparse.Action):
-    """Stores a value, and refuses a second one instead of replacing the first."""
+    """Stores a value; refuses a second one instead of replacing the first."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         """Stores `values`."""
@@ -90,7 +90,7 @@ class Once(argparse.Action):
 
 
 def given_except(options: argparse.Namespace, *names: str) -> str:
-    """Lists the options on the command line other than `names`, such as "--beam, --alpha"."""
+    """Lists the options with non-default values, except `names`, such as "--beam, --alpha"."""
     return ", ".join(flag for name, flag in options.given.items() if name not in names)
 
 
@@ -100,7 +100,7 @@ def int_from(low: int, high: int = MAX_COUNT) -> Reader:
 
 
 def integer(text: str) -> int:
-    """Reads an int whose bounds the command checks: they depend on a run or a file."""
+    """Reads an int whose bounds depend on a run or a file, so that the command checks them."""
     return _reader(Setting(int))(text)
 
 

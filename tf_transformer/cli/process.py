@@ -1,4 +1,4 @@
-"""The process of a command, which ends within seconds whatever its threads are doing."""
+"""The process of a command: it ends within seconds, whatever its threads are doing."""
 
 import atexit
 import faulthandler
@@ -41,31 +41,31 @@ def run_process(main: Callable[[], int]) -> NoReturn:
 
 
 def _end_with(parent: int) -> None:
-    """Stops this process, which then saves its work, once its parent has been killed."""
+    """Sends this process SIGTERM, on which it saves its work, once its parent has ended."""
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def must_end(status: int) -> None:
-    """Makes the process end with this status within seconds; all must be saved and printed.
+    """Makes the process end within seconds; call it when everything is saved and printed.
 
-    If it does not end by itself, prints the Python stack of every thread and ends it. Does
-    nothing in a process that is not a command's, such as a notebook's.
+    If the process does not end by itself, prints the Python stack of every thread and ends it
+    with `status`. Does nothing outside a command's process, such as in a notebook.
     """
     if not _is_a_command.is_set():
         return
     end = SECONDS_TO_END + _SECONDS_TO_EXPLAIN
     _later(SECONDS_TO_END, _explain, status)
     _later(end, os._exit, status)
-    # In case a thread keeps all others from running Python: the status can then only be 1.
+    # In case a thread never releases the interpreter; the status is then 1.
     faulthandler.dump_traceback_later(end + _SECONDS_TO_EXPLAIN, exit=True, file=2)
 
 
 def flush_output(status: int) -> int:
     """Flushes standard output; returns the status, or 1 instead of 0 if that fails.
 
-    A reader that has gone (`| head`) is not an error: it has all it wanted.
+    A reader that has gone away (`| head`) is not an error.
     """
     try:
         sys.stdout.flush()
@@ -78,17 +78,17 @@ def flush_output(status: int) -> int:
 
 
 def abandon_output(stream: TextIO) -> None:
-    """Discards all further output and whatever is still buffered."""
+    """Discards all further output, including what is still buffered."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _open_closed_streams() -> None:
-    """Opens standard streams that were closed (`>&-`) on the null device.
+    """Connects standard streams that were closed (`>&-`) to the null device.
 
-    Otherwise the next file to be opened, perhaps a checkpoint, would get their descriptor, and
-    all printed text.
+    Otherwise the next file to be opened, perhaps a checkpoint, would get such a descriptor and
+    receive all printed text.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
@@ -106,7 +106,7 @@ def _status_of(main: Callable[[], int]) -> int:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except KeyboardInterrupt:  # before the command began
+    except KeyboardInterrupt:  # before the command started
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     except BaseException:

@@ -1,4 +1,4 @@
-"""Training of an existing run in a child process, whose memory ends with it."""
+"""Training of an existing run in a child process, so that its memory is freed afterwards."""
 
 import argparse
 import logging
@@ -28,12 +28,12 @@ BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
     """Trains the run in `folder` to its end, or for some seconds (0: no limit).
 
-    In a single process the memory of the rows would add up: a row of one layer leaves about
-    70 MB, measured. Signals are passed on, once each, so that the run is saved.
+    In a single process, memory would grow with every row: a row of one layer leaves about
+    70 MB, measured. Signals are forwarded, each once, so that the run is saved.
 
     Returns:
-        DONE; FAILED, with the error printed; STOPPED; one of BY_SIGNAL if a signal came
-        meanwhile, however the process ended; or else the status of the process.
+        DONE; FAILED, with the error printed; STOPPED; one of BY_SIGNAL if a signal arrived,
+        however the process ended; otherwise the status of the process.
     """
     words = [str(folder), "--seconds", str(seconds)]
     words += ["--devices", str(devices)] if devices is not None else []
@@ -42,9 +42,9 @@ def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
 
 
 class Relay:
-    """Runs a command; inside `with`, signals to this process are passed on to it.
+    """Runs a command; inside `with`, signals to this process are forwarded to it.
 
-    It ends, as on SIGTERM, if this process is killed.
+    If this process is killed, the command ends as on SIGTERM.
     """
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class Relay:
             signal.signal(number, handler)
 
     def run(self, words: list[str]) -> int:
-        """Runs a command; returns its status, or 128 + the signal that came or killed it."""
-        # In a new session: a terminal sends Ctrl-C to its whole session, so the child would
+        """Runs a command; returns its status, or 128 + the signal that arrived or killed it."""
+        # A new session, because a terminal sends Ctrl-C to its whole session: the child would
         # receive it twice.
         environment = os.environ | {PARENT: str(os.getpid())}
         self._process = subprocess.Popen(words, start_new_session=True, env=environment)
@@ -81,7 +81,7 @@ class Relay:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Sends each pending signal once, though another may interrupt this at any point."""
+        """Sends each pending signal once, even if another signal interrupts this method."""
         with suppress(IndexError):
             while self._process:
                 self._process.send_signal(self._pending.pop(0))

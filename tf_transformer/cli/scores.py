@@ -1,4 +1,4 @@
-"""Output that several commands share: scores of trees and labels, sentences seen before."""
+"""Output that several commands share: tree and label scores, sentences seen in training."""
 
 import logging
 from collections.abc import Sequence
@@ -45,7 +45,9 @@ def seen_before(
             by_role = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:
             counts[path] = None
-            logger.warning("caution  %s may have seen these lines, unchecked: %s", path, error)
+            logger.warning(
+                "caution  %s may have seen these lines; not checked: %s", path, error
+            )
             continue
         counts[path] = {role: asdict(overlap) for role, overlap in by_role.items()}
         if text := describe(by_role, len(sources)):
@@ -61,7 +63,7 @@ def rules_of(path: str | None) -> Rules:
 def print_brackets(
     gold: Sequence[str], output: Sequence[str], rules: Rules, gold_name: str
 ) -> None:
-    """Prints the scores of all and of short sentences; logs each sentence left out."""
+    """Prints the scores of all sentences and of short ones; logs each sentence left out."""
     scores = score_lines(gold, output, rules, gold_name=gold_name)
     for number, score in enumerate(scores, start=1):
         if score.status == Status.ERROR:
@@ -71,7 +73,7 @@ def print_brackets(
 
 
 def _warn_of_root(gold: Sequence[str], rules: Rules, name: str) -> None:
-    """Warns if the rules count the gold trees' root as a bracket; a parser's root is TOP."""
+    """Warns if the rules count the gold trees' root as a bracket; parsers output TOP."""
     first = next((line for line in gold if line.strip()), "")
     labels = [tree.label for tree in read_line(first, name)]
     if any(label in ROOTS and rules.counts(label) for label in labels):

@@ -1,4 +1,4 @@
-"""Training with several seeds: one run for each, in its own process, and their spread."""
+"""Training with several seeds: one run per seed, each in a separate process, and a summary."""
 
 import argparse
 import logging
@@ -30,7 +30,7 @@ SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
 def seeds_from(text: str) -> list[int]:
     """Reads a list such as "1,2,3"; an argument `type`."""
-    seeds = [value_of("training.seed")(each) for each in text.split(",")]
+    seeds = [value_of("training.seed")(seed) for seed in text.split(",")]
     if len(set(seeds)) < max(2, len(seeds)):
         raise argparse.ArgumentTypeError(
             f"must be different seeds such as 1,2,3. Received: {quoted(text)}."
@@ -39,7 +39,7 @@ def seeds_from(text: str) -> list[int]:
 
 
 def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> int:
-    """Trains the seeds that are not finished, one after the other, and prints their scores.
+    """Trains the unfinished seeds, one after the other, and prints the scores of all.
 
     Args:
         options: the options of `train`.
@@ -47,11 +47,11 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
         output: folder of the runs, seed-1 and so on.
 
     Returns:
-        0, or the status of the first training that fails or is interrupted; the seeds after it
-        are not trained.
+        0, or the status of the first training that fails or is interrupted; later seeds are
+        then not trained.
 
     Raises:
-        UserError: if `output` holds something else, or an option does not go with --seeds.
+        UserError: if `output` contains something else, or an option excludes --seeds.
     """
     seconds = _check(options, config, output)
     began = time.monotonic()
@@ -68,7 +68,7 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
                 status = relay.run(_command(options, output, seed, left if seconds else 0))
             if status:
                 return status
-            if seconds and not _is_finished(folder, config):  # its time was up
+            if seconds and not _is_finished(folder, config):  # it ran out of time
                 break
         runs.append(Run.open(folder))
     else:
@@ -86,7 +86,7 @@ def _is_finished(folder: Path, config: Config) -> bool:
 
 
 def spread_table(runs: Sequence[Run]) -> str:
-    """Formats the dev scores of each run's best weights, with mean and deviation.
+    """Formats the dev scores of each run's best weights, with mean and standard deviation.
 
     Raises:
         UserError: if a run's record of these scores is lost.
@@ -114,8 +114,8 @@ def _scores(run: Run) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace, config: Config, output: Path) -> float:
-    """Refuses wrong options; returns the seconds of --stop-after, 0 without it."""
-    if any(each.partition("=")[0].strip() == "training.seed" for each in options.set):
+    """Refuses wrong options; returns --stop-after in seconds, 0 if absent."""
+    if any(setting.partition("=")[0].strip() == "training.seed" for setting in options.set):
         raise UserError("Give --seeds or --set training.seed, not both.")
     if not (output / SETTINGS_FILE).exists() and holds_other_files(output):
         raise UserError(

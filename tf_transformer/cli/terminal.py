@@ -1,4 +1,4 @@
-"""Text on a terminal: messages, coloured and apart from progress bars; reports that fit it."""
+"""Text on a terminal: coloured messages, kept apart from progress bars, and fitted reports."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ def width() -> int:
 
 
 def wrapped(text: str, columns: int, hanging: str) -> str:
-    """Wraps each line at spaces; a word longer than a line, such as a path, stays whole."""
+    """Wraps each line at spaces; words longer than a line, such as paths, stay whole."""
     return "\n".join(_wrapped(line, columns, hanging) for line in text.split("\n"))
 
 
@@ -39,13 +39,13 @@ def print_error(message: str) -> None:
     print(_shown(f"error: {message}", sys.stderr, _RED), file=sys.stderr)
 
 
-def print_line(line: str, *, hanging: str = _HANGING, warning: bool = False) -> None:
-    """Prints a line of a report to stdout; on a terminal wrapped, with warnings in yellow."""
+def print_line(line: str, hanging: str, warning: bool) -> None:
+    """Prints a line of a report to stdout; wrapped on a terminal, with warnings in yellow."""
     print(_shown(line, sys.stdout, _YELLOW if warning else None, hanging))
 
 
 class MessageFormatter(logging.Formatter):
-    """Formats messages: one line in a file; on a terminal wrapped, with warnings in yellow."""
+    """Formats messages: one line in a file; wrapped on a terminal, with warnings in yellow."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__("%(message)s")
@@ -88,11 +88,11 @@ def fitted(text: str, columns: int) -> str:
         columns: width of the terminal.
 
     Returns:
-        The text, wrapped at words. Code stays whole, for pasting. A table that is too wide
-        loses its lines and padding; if it is still too wide, each row becomes a paragraph,
+        The text, wrapped between words. Code is unchanged, for pasting. A table that is too
+        wide loses its lines and padding; if it is still too wide, each row becomes a paragraph,
         `first cell  header value; header value`.
     """
-    parts = re.split(r"(?ms)(^```.*?^```$|\n\n)", text)  # the odd ones match
+    parts = re.split(r"(?ms)(^```.*?^```$|\n\n)", text)  # odd parts are separators
     parts[::2] = [_block(part, columns) for part in parts[::2]]
     return "".join(parts)
 
@@ -106,15 +106,12 @@ def _block(text: str, columns: int) -> str:
     return text.replace(text.strip("\n"), wrapped("\n".join(lines), columns, _HANGING))
 
 
-def _has_wide(text: str) -> bool:
-    return any(unicodedata.east_asian_width(char) in "WF" for char in text)
-
-
 def _narrowed(table: list[str], columns: int) -> list[str]:
-    """Returns the lines of a table that is too wide: narrower columns, or paragraphs."""
+    """Narrows the columns of a table that is too wide, or turns its rows into paragraphs."""
     starts = [part.start() for part in re.finditer("-+", table[1])]
     header, _, *rows = (_cells(line, starts) for line in table)
-    if any(len(row) != len(header) for row in rows) or _has_wide("".join(table)):
+    is_wide = any(unicodedata.east_asian_width(char) in "WF" for char in "".join(table))
+    if is_wide or any(len(row) != len(header) for row in rows):
         return table  # cells cannot be told apart
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     if sum(widths) + 2 * len(widths[1:]) <= columns:

@@ -1,4 +1,4 @@
-"""Attention weights as grey cells, a row for each attending piece."""
+"""Attention weights as grey cells, one row per query piece."""
 
 import io
 import math
@@ -13,14 +13,14 @@ from tabulate import tabulate
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import families_for, new_figure, save
 
-# Side of a cell in inches and font size of a label, for one panel and for several.
+# Side of a cell in inches and font size of labels, for one panel and for several.
 _ONE = (0.25, 10.0)
 _SEVERAL = (0.16, 7.0)
 _CHARACTER = 0.009  # inches per point of font size and character of a label
 _BAR = 0.16  # inches across the colour bar
-_GAP = 0.35  # inches between panels, and room for a title
+_GAP = 0.35  # inches between panels, including the title
 _LONGEST_SIDE = 100.0  # inches
-# Vermilion of Okabe and Ito's palette; with a white edge it stands out on any grey.
+# Vermilion of Okabe and Ito's palette, which stands out on any grey with a white edge.
 _LINK = "#d55e00"
 
 
@@ -29,9 +29,9 @@ class Heatmaps:
     """The content of a picture of attention.
 
     Attributes:
-        title: of the whole picture.
-        panels: weights [rows, columns] by title, of at least one panel.
-        rows, columns: pieces that attend, and pieces attended to.
+        title: title of the whole picture.
+        panels: weights [rows, columns] of at least one panel, by title.
+        rows, columns: query pieces, and key pieces.
         row_name, column_name: labels of the axes.
         links: rows and columns of aligned words, drawn as boxes.
         scale: label of the colour bar; "" for none.
@@ -51,7 +51,7 @@ def draw_attention(maps: Heatmaps, path: Path) -> None:
     """Draws the panels side by side: white is 0, black the largest weight of all panels.
 
     Raises:
-        UserError: if matplotlib is missing, the picture would be too large or the file, a
+        UserError: if matplotlib is missing, the picture would be too large, or the file, a
             .png, .svg or .pdf, cannot be written.
     """
     figure = attention_figure(maps)
@@ -84,7 +84,7 @@ def as_table(maps: Heatmaps) -> str:
 
 
 def attention_figure(maps: Heatmaps):
-    """The matplotlib figure that `draw_attention` writes."""
+    """Returns the matplotlib figure that `draw_attention` writes."""
     count = len(maps.panels)
     grid = _grid(count)
     cell, points = _ONE if count == 1 else _SEVERAL
@@ -106,7 +106,7 @@ def attention_figure(maps: Heatmaps):
 
 
 def _draw_panels(axes: list, maps: Heatmaps, columns: int, points: float):
-    """Draws a panel into each axes; returns the last image, whose scale all share."""
+    """Draws a panel on each axes object; returns the last image, whose scale all share."""
     families = families_for([*maps.rows, *maps.columns])
     font = {"fontsize": points, "fontfamily": families, "parse_math": False}
     largest = max(float(weights.max()) for weights in maps.panels.values())
@@ -133,7 +133,7 @@ def _grid(count: int) -> tuple[int, int]:
 def _size(
     maps: Heatmaps, grid: tuple[int, int], cell: float, points: float
 ) -> tuple[float, float]:
-    """Width and height in inches that fit all cells; the excess is cropped when saving."""
+    """Returns width and height in inches that fit all cells; saving crops the excess."""
     longest = [max(map(len, labels)) for labels in (maps.columns, maps.rows)]
     below, left = (_CHARACTER * points * length for length in longest)
     width = grid[1] * (len(maps.columns) * cell + _GAP) + left + 1.2
@@ -147,7 +147,7 @@ def _size(
 
 
 def _draw_lines(axes, shape: tuple[int, ...]) -> None:
-    """Draws thin lines between the cells, which lead the eye to the labels."""
+    """Draws thin lines between cells, to guide the eye to the labels."""
     axes.set_yticks(np.arange(0.5, shape[0] - 1), minor=True)
     axes.set_xticks(np.arange(0.5, shape[1] - 1), minor=True)
     axes.grid(which="minor", color="0.85", linewidth=0.4)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tf_transformer.plots.figure import STYLES, new_figure, number_plainly, save
 
-_MARKERS = 12  # approximately, per line
+_MARKERS = 12  # approximate number per line
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,12 @@ class LearningCurve:
 
     Attributes:
         label: name of the run.
-        steps: of the evaluations.
+        steps: steps of the evaluations.
         train: perplexity of the training batches since the previous evaluation, with dropout.
-        dev: perplexity of the dev set.
-        scores: of the dev set.
-        score_name: such as "BLEU".
-        old_scores: of the dev set of the run that `--init-from` named; empty without one.
+        dev: perplexity on the dev set.
+        scores: scores on the dev set.
+        score_name: name of the score, such as "BLEU".
+        old_scores: scores on the dev set of the --init-from run; empty without one.
     """
 
     label: str
@@ -36,7 +36,7 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     """Draws perplexity, on a logarithmic axis, beside a panel for each kind of dev score.
 
     Args:
-        curves: one per run, at least one.
+        curves: at least one, each of another run.
         path: a .png, .svg or .pdf.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Matplotlib figures, without its global state, as PNG, SVG or PDF; fonts for any script."""
+"""Matplotlib figures without global state, as PNG, SVG or PDF; fonts for any script."""
 
 import logging
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ logger = logging.getLogger(__name__)
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-# Comes with matplotlib; covers Latin, Greek, Cyrillic, Arabic and more.
+# Included in matplotlib; covers Latin, Greek, Cyrillic, Arabic and more.
 DEFAULT_FONT = "DejaVu Sans"
 _LAST_RESORT = "Last Resort"  # draws a box for every character
 
-# One per run, distinct in marker, line and grey; the colours are those of Okabe and Ito.
+# One per run, distinct in marker, line and grey; the colours are Okabe and Ito's.
 STYLES = [
     {"color": "black", "marker": "o", "linestyle": "-"},
     {"color": "#d55e00", "marker": "s", "linestyle": "--"},
@@ -34,7 +34,7 @@ def new_figure(
     height: float,
     layout: Literal["compressed", "constrained"] | None = "constrained",
 ):
-    """Returns an empty matplotlib figure, sized in inches; UserError without matplotlib."""
+    """Returns an empty figure, sized in inches; raises UserError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -57,7 +57,7 @@ def save(figure, path: Path, dpi: int = 200, **options) -> None:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Returns the last parts of each path, only as many as tell the paths apart."""
+    """Shortens each path to its last parts, as few as tell the paths apart."""
     parts = [path.resolve().parts for path in paths]
     count = 1
     while len({each[-count:] for each in parts}) < len({*parts}):
@@ -66,7 +66,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 
 def families_for(texts: Sequence[str]) -> list[str]:
-    """Returns font families that together cover the texts, for matplotlib to fall back on.
+    """Returns font families that together cover the texts, in matplotlib's order of fallback.
 
     Logs a warning about characters that no installed font has.
     """
@@ -75,7 +75,11 @@ def families_for(texts: Sequence[str]) -> list[str]:
     missing = {ord(char) for text in texts for char in text if char.isprintable()}
     missing -= _characters(findfont(DEFAULT_FONT))
     families = [DEFAULT_FONT]
-    regular = {each.name: each.fname for each in fontManager.ttflist if _is_regular(each)}
+    regular = {
+        font.name: font.fname
+        for font in fontManager.ttflist
+        if font.style == "normal" and font.weight in (400, "normal", "regular")
+    }
     for name in sorted(regular) if missing else ():
         if name.startswith(_LAST_RESORT):
             continue
@@ -89,10 +93,6 @@ def families_for(texts: Sequence[str]) -> list[str]:
             "".join(map(chr, sorted(missing)[:10])),
         )
     return families
-
-
-def _is_regular(font) -> bool:
-    return font.style == "normal" and font.weight in (400, "normal", "regular")
 
 
 def _characters(path: str) -> set[int]:

@@ -16,8 +16,8 @@ class Printed:
 
     Attributes:
         perplexity: per word piece.
-        bleu: tokenised, as was usual that year.
-        millions: of parameters; None where the table leaves it blank.
+        bleu: tokenised, as was usual in 2017.
+        millions: millions of parameters; None where the table leaves it blank.
     """
 
     perplexity: float
@@ -25,7 +25,7 @@ class Printed:
     millions: int | None = None
 
 
-# By preset. Rows A, D and E, whose size the table leaves blank, are as large as base.
+# By preset. Where the table leaves the size blank (rows A, D, E), it is that of base.
 TABLE3_PRINTED = {
     "base": Printed(4.92, 25.8, 65),
     "table3-A-h1": Printed(5.29, 24.9),
@@ -49,7 +49,7 @@ TABLE3_PRINTED = {
     "big": Printed(4.33, 26.4, 213),
 }
 
-# Table 2, training cost of English-German in floating-point operations.
+# Table 2: training cost of English-German in floating-point operations.
 TABLE2_FLOPS = {"base": 3.3e18, "big": 2.3e19}
 
 # Footnote 5: sustained TFLOP/s of one GPU, which the paper multiplies by the training time.
@@ -65,8 +65,8 @@ _PER_PRODUCT = 2 * 3
 class Lengths:
     """Sums of S, T, S^2, T^2 and S T over the sentence pairs of an epoch, in tokens.
 
-    S and T are positions of the encoder and of the decoder, so they include EOS. For a
-    classifier T is 1, one label per sentence.
+    S and T count the positions of encoder and decoder, including EOS. For a classifier T is 1,
+    one label per sentence.
     """
 
     source: int
@@ -83,7 +83,7 @@ class Lengths:
 
 
 def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 0) -> int:
-    """Returns the FLOPs of training once on sentence pairs, without their padding.
+    """Returns the FLOPs of training on each sentence pair once, without padding.
 
     Counts the matrix products, forward and backward, in the paper's notation (3.2.2, 3.3),
     where K and V are the sizes of key and value per head:
@@ -98,7 +98,7 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
         once:           a target position  D |V|               pre-softmax projection
 
     Each term is a multiplication and an addition, and three times that with the backward pass.
-    Embeddings, norms, biases, softmax, loss and Adam are not matrix products and not counted.
+    Embeddings, norms, biases, softmax, loss and Adam are not counted.
     The decoder's self-attention is counted in full, as it is computed, though half is masked.
 
     With C = `encoder_outputs`, only the encoder is counted, and D C for each sentence.
@@ -122,10 +122,10 @@ class Cost:
     """The cost of a run up to an update.
 
     Attributes:
-        step: the update.
+        step: number of the update.
         target_tokens: tokens seen, including EOS but not padding; labels for a classifier.
-        seconds: of training, without evaluations.
-        counted: FLOPs from the model; None if the lengths of its data are lost.
+        seconds: training time, without evaluations.
+        counted: FLOPs counted from the model; None if the lengths of its data are lost.
     """
 
     step: int
@@ -145,7 +145,7 @@ def costs(
     Args:
         history: the records of `Run.history`.
         model: the trained model.
-        lengths: of an epoch of the training data; None if they are lost.
+        lengths: lengths of an epoch of training data; None if they are lost.
         encoder_outputs: see `training.task.Task`.
     """
     tokens = seconds = 0.0
@@ -169,9 +169,9 @@ def describe_cost(
     """Formats the cost as Markdown beside the paper's Table 2.
 
     Args:
-        cost: of the training.
-        devices: number of devices, of all workers together.
-        sustained_tflops: of one device, if known; see `sustained_rate`.
+        cost: the cost of training.
+        devices: number of devices of all workers.
+        sustained_tflops: sustained rate of one device, if known; see `sustained_rate`.
         unit: name of the tokens.
     """
     of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
@@ -203,7 +203,7 @@ def describe_cost(
 
 
 def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
-    """Returns the rate from --gpu or --sustained-tflops; UserError for an unknown GPU."""
+    """Returns the rate from --gpu or --sustained-tflops; raises UserError for other GPUs."""
     if gpu is not None and gpu not in SUSTAINED_TFLOPS:
         raise UserError(
             f"The paper gives no sustained rate for {quoted(gpu)}, only for "

@@ -1,4 +1,4 @@
-"""The settings in which a run departs from the paper, or from another recipe."""
+"""The settings in which a run departs from the paper or from another recipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tf_transformer.config import Config
 from tf_transformer.config.presets import TABLE3
 from tf_transformer.config.recipes import RECIPES, recipe
 
-# Sections of the paper that describe its models: these settings are compared with Table 3.
+# Settings that are compared with Table 3, and the sections of the paper that describe them.
 _MODEL_SOURCES = {
     "model.vocab_size": "5.1",
     "model.num_layers": "3.1",
@@ -24,7 +24,7 @@ _MODEL_SOURCES = {
     "training.evaluate_every": "6.1, ten minutes",
     "training.average_last": "6.1",
 }
-# Names of a run and its files, and settings that do not affect its result.
+# Names of the run and its files, and settings that do not affect its results.
 _NEUTRAL = (
     "preset", "task", "data.train", "data.valid", "data.source", "data.target",
     "data.tokenizer", "model.max_length", "training.keep_last", "training.save_minutes",
@@ -45,15 +45,15 @@ class Departure:
 
 
 def reference(config: Config) -> str:
-    """Names the row of Table 3 that a run is compared with: its preset's, or base."""
+    """Returns the row of Table 3 to compare a run with: its preset's, or base."""
     return config.preset if config.preset in TABLE3 else "base"
 
 
 def departures(config: Config, name: str) -> list[Departure]:
     """Lists the settings in which a configuration differs from the recipe `name`.
 
-    The recipe `paper` includes the run's row of Table 3, whose steps, dropout and label
-    smoothing replace the recipe's. An unset size per head counts as d_model / num_heads.
+    The recipe `paper` includes the run's row of Table 3, which overrides the recipe's steps,
+    dropout and label smoothing. A head size that is not set counts as d_model / num_heads.
     """
     expected = dict(recipe(name).settings)
     if name == "paper":
@@ -74,7 +74,7 @@ def departures(config: Config, name: str) -> list[Departure]:
 def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns settings in effect that the paper lacks, such as precision and filters.
 
-    `measured` has settings read from the run's files, which override those of `config`.
+    `measured` holds settings read from the run's files, which override those of `config`.
     """
     known = {*_MODEL_SOURCES, "model.decoder_layers", *RECIPES["paper"].settings, *_NEUTRAL}
     values, defaults = config.flat() | dict(measured or {}), Config().flat()
@@ -96,12 +96,13 @@ def describe_departures(
     versus = f"{name}'s" if name != "paper" else f"the paper's {reference(config)}"
     lines = [f"{len(differing)} departures from {versus} recipe"] + _aligned(
         [
-            (each.setting, _text(each.run), f"{name} {_text(each.recipe)}", f"({each.source})")
-            for each in differing
+            (row.setting, _text(row.run), f"{name} {_text(row.recipe)}", f"({row.source})")
+            for row in differing
         ]
     )
     lines += [
-        f"{name} also has {each}, which this package lacks" for each in recipe(name).missing
+        f"{name} also has {feature}, which this package lacks"
+        for feature in recipe(name).missing
     ]
     if name == "paper":
         added = additions(config, measured).items()
@@ -116,7 +117,7 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _resolved(config: Config) -> dict[str, Any]:
-    """Returns all settings, with sizes per head as numbers."""
+    """Returns all settings, with numbers for the head sizes."""
     head = config.model.d_model // config.model.num_heads
     values = config.flat()
     return values | {

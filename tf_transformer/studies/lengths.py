@@ -1,4 +1,4 @@
-"""BLEU by the length of the source: measurements, table, JSON and picture."""
+"""BLEU by source length: measurements, table, JSON and picture."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sentences whose source has `first` to `last` pieces; `rows` are their indices."""
+    """Sentences with `first` to `last` source pieces; `rows` are their indices."""
 
     first: int
     last: int
@@ -36,13 +36,13 @@ class Bucket:
 
 @dataclass(frozen=True)
 class LengthCurve:
-    """A run's BLEU by the length of the source.
+    """A run's BLEU by source length.
 
     Attributes:
         label: name of the run.
         intervals: BLEU of each bucket.
-        longest: pieces of the longest source in its training; None if unknown.
-        limit: pieces at which it cuts a source.
+        longest: pieces of the longest source in training; None if unknown.
+        limit: pieces at which sources are cut.
     """
 
     label: str
@@ -52,7 +52,7 @@ class LengthCurve:
 
     @property
     def reach(self) -> str:
-        """`longest` in words."""
+        """Formats `longest`."""
         return "an unknown length" if self.longest is None else str(self.longest)
 
 
@@ -61,10 +61,10 @@ def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
 
     Args:
         lengths: pieces of each source, at least 1.
-        width: of a bucket, in pieces.
-        least: fewest sentences in a bucket; a smaller one is merged with the next, and the
-            last with the one before. Edges stay multiples of the width, except the last,
-            which is the longest sentence.
+        width: width of a bucket, in pieces.
+        least: minimum sentences in a bucket. A smaller bucket is merged with the next, the last
+            with the previous one. Edges stay multiples of the width, except the last, which is
+            the length of the longest sentence.
 
     Returns:
         Buckets in order of length; only one if there are fewer than `least` sentences.
@@ -87,11 +87,11 @@ def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
 def buckets_of(
     runs: Sequence[Run], sources: Sequence[str], width: int, least: int
 ) -> list[Bucket]:
-    """Groups sentences by pieces of the first run's tokenizer; warns if another's differs."""
+    """Groups sentences by pieces of the first run's tokenizer; warns if tokenizers differ."""
     first, *others = [Tokenizer(run.require_tokenizer()) for run in runs]
     if any(other.models != first.models for other in others):
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
-    pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # and EOS
+    pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # EOS
     return buckets(pieces.tolist(), width, least)
 
 
@@ -134,7 +134,7 @@ def _longest_in_training(run: Run) -> int | None:
         return None
 
 
-_SHIFT = 0.01  # share of the longest source between runs, so that no interval hides another
+_SHIFT = 0.01  # between runs, as a share of the longest source, so that no interval is hidden
 
 
 def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> str:
@@ -147,9 +147,9 @@ def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> st
     rows = []
     for number, group in enumerate(groups):
         rows.append([str(group), f"{len(group.rows):,}"])
-        for each in (curve.intervals[number] for curve in curves):
-            interval = f"[{each.low:.1f}, {each.high:.1f}]"
-            rows[-1] += [f"{each.value:.2f}", interval, f"{each.length_ratio:.2f}"]
+        for bleu in (curve.intervals[number] for curve in curves):
+            interval = f"[{bleu.low:.1f}, {bleu.high:.1f}]"
+            rows[-1] += [f"{bleu.value:.2f}", interval, f"{bleu.length_ratio:.2f}"]
     align = ["right"] * len(header)
     table = tabulate(rows, header, "simple", disable_numparse=True, colalign=align)
     return "\n".join([*lines, "", table])
@@ -173,12 +173,12 @@ def to_json(
                         "first": group.first,
                         "last": group.last,
                         "sentences": len(group.rows),
-                        "bleu": each.value,
-                        "low": each.low,
-                        "high": each.high,
-                        "length_ratio": each.length_ratio,
+                        "bleu": bleu.value,
+                        "low": bleu.low,
+                        "high": bleu.high,
+                        "length_ratio": bleu.length_ratio,
                     }
-                    for group, each in zip(groups, curve.intervals, strict=True)
+                    for group, bleu in zip(groups, curve.intervals, strict=True)
                 ],
             }
             for curve in curves
@@ -225,18 +225,18 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
 
 
 def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) -> None:
-    values = [each.value for each in curve.intervals]
+    values = [bleu.value for bleu in curve.intervals]
     errors = [
-        [max(0.0, each.value - each.low) for each in curve.intervals],
-        [max(0.0, each.high - each.value) for each in curve.intervals],
+        [max(0.0, bleu.value - bleu.low) for bleu in curve.intervals],
+        [max(0.0, bleu.high - bleu.value) for bleu in curve.intervals],
     ]
     above.errorbar(positions, values, yerr=errors, capsize=3, label=label, **style)
-    ratios = [each.length_ratio for each in curve.intervals]
+    ratios = [bleu.length_ratio for bleu in curve.intervals]
     below.plot(positions, ratios, **style)
 
 
 def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
-    """Returns the labels of vertical lines within the picture, by length."""
+    """Returns the labels of vertical lines in the picture, by length."""
     longest = [curve.longest for curve in curves if curve.longest is not None]
     named = {
         "longest in training": longest,

@@ -1,4 +1,4 @@
-"""The card of a run, in Markdown: model, data, scores and cost."""
+"""A run's card in Markdown: model, data, scores and cost."""
 
 import logging
 from pathlib import Path
@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 
 def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
-    """Writes RUN/card.md from the files of a run, which may be in training; returns its path.
+    """Writes RUN/card.md from the files of a run, even during training; returns its path.
 
     Args:
-        run: has at least one evaluation.
-        sustained_tflops: of one device, to estimate the cost as in the paper.
+        run: a run with at least one evaluation.
+        sustained_tflops: sustained rate of one device, to estimate the cost as in the paper.
 
     Raises:
         UserError: if the run has no evaluation yet, or the file cannot be written.
@@ -91,7 +91,7 @@ def _model(run: Run) -> list[str]:
 
 
 def _layers(model: ModelConfig, outputs: int) -> str:
-    """Writes the number of layers, or that of each stack if they differ."""
+    """Formats the number of layers, of each stack if they differ."""
     layers, decoder_layers = model.num_layers, model.num_decoder_layers
     if outputs or decoder_layers == layers:
         return f"{layers} layers"
@@ -99,7 +99,7 @@ def _layers(model: ModelConfig, outputs: int) -> str:
 
 
 def _rates(model: ModelConfig) -> str:
-    """Writes the dropout rates; those that the paper lacks, only if used."""
+    """Formats the dropout rates; those that the paper lacks only if used."""
     attention, inner = model.attention_dropout, model.activation_dropout
     rates = {"attention weights": attention, "activations": inner}
     beside = [f", {rate:g} on {name}" for name, rate in rates.items() if rate]
@@ -126,10 +126,10 @@ def _data(run: Run) -> list[str]:
 
 
 def _changes(run: Run) -> list[str]:
-    """Tabulates settings that later sessions changed; other sections show the final ones."""
+    """Tabulates settings that later sessions changed; other sections show the final values."""
     rows = [
-        f"| {each['step']:,} | {each['what']} | {each['from']} | {each['to']} |"
-        for each in run.changes()
+        f"| {change['step']:,} | {change['what']} | {change['from']} | {change['to']} |"
+        for change in run.changes()
     ]
     return rows and ["| from step | what | before | since |", "|---|---|---|---|", *rows]
 
@@ -164,12 +164,12 @@ def _options(result: dict) -> str:
 
 
 def _tests(run: Run) -> list[str]:
-    """Tabulates the scores of `evaluate --record`, with counts of lines seen in training."""
+    """Tabulates the scores from `evaluate --record`, with counts of lines seen in training."""
     rows = [
-        f"| {', '.join(each['files'])} | {each['lines']:,} | {_first_score(each)} | "
-        f"{each['checkpoint']}, beam {each['decoding']['beam_size']}, "
-        f"alpha {each['decoding']['alpha']:g}{_options(each)} | {_seen(each)} |"
-        for each in read_results(run.results)
+        f"| {', '.join(result['files'])} | {result['lines']:,} | {_first_score(result)} | "
+        f"{result['checkpoint']}, beam {result['decoding']['beam_size']}, "
+        f"alpha {result['decoding']['alpha']:g}{_options(result)} | {_seen(result)} |"
+        for result in read_results(run.results)
     ]
     return rows and [
         "| files | lines | score | search | seen in training, in the dev text |",
@@ -184,7 +184,7 @@ def _first_score(record: dict[str, Any]) -> str:
 
 
 def _seen(record: dict[str, Any]) -> str:
-    """Counts lines seen in training, and in the dev text, on the side with the most."""
+    """Counts lines seen in training, and in the dev text, by the side that has more."""
     if None in record["seen"].values():
         return "unknown"
     largest = [
@@ -204,9 +204,9 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
     unit = "labels" if outputs else "target tokens"
     table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
     table += [
-        f"| {each.step:,} | {each.target_tokens:,} | {each.seconds:,.0f} | "
-        f"{'' if each.counted is None else f'{each.counted:.2e}'} |"
-        for each in per_evaluation
+        f"| {cost.step:,} | {cost.target_tokens:,} | {cost.seconds:,.0f} | "
+        f"{'' if cost.counted is None else f'{cost.counted:.2e}'} |"
+        for cost in per_evaluation
     ]
     return describe_cost(per_evaluation[-1], devices, sustained_tflops, unit) + table
 

@@ -51,7 +51,7 @@ def definite(rng: random.Random) -> Determiner:
 def noun_phrase(
     rng: random.Random, kind: str, determiner: Determiner, adjectives: float = 0.4
 ) -> NounPhrase:
-    """Draws a noun of `kind`, with an adjective in a share `adjectives` of all cases."""
+    """Draws a noun of `kind`; a share `adjectives` of them has an adjective."""
     noun, adjective = rng.choice(lexicon.NOUNS[kind]), rng.choice(lexicon.ADJECTIVES[kind])
     plural = not determiner.english or bool(determiner.english_plural) and rng.random() < 0.3
     return NounPhrase(
@@ -73,7 +73,7 @@ def conjugate(
     tense: str,
     modals: Sequence[Modal] = lexicon.MODALS,
 ) -> VerbGroup:
-    """Puts `verb` in one of TENSES; "future" stands for all `modals`."""
+    """Puts `verb` in one of TENSES, where "future" means any of `modals`."""
     if tense == "present":
         return present(verb, person)
     if tense == "past":
@@ -144,7 +144,7 @@ def action(
     tenses: Sequence[str] = TENSES,
     timed: float = 0.5,
 ) -> Clause:
-    """Builds an action of somebody, in a share `timed` of all cases at a stated time."""
+    """Builds somebody's action; a share `timed` of them states a time."""
     subject = subject or any_subject(rng)
     tense, negated = rng.choice(tenses), rng.random() < 0.2
     verb, complement = _verb_and_complement(rng, subject, negated)
@@ -157,7 +157,7 @@ def action(
 
 
 def short_action(rng: random.Random) -> Clause:
-    """Builds an action of a pronoun without a time: short enough to be joined to another."""
+    """Builds an action of a pronoun without a time, short enough to be joined to another."""
     return action(rng, rng.choice(_PRONOUNS), timed=0.0)
 
 
@@ -174,7 +174,7 @@ def state(rng: random.Random) -> Clause:
 
 
 def predication(rng: random.Random, subject: Subject, kind: str) -> Clause:
-    """Says of `subject` something that fits nouns of `kind`."""
+    """Builds a statement about `subject` that fits nouns of `kind`."""
     choice = rng.random()
     if choice < 0.7:
         adjective = rng.choice(lexicon.ADJECTIVES[kind])
@@ -224,7 +224,7 @@ def payment(rng: random.Random) -> Clause:
 
 
 def schedule(rng: random.Random) -> Clause:
-    """Builds the time when a train leaves or arrives, or when a concert begins or ends."""
+    """Builds the departure or arrival of a train, or the beginning or end of a concert."""
     if rng.random() < 0.5:
         subject, verb = _train(rng)
     else:

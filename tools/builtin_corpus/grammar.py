@@ -1,7 +1,7 @@
 """The grammar of the built-in corpus: English and German noun phrases, verbs and clauses.
 
-The two languages are built from one structure, side by side. German declines determiner,
-adjective and noun for gender, number and case, and places its verb by the kind of clause.
+Both languages are built from one structure. German declines determiner, adjective and noun for
+gender, number and case, and the kind of clause determines the position of the verb.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def join(*words: str) -> str:
 
 @dataclass(frozen=True)
 class Determiner:
-    """A determiner: `endings` declines it, `adjective` the adjective that follows."""
+    """A determiner with its `endings`, and those of a following `adjective`."""
 
     english: str
     english_plural: str
@@ -117,7 +117,7 @@ class NounPhrase:
 
 @dataclass(frozen=True)
 class FixedPhrase:
-    """A pronoun, or a phrase that is only needed in some cases: its forms by case."""
+    """A pronoun, or a phrase that only needs some cases, with its forms by case."""
 
     english: str
     forms: Mapping[str, str]
@@ -191,7 +191,7 @@ def was_born(person: str) -> VerbGroup:
 
 @dataclass(frozen=True)
 class Complement:
-    """The complements of the verb: English in one piece, German by position around the time.
+    """The complements of the verb: one piece in English, by position in German.
 
     German puts a pronoun before the time, other objects after it, then "nicht", then places
     and predicates. `has_no`: an object has "kein", so that the clause needs no "nicht".
@@ -209,7 +209,7 @@ _NO_TIME = Phrase("", "")
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause without its punctuation, which both languages can say in several orders."""
+    """A clause without punctuation, in several word orders of both languages."""
 
     subject: NounPhrase | FixedPhrase
     verb: VerbGroup

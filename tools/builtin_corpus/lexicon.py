@@ -14,7 +14,7 @@ class Phrase(NamedTuple):
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun: `gender` is m, f or n; `oblique` the weak accusative and dative singular."""
+    """A noun; `gender` is m, f or n, and `oblique` the weak accusative and dative singular."""
 
     english: str
     english_plural: str
@@ -26,7 +26,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective: `stem` takes the endings if it is not the predicative (teuer, teur-e)."""
+    """An adjective; `stem` takes the endings if it differs from the predicative (teur-e)."""
 
     english: str
     german: str
@@ -37,7 +37,7 @@ class Adjective:
 class Verb:
     """A verb: English base, third person, past; German infinitive, ich, er, past participle.
 
-    `german`, `first` and `third` come without the separable `prefix`, the participle with it.
+    `german`, `first` and `third` lack the separable `prefix`; the participle has it.
     """
 
     english: str
@@ -53,7 +53,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Modal:
-    """A verb that sends the German infinitive to the end: its present for ich, er and wir.
+    """A modal verb, with its German present for ich, er and wir.
 
     `english_third` is empty where English has no do-support ("can", but "wants to").
     """
@@ -151,8 +151,8 @@ ADJECTIVES: Mapping[str, tuple[Adjective, ...]] = {
 
 _ANYTHING = ("text", "thing", "food", "animal", "person")
 _GOODS = ("text", "thing", "food")
-# Verbs with an accusative object, and the kinds of noun that this object can be. No verb has
-# a past like its base ("read"): with "they" its tense, and so the German, would be ambiguous.
+# Verbs with an accusative object, and the kinds of noun that the object can be. No past equals
+# the base ("read"), since with "they" the tense, and so the German, would be ambiguous.
 TRANSITIVE: tuple[tuple[Verb, tuple[str, ...]], ...] = (
     (Verb("see", "sees", "saw", "sehen", "sehe", "sieht", "gesehen"), _ANYTHING),
     (Verb("find", "finds", "found", "finden", "finde", "findet", "gefunden"), _ANYTHING),
@@ -217,7 +217,7 @@ SAYING = (
     Verb("say", "says", "said", "sagen", "sage", "sagt", "gesagt"),
     Verb("hope", "hopes", "hoped", "hoffen", "hoffe", "hofft", "gehofft"),
 )
-# The modals that a price or a concert can have: these neither can nor want.
+# The modals for prices and concerts, which neither can nor want anything.
 IMPERSONAL_MODALS = (
     Modal("will", "", "werde", "wird", "werden"),
     Modal("should", "", "sollte", "sollte", "sollten"),

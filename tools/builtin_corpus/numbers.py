@@ -73,7 +73,7 @@ def clock(hour: int, minute: int) -> Phrase:
     """Returns the spoken time on the twelve-hour clock: "at half past three", "um halb vier".
 
     Raises:
-        ValueError: if `hour` is not in 1..12 or `minute` no multiple of five below 60.
+        ValueError: if `hour` is not in 1..12, or `minute` is not a multiple of 5 below 60.
     """
     if not 1 <= hour <= 12 or minute not in range(0, 60, 5):
         raise ValueError(
@@ -91,14 +91,14 @@ def clock(hour: int, minute: int) -> Phrase:
     english = f"past {this.english}" if minute < 30 else f"to {following.english}"
     german = f"nach {this.german}" if minute < 30 else f"vor {following.german}"
     if distance == 25:
-        # German counts these five minutes from the half hour.
+        # German counts from the half hour: "fünf vor halb vier" is 3:25.
         amount = Phrase(amount.english, "fünf")
         german = f"{'vor' if minute < 30 else 'nach'} halb {following.german}"
     return Phrase(f"at {amount.english} {english}", f"um {amount.german} {german}")
 
 
 def any_clock(rng: random.Random) -> Phrase:
-    """Draws a multiple of five minutes within the twelve hours."""
+    """Draws a time on the twelve-hour clock, a multiple of five minutes."""
     return clock(rng.randint(1, 12), rng.randrange(0, 60, 5))
 
 
@@ -125,7 +125,7 @@ def any_price(rng: random.Random) -> Phrase:
 def any_time(rng: random.Random, tense: str, negated: bool = False) -> Phrase:
     """Draws an adverbial of time for "present", "past" or "future".
 
-    A negated clause gets no adverbial of repetition: "not every day" would negate it.
+    A negated clause gets no adverbial of repetition, because "not every day" negates only that.
     """
     if rng.random() < 0.3:
         return any_clock(rng)

@@ -1,9 +1,9 @@
 """English-German sentence pairs from a small grammar.
 
 Every English sentence has exactly one German translation, and every word, number and
-construction is frequent, so that a tiny model can learn to translate unseen sentences
-without an error. German has the difficulties of translation: gender and case, separable verbs,
-and verbs at the end of subordinate clauses.
+construction is frequent, so that a tiny model can learn to translate unseen sentences without
+errors. German has what makes translation difficult: gender and case, separable verbs, and verbs
+at the end of subordinate clauses.
 """
 
 import random
@@ -29,7 +29,7 @@ def _fronted(rng: random.Random) -> Phrase:
 
 def _question(rng: random.Random) -> Phrase:
     clause = _affirmative(rng)
-    # Nobody asks "Do I buy a book?", and such verbs would hardly begin other sentences.
+    # Nobody asks "Do I buy a book?", and such verb forms would rarely begin other sentences.
     if clause.subject.english == "I":
         return _question(rng)
     return Phrase(f"{clause.english_question}?", f"{clause.german_question}?")

@@ -1,1 +1,1 @@
-"""Proves that a refactoring changed nothing: two commits do the same work, bit for bit."""
+"""Checks that a refactoring changed nothing: two commits do the same work, bit for bit."""

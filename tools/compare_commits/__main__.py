@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def print_results(old: Tree, new: Tree, folder: Path, cross_only: bool) -> int:
-    """Prints a line for each result; returns the status."""
+    """Prints a line for each result; returns the exit status."""
     made = {"old": old} if cross_only else {"old": old, "new": new}
     for name in made:
         (folder / name / "answers").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Compares two folders file by file: arrays bit by bit, records without times, else bytes."""
+"""Compares two folders: arrays bit for bit, records without times, other files by bytes."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Not compared: these contain times, or absolute paths of the text.
+# Not compared, because they contain times or absolute paths.
 _LEFT_OUT = ("logs", "versions.json", "card.md", "checksums.json")
 _ONLY = "only in"
 _GROUPS = ("checkpoints", "data")  # folders of a run, one row each
@@ -25,8 +25,8 @@ class Row:
     difference: str
 
     def __str__(self) -> str:
-        found = f"DIFFERENT  {self.difference[:200]}" if self.difference else "equal"
-        return f"{self.what:52} {self.files:3} files  {found}"
+        verdict = f"DIFFERENT  {self.difference[:200]}" if self.difference else "equal"
+        return f"{self.what:52} {self.files:3} files  {verdict}"
 
 
 def compare(one: Path, other: Path) -> list[Row]:
@@ -41,8 +41,8 @@ def compare(one: Path, other: Path) -> list[Row]:
 
 
 def _first(differences: list[str]) -> str:
-    """Returns the first difference; one of values before one of names, which may be new."""
-    return min(filter(None, differences), key=lambda found: _ONLY in found, default="")
+    """Returns the first difference of values or, if there is none, of names."""
+    return min(filter(None, differences), key=lambda text: _ONLY in text, default="")
 
 
 def _files(folder: Path) -> set[Path]:
@@ -84,7 +84,7 @@ def _records(path: Path) -> dict[str, object]:
 
 
 def _first_difference(one: dict, other: dict) -> str:
-    """Returns the first difference of a common value or, if there is none, of a name."""
+    """Returns the first difference of common values or, if there is none, of names."""
     common = (_values_differ(name, one[name], other[name]) for name in one if name in other)
     odd = (f"{x}: {_ONLY} {'OLD' if x in one else 'NEW'}" for x in sorted({*one} ^ {*other}))
     return next(filter(None, chain(common, odd)), "")

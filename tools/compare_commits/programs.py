@@ -30,12 +30,12 @@ def _of_task(task: str, ending: str) -> tuple[str, ...]:
 
 
 def _translation(**settings: object) -> Program:
-    """Returns the training on the built-in corpus, in parts."""
+    """Returns a training on the built-in corpus that accumulates gradients."""
     return _train("translation", "--max-tokens-per-device", "200", **settings)
 
 
 def _variant(**settings: object) -> Program:
-    """Returns the training of a model with features that the paper's model lacks."""
+    """Returns a training of a model with features that the paper's model lacks."""
     pairs = ("--train", "train", "--valid", "dev", "--source", "ab", "--target", "ba")
     return _train(
         "variant",

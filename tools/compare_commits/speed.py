@@ -1,4 +1,4 @@
-"""Ratios of seconds, NEW to OLD, while both do the same work in turn: A B A B."""
+"""Ratios of seconds, NEW to OLD, for the same work done in turn: A B A B."""
 
 import json
 import resource
@@ -33,7 +33,7 @@ def print_speed(old: Tree, new: Tree, folder: Path, rounds: int) -> None:
             for work in works:
                 for subject, found in zip(pair, times[work], strict=True):
                     measured = subject.times(work)
-                    if number:  # the first round has one-time costs
+                    if number:  # not the first round, which has one-time costs
                         found.append(measured)
     print(f"{rounds} rounds, NEW / OLD: median (lowest to highest)\n")
     for work, (before, now) in times.items():
@@ -48,7 +48,7 @@ def _ratio(before: list[float], now: list[float]) -> str:
 
 
 class Subject:
-    """A tree with an exported model, and a process that fits and decodes step by step."""
+    """A tree with an exported model, and a process that fits and decodes on request."""
 
     def __init__(self, tree: Tree, folder: Path) -> None:
         (folder / "answers").mkdir(parents=True)
@@ -74,7 +74,7 @@ class Subject:
         self.process.communicate()
 
     def times(self, work: str) -> Times:
-        """Times a training step by `fit` or by train.py, a decoding step, or --help."""
+        """Times a training step with `fit` or train.py, a decoding step, or --help."""
         if work in ("fit", "decode"):
             print(work, file=self.process.stdin, flush=True)
             return tuple(json.loads(self.process.stdout.readline()))

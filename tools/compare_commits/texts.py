@@ -1,4 +1,4 @@
-"""Training text: one grammar makes trees, labelled sentences and sentence pairs."""
+"""Training text from a small grammar: trees, labelled sentences and sentence pairs."""
 
 import random
 import re

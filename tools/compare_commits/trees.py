@@ -1,4 +1,4 @@
-"""A commit as a tree of files, and programs in processes that import that tree's package."""
+"""A commit as a tree of files, and programs that import the package of such a tree."""
 
 import configparser
 import os
@@ -19,11 +19,11 @@ class Program:
     """A command line to run in a tree.
 
     Attributes:
-        name: its name in the report; its output is answers/NAME.txt.
-        words: the command line; `train.py`, `export.py` and `tf-transformer` are those of the
-            tree, and the name of a file in `in_tree` is that script.
+        name: its name in the report; its output goes to answers/NAME.txt.
+        words: the command line; `train.py`, `export.py` and `tf-transformer` mean those of the
+            tree, and the name of a file in `in_tree` means that script.
         stdin: the text on standard input.
-        kept: whether to compare its output, which for training would contain times.
+        kept: whether to compare its output; that of training contains times.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Tree:
     path: Path
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Returns the command line of `Program.words` for the system."""
+        """Returns the system's command line for `Program.words`."""
         entries = ("train.py", "export.py")
         own = {name: [sys.executable, str(self.path / name)] for name in entries}
         own |= {file.name: [sys.executable, "-P", str(file)] for file in SCRIPTS.glob("*.py")}

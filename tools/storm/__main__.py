@@ -1,4 +1,4 @@
-"""`python -m tools.storm`: tries every kind of trouble for some minutes and prints counts."""
+"""`python -m tools.storm`: tries many kinds of trouble for some minutes and prints counts."""
 
 import argparse
 import importlib
@@ -45,8 +45,7 @@ def main() -> int:
 def storm(kind: str, lab: Lab, end: float, most: int | None = None) -> int:
     """Tries one kind until `end` (by `time.monotonic`); prints counts, returns the failures.
 
-    The module of this package with the kind's name has `tries(lab)`, an endless generator of
-    outcomes.
+    The module with the kind's name has `tries(lab)`, an endless generator of outcomes.
     """
     tried, broken = Counter(), Counter()
     for outcome in importlib.import_module(f"tools.storm.{kind}").tries(lab):

@@ -20,7 +20,7 @@ from tf_transformer.cli.main import GROUP_OF, build_parser, main
 from tools.storm.hostile_files import make_broken_runs, make_files, make_unfinished_runs
 from tools.storm.lab import Done, Lab, Outcome, stdin_of
 
-# No numeric option accepts any of these.
+# Values that no numeric option accepts.
 _NO_NUMBERS = (
     *("nan", "inf", "-inf", "1e999", "four", "[]", "0x10", "9" * 400, "9" * 5_000, "1e30"),
     *("-9999999999", "9223372036854775808"),
@@ -35,7 +35,7 @@ _TEXTS = (
     *("9" * 5_000 + "h", "9" * 5_000 + " steps", "last" + "9" * 5_000, "paper", "a.png"),
     *("localhost:1", "http://localhost:1", "http://[", "http://localhost:99999999", "a b:1"),
 )  # fmt: skip
-# Options that name output files: they only get names in the folder.
+# Options that name output files; they only get names in the folder.
 _WRITTEN = {"output", "write", "data", "alignments"}
 _OUTPUTS = (
     "new",
@@ -47,9 +47,9 @@ _OUTPUTS = (
     "empty/a.png",
     "a\nb.svg",
 )
-# Without text these would train on the built-in corpus.
+# Commands that would use the built-in corpus if they had no text.
 _NEED_TEXT = ("train", "doctor", "ablate")
-# Commands that end by themselves and leave a run usable.
+# Commands that end by themselves and leave the run usable.
 _WITH_RUN = ("translate", "evaluate", "score", "export", "shortlist", "average", "convert",
              "curves", "attention", "heads", "lengths", "recipe", "card")  # fmt: skip
 _SECONDS = 20
@@ -123,7 +123,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 def _chosen_actions(name: str, randomness: random.Random) -> Iterator[argparse.Action]:
-    """Chooses the arguments to give, from the command's own parser."""
+    """Yields the arguments to use, chosen from the command's parser."""
     parser = parser_of(name)
     chosen = {
         randomness.choice(group._group_actions).dest
@@ -200,8 +200,8 @@ def _on_alarm(*_) -> None:
 def tries(lab: Lab) -> Iterator[Outcome]:
     """Tries lines over broken files in this process; every twentieth over a trained run.
 
-    The latter run in a separate process, since they may search with odd numbers, and C code
-    may write output.
+    The latter run in a separate process, since they may search with odd numbers and C code may
+    print output.
     """
     broken = lab.folder / "broken"
     broken.mkdir()

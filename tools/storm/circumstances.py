@@ -1,8 +1,8 @@
-"""Full and read-only disks, vanished folders, closed streams: one line, and nothing is lost.
+"""Full and read-only disks, vanished folders, closed streams: one error line, nothing lost.
 
-Each try is a command on a copy of a trained run, under one circumstance. It must end by itself,
-with success or with one line that begins with "error: ", and leave no half-written file.
-Afterwards the run must be able to resume.
+Each try runs a command on a copy of a trained run, under one circumstance. It must end by
+itself, with success or with one line that begins with "error: ", and leave no half-written
+file. Afterwards it must be possible to resume the run.
 """
 
 import json
@@ -31,7 +31,7 @@ class Circumstance:
 
     Attributes:
         popen: further arguments of `subprocess.Popen`.
-        around: makes a context manager around the command, given the copy of the run.
+        around: function from the run's folder to a context manager around the command.
         speaks: whether the command's stderr can be read.
     """
 
@@ -74,7 +74,7 @@ def attempt(
     wrong = what_is_wrong(done, circumstance.speaks) or damage(run, exported)
     if not wrong and command == "train" and run.exists():
         again = lab.run(["train", *training, *more], seconds=SECONDS)
-        wrong = again.status and f"did not train on: {again.stderr}"
+        wrong = again.status and f"did not resume: {again.stderr}"
     detail = f"{command}: {wrong}; status {done.status}, printed:\n{done.stdout}\n{done.stderr}"
     return Outcome(f"{command}, {name}", not wrong, detail)
 
@@ -123,7 +123,7 @@ def damage(run: Path, exported: Path) -> str:
 
 
 def _circumstances(lab: Lab) -> dict[str, Circumstance]:
-    """Returns the circumstances by name; some are drawn again each time."""
+    """Returns the circumstances by name, some of them random."""
     size, files = lab.random.choice([0, 999, 9_999, 50_000]), lab.random.randint(20, 80)
     seconds = lab.random.uniform(0, 9)
     no_home = {key: value for key, value in _environment().items() if key != "HOME"}
@@ -172,7 +172,7 @@ def _stdout_without_a_reader() -> None:
 
 @contextmanager
 def read_only(run: Path) -> Iterator[None]:
-    """Makes the folder read-only; for root, who may write anywhere, by a mount."""
+    """Makes the folder read-only; by a mount for root, who may write anywhere."""
     if os.geteuid():
         folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
         for folder in folders:

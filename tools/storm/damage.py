@@ -1,4 +1,4 @@
-"""Damages files of a run and its text at random; a command must then be right, or report it."""
+"""Random damage to the files of a run and its text: commands must report it or be right."""
 
 import os
 import random
@@ -35,11 +35,11 @@ COMMANDS = {
     "curves": ["curves", "run"],
 }
 
-# Well-formed changes to these may be the user's own edits, only inform or, in metrics, have no
-# checksum. A command must still end properly, but its result is not compared.
+# Changes to these files may be edits by the user, do not affect results or, in metrics.jsonl,
+# are not covered by a checksum. Commands must still end properly; results are not compared.
 UNCHECKED = ("config.json", "versions.json", "card.md", "changes.jsonl", "metrics.jsonl")
 
-# Every line that reports a change contains one of these.
+# Every message about damage contains one of these.
 ANNOUNCED = re.compile(
     r"damaged|is gone|was gone|not there|no longer there|missing|has changed|made again|"
     r"rebuilt|from step [\d,]+ on|lost"
@@ -138,11 +138,11 @@ def result(command: str, done: Done, folder: Path) -> object:
     """Returns the output that repaired damage must not change."""
     if command != "train" or done.status != 0:
         return done.stdout
-    found = {}
+    arrays = {}
     for name in ("step-00000006.npz", "best.npz", "average.npz"):
         with np.load(folder / "run" / "checkpoints" / name) as archive:
-            found[name] = {each: archive[each].tobytes() for each in sorted(archive.files)}
-    return found
+            arrays[name] = {key: archive[key].tobytes() for key in sorted(archive.files)}
+    return arrays
 
 
 def damage(path: Path, name: str, numbers: random.Random) -> None:

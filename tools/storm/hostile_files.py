@@ -1,4 +1,4 @@
-"""Files and runs that no command can use, each broken in a different way."""
+"""Files and runs that commands cannot use, each broken in a different way."""
 
 import gzip
 import json

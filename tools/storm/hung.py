@@ -12,7 +12,7 @@ def end_with_stacks(process: subprocess.Popen) -> str:
     """Ends a process, which first prints Python's stacks on its stderr.
 
     Returns:
-        The native stacks of all threads, or why there are none.
+        The native stacks of all threads, or the reason why there are none.
     """
     native = _native_stacks(process.pid)
     process.send_signal(signal.SIGABRT)

@@ -21,7 +21,7 @@ class Outcome:
     """The outcome of one try.
 
     Attributes:
-        what: the kind of try, one of a few short names, by which the report counts.
+        what: the kind of try, by which the report counts.
         held: whether the promise was kept.
         detail: for a broken promise, how to repeat the try, and its output.
     """
@@ -59,7 +59,7 @@ def write_builtin_text(folder: Path, number: int) -> None:
 
 @contextmanager
 def stdin_of(path: Path) -> Iterator[None]:
-    """Gives this process a file as its standard input."""
+    """Makes a file the standard input of this process."""
     saved = os.dup(0)
     with path.open("rb") as file:
         os.dup2(file.fileno(), 0)
@@ -75,7 +75,7 @@ class Lab:
 
     Args:
         folder: an empty folder for all files of a storm.
-        seed: of `random`; the same seed tries the same things in the same order.
+        seed: seed of `random`; the same seed tries the same things in the same order.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Malformed, huge, slow and many requests to a server, beside a well-behaved client.
+"""Malformed, huge, slow and many requests to a server that also has a well-behaved client.
 
 All requests go to a server that the storm starts on 127.0.0.1.
 """
@@ -32,7 +32,7 @@ SCRAPS = (
 
 
 class Server:
-    """A process of `serve`, with its first answer to `GOOD`."""
+    """A process of `serve`, and its first answer to `GOOD`."""
 
     def __init__(self, lab: Lab, model: str) -> None:
         self.command = [sys.executable, "-m", "tf_transformer.cli.main", "serve", model]
@@ -67,7 +67,7 @@ class Server:
         return row["translation"], row["score"]
 
     def is_right(self, answer: tuple[int, bytes]) -> bool:
-        """Tells whether this is the answer to `GOOD`, up to rounding, which batches change."""
+        """Tells whether this is the answer to `GOOD`; batching may change its rounding."""
         with suppress(ValueError, LookupError, TypeError):
             translation, score = self._row(answer)
             same = translation == self.translation and abs(score - self.score) < 1e-4
@@ -75,7 +75,7 @@ class Server:
         return False
 
     def fault(self) -> str:
-        """Describes the complaint of a well-behaved client; "" if there is none."""
+        """Asks as a well-behaved client; describes its complaint, "" if there is none."""
         start = time.monotonic()
         try:
             answer = self.ask(json.dumps(GOOD).encode())
@@ -212,7 +212,7 @@ def huge(server: Server, lab: Lab) -> str:
 
 
 def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
-    """Returns the answer, or 413 if the server hung up before it had the whole body."""
+    """Returns the answer, or 413 if the server hung up before it received the whole body."""
     try:
         return server.ask(body)
     except (BrokenPipeError, ConnectionResetError):
@@ -220,7 +220,7 @@ def _ask_or_cut(server: Server, body: bytes) -> tuple[int, bytes]:
 
 
 def held(server: Server, lab: Lab) -> str:
-    """Holds hundreds of connections, silent or with part of a request, then sends one byte."""
+    """Opens hundreds of connections with part of a request or nothing, then sends a byte."""
     part = lab.random.choice([b"", b"POST /v1/models/mo", b"POST / HTTP/1.1\r\nHost: x\r\n"])
     held = []
     with suppress(OSError):  # the server may have closed a connection

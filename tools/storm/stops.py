@@ -1,4 +1,4 @@
-"""Signals and kills at random moments of training: it ends in seconds and loses nothing.
+"""Signals and kills at random moments of training, which must end in seconds and lose nothing.
 
 Two training runs, one on one device and one on two, are stopped and resumed until they finish;
 then their files are compared with those of undisturbed runs.
@@ -24,27 +24,20 @@ from tools.storm.lab import ROOT, Lab, Outcome, write_builtin_text
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (
-    "model.vocab_size=350",
-    "model.num_layers=1",
-    "model.d_model=16",
-    "model.d_ff=16",
-    "model.num_heads=2",
-    f"training.steps={STEPS}",
-    f"training.evaluate_every={PERIOD}",
-    "training.batch_tokens=256",
     "training.save_minutes=0.0005",  # so that about half of the time is spent writing
-    "training.ema_decay=0.9",
-    "decoding.beam_size=1",
+    "model.vocab_size=350", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
+    "model.num_heads=2", f"training.steps={STEPS}", f"training.evaluate_every={PERIOD}",
+    "training.batch_tokens=256", "training.ema_decay=0.9", "decoding.beam_size=1",
     "decoding.max_extra_length=2",
-)
+)  # fmt: skip
 SIGNALS = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
     signal.SIGHUP: "SIGHUP",
     signal.SIGKILL: "SIGKILL",
 }
-SECONDS_TO_END = 10  # seconds after its last line
-SECONDS_TO_ANSWER = 120  # until that line: on a loaded machine a first step takes long
+SECONDS_TO_END = 10  # after its last line
+SECONDS_TO_ANSWER = 120  # until that line; on a loaded machine the first step is slow
 GOES_ON = "run the same command again to resume"
 FINISHED = "\nThe run is in "
 
@@ -94,7 +87,7 @@ class Session:
 
 
 def _default_signals() -> None:
-    """Restores default signal handling: under `nohup` or in the background some are ignored."""
+    """Restores default signal handling, since `nohup` and background jobs ignore signals."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -112,7 +105,7 @@ class Life:
         self._go_on()
 
     def look(self) -> Iterator[Outcome]:
-        """Sends the signal if it is due; continues after the end of a process."""
+        """Sends the signal if it is due; after the end of a process, starts the next."""
         now = time.monotonic()
         if self.session.process.poll() is None:
             if self.sent:
@@ -124,7 +117,7 @@ class Life:
         yield from self._ended()
 
     def _begin(self, run: Path, number: signal.Signals | None) -> None:
-        """Starts a process; the signal `number`, if not None, is sent at a random moment."""
+        """Starts a process, to be sent the signal `number`, if any, at a random moment."""
         self.number, self.sent, self.due = number, 0.0, 0.0
         self.moment = self.random.choice(list(_MOMENTS))
         self.seen = self.saved() if run == self.run else 0
@@ -236,7 +229,7 @@ def _differing(name: str, expected: Path, found: Path) -> list[str]:
 
 
 def _same(name: str, expected: np.ndarray, found: np.ndarray) -> bool:
-    """Compares bit for bit, except mean training losses, which restoring adds up again."""
+    """Compares bit for bit, except mean training losses, which are summed in another order."""
     if not name.startswith("progress/mean/"):
         return expected.tobytes() == found.tobytes()
     return np.allclose(expected, found, rtol=1e-6)

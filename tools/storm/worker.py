@@ -14,7 +14,7 @@ COMMANDS = 40  # per process, to bound its memory
 
 
 class Worker:
-    """A process that runs commands; replaced after COMMANDS of them, and after one that hangs.
+    """A process that runs commands, replaced after COMMANDS of them and after one that hangs.
 
     Args:
         folder: the folder for the commands' output.

@@ -1,4 +1,4 @@
-"""The folder of an ablation, never a stranger's, and the result files of its rows."""
+"""The folder of an ablation, which has no other files, and the results of its rows."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def put(output, row, seed, bleu):
     (folder / RESULT_FILE).write_text(json.dumps(record))
 
 
-def test_a_result_is_of_the_last_evaluation(trained_run, tmp_path):
+def test_a_result_is_that_of_the_last_evaluation(trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
@@ -44,13 +44,13 @@ def test_a_result_is_of_the_last_evaluation(trained_run, tmp_path):
     assert result.bleu == lines[2]["valid_bleu"]
     assert "tok:13a" in result.signature
     model = build_model(run.config)
-    load_weights(run.checkpoints.find("last"), model)  # for Keras builds no weights before
+    load_weights(run.checkpoints.find("last"), model)  # which makes Keras build the weights
     assert result.parameters == sum(int(np.prod(w.shape)) for w in model.trainable_weights)
     assert result.train_seconds == pytest.approx(sum(line["train_seconds"] for line in lines))
 
 
-def test_tokens_seen_are_those_of_the_data(trained_run, tmp_path):
-    """240 steps: whole epochs of all 300 pairs, and a part of one."""
+def test_target_tokens_are_counted_from_the_data(trained_run, tmp_path):
+    """240 steps are several epochs of all 300 pairs and part of another."""
     shutil.copytree(trained_run.path, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     lengths = np.load(run.data / "train" / "target_lengths.npy")
@@ -60,7 +60,7 @@ def test_tokens_seen_are_those_of_the_data(trained_run, tmp_path):
     assert tokens == pytest.approx(epochs * lengths.sum(), rel=0.02)
 
 
-def test_results_come_in_the_order_of_the_paper_and_of_seeds(tmp_path):
+def test_results_are_ordered_as_in_the_paper_and_by_seed(tmp_path):
     for row, seed, bleu in (("big", 1, 3.0), ("base", 2, 2.0), ("base", 1, 1.0)):
         put(tmp_path, row, seed, bleu)
     found = read_results(tmp_path)
@@ -75,7 +75,7 @@ def test_a_damaged_result_is_named(tmp_path):
         read_results(tmp_path)
 
 
-def test_a_folder_begins_with_its_settings(tmp_path):
+def test_a_new_folder_stores_its_settings(tmp_path):
     check_folder(tmp_path / "rows", BASE)
     assert not (tmp_path / "rows").exists()
     run = begin_folder(tmp_path / "rows", BASE)
@@ -83,7 +83,7 @@ def test_a_folder_begins_with_its_settings(tmp_path):
     assert read_settings(tmp_path / "rows") == BASE
 
 
-def test_a_strangers_data_are_refused_and_left(tmp_path):
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path):
     (tmp_path / "data" / "train").mkdir(parents=True)
     (tmp_path / "data" / "train" / "corpus.en").write_text("years of work")
     with pytest.raises(UserError, match="ablate`. Give --output a new folder"):
@@ -93,7 +93,7 @@ def test_a_strangers_data_are_refused_and_left(tmp_path):
     assert tree(tmp_path) == {str(tmp_path / "data/train/corpus.en"): b"years of work"}
 
 
-def test_a_run_is_no_folder_of_rows(trained_run, tmp_path):
+def test_a_run_directory_is_refused(trained_run, tmp_path):
     run = shutil.copytree(trained_run.path, tmp_path / "run")
     before = tree(run)
     with pytest.raises(UserError, match="not created by"):
@@ -101,7 +101,7 @@ def test_a_run_is_no_folder_of_rows(trained_run, tmp_path):
     assert tree(run) == before
 
 
-def test_without_a_row_a_mistake_may_be_corrected(tmp_path):
+def test_settings_can_be_corrected_before_the_first_row(tmp_path):
     run = begin_folder(tmp_path, BASE)
     run.tokenizer.write_bytes(b"of the wrong text")
     check_folder(tmp_path, OTHER)

@@ -1,4 +1,4 @@
-"""Rows of Table 3 at a scale: what is divided, what stays, and what cannot be."""
+"""Scaled rows of Table 3: divided and kept settings, and impossible rows."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def plan(divisor, rows=tuple(ROWS), values=None, overrides=(), steps=None):
     return plan_rows(rows, Scale.of(divisor, steps), values or {}, overrides)
 
 
-def test_no_words_are_all_rows_of_the_paper():
+def test_all_rows_are_chosen_by_default():
     assert [ROWS[row] for row in select_rows([])] == list(TABLE3)
 
 
@@ -40,12 +40,12 @@ def test_rows_are_chosen_by_name_preset_or_letter(words, rows):
 
 
 @pytest.mark.parametrize("word", ["C-N3", "F", "", "AB", "tiny"])
-def test_another_row_is_refused(word):
+def test_an_unknown_row_is_refused(word):
     with pytest.raises(UserError, match="Table 3 has no row"):
         select_rows([word])
 
 
-def test_at_the_papers_scale_a_row_is_its_preset_without_averaging():
+def test_at_scale_1_a_row_is_its_preset_without_averaging():
     for row, config in plan(1).items():
         expected = TABLE3[ROWS[row]]
         assert config.model == expected.model
@@ -88,7 +88,7 @@ def test_rows_keep_their_meaning(row, expected):
     assert change(small[row], small[BASE]) == expected
 
 
-def test_given_steps_keep_all_proportions():
+def test_chosen_steps_keep_all_proportions():
     small = plan(8, steps=1_000)
     assert (small["base"].training.steps, small["big"].training.steps) == (1_000, 3_000)
     assert small["base"].training.warmup_steps == 40
@@ -96,7 +96,7 @@ def test_given_steps_keep_all_proportions():
 
 
 @pytest.mark.parametrize("scale", [2, 16])
-def test_parameters_of_scaled_rows_are_those_of_real_models(scale):
+def test_parameter_counts_of_scaled_rows_are_those_of_real_models(scale):
     for config in plan(scale).values():
         with keras.StatelessScope(initialize_variables=False):
             model = Transformer(config.model)
@@ -112,12 +112,12 @@ def test_parameters_of_scaled_rows_are_those_of_real_models(scale):
         (512, ["A-h1"], r"A-h1 \(d_model 512 / 512 is not even\)"),
     ],
 )
-def test_rows_that_cannot_be_are_named(scale, rows, expected):
+def test_impossible_rows_are_named(scale, rows, expected):
     with pytest.raises(UserError, match=expected):
         plan(scale, rows)
 
 
-def test_the_other_rows_of_that_scale_can_be():
+def test_possible_rows_of_such_a_scale_are_planned():
     rows = [row for row in ROWS if row not in ("A-h32", "B-dk16")]
     assert plan(32, rows)["A-h16"].model.d_model == 16
 
@@ -125,12 +125,12 @@ def test_the_other_rows_of_that_scale_can_be():
 def test_leaving_rows_out_is_advised_only_where_it_helps():
     with pytest.raises(UserError, match=r"Leave these rows out with --rows"):
         plan(32)
-    with pytest.raises(UserError, match=r"base itself cannot be") as error:
+    with pytest.raises(UserError, match=r"base itself is impossible") as error:
         plan(3)
     assert "--rows" not in str(error.value)
 
 
-def test_settings_go_to_every_row():
+def test_settings_apply_to_every_row():
     for config in plan(
         8, values={"training.batch_tokens": 99}, overrides=["model.vocab_size=9"]
     ).values():
@@ -154,7 +154,7 @@ def test_a_setting_that_would_undo_a_row_is_refused(rows, setting, expected):
         plan(8, rows, overrides=[setting])
 
 
-def test_it_is_taken_where_no_row_minds():
+def test_a_setting_that_undoes_no_row_is_accepted():
     small = plan(8, ["base", "A-h4"], overrides=["model.dropout=0.3"])
     assert {config.model.dropout for config in small.values()} == {0.3}
     widths = ["model.d_model=32", "model.d_ff=64"]

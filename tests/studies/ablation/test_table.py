@@ -1,4 +1,4 @@
-"""The printed table and its chart: figures, differences to base, the paper's parameters."""
+"""The printed table and its chart: results, differences from base, parameter counts."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def cells(table):
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
 
 
-def test_a_line_has_ours_and_the_papers_with_differences_to_base():
+def test_a_line_has_our_results_and_the_papers_with_differences_from_base():
     header, _, base, small, big = cells(results_table(compare(RESULTS)))
     assert len(header) == 12
     assert base[2:] == [
@@ -54,7 +54,7 @@ def test_without_base_only_the_paper_has_differences():
     assert differences(compare(rows)) == {}
 
 
-def test_the_chart_gets_the_differences_of_both():
+def test_the_chart_shows_our_differences_and_the_papers():
     panels = differences(compare(RESULTS))
     assert list(panels) == ["perplexity", "BLEU"]
     found = [(each.label, each.ours, round(each.paper, 2)) for each in panels["BLEU"]]
@@ -76,7 +76,7 @@ def test_a_chart_needs_no_colour(tmp_path):
     assert (pixels == pixels[..., :1]).all()
 
 
-def test_a_chart_shows_our_figures_and_their_spread(tmp_path):
+def test_a_chart_shows_our_results_and_their_spread(tmp_path):
     pictures = [
         draw(tmp_path / f"{i}.png", *figures).read_bytes()
         for i, figures in enumerate([(1.0,), (1.0,), (-1.0,), (1.0, 0.4)])
@@ -85,7 +85,7 @@ def test_a_chart_shows_our_figures_and_their_spread(tmp_path):
     assert len(set(pictures)) == 3
 
 
-def test_a_chart_says_which_rows_do_not_agree_with_the_paper(tmp_path):
+def test_a_chart_marks_rows_that_disagree_with_the_paper(tmp_path):
     note = "not in the paper's direction"
     assert note in draw(tmp_path / "opposite.svg", ours=1.0).read_text("utf-8")
     both = [Difference("A-h1", -1.0, -0.5), Difference("big", 2.0, 0.6)]
@@ -93,14 +93,14 @@ def test_a_chart_says_which_rows_do_not_agree_with_the_paper(tmp_path):
     assert note not in (tmp_path / "agree.svg").read_text("utf-8")
 
 
-def test_a_caption_says_what_the_figures_are_of():
+def test_a_caption_describes_the_experiment():
     text = caption(Config().replace({"data.train": ["a/x"], "data.source": "en"}), RESULTS)
     for part in ("d_model 512", "100,000 steps", "a/x en-", "seeds per row: 1 to 2", "SIG"):
         assert part in text
 
 
 def parameters(vocab_size):
-    """Parameters of every row: ours in millions, rounded, and the paper's if printed."""
+    """Returns our parameter count and the paper's, in millions, for rows where it has one."""
     configs = plan_rows(list(ROWS), Scale.of(1), {"model.vocab_size": vocab_size}, ())
     lines = cells(parameters_table(configs))[2:]
     return {
@@ -110,20 +110,20 @@ def parameters(vocab_size):
     }
 
 
-def test_at_41_100_pieces_every_row_but_big_has_the_papers_parameters():
+def test_with_41_100_pieces_every_row_but_big_has_the_papers_parameters():
     found = parameters(41_100)
     assert len(found) == 11
     assert [row for row, (ours, paper) in found.items() if ours != paper] == ["big"]
 
 
-def test_at_37_000_pieces_every_row_is_smaller_but_big():
+def test_with_37_000_pieces_every_row_but_big_is_smaller():
     for row, (ours, paper) in parameters(37_000).items():
         assert (ours > paper) if row == "big" else (ours < paper), row
 
 
-def test_the_papers_own_parameters_disagree_about_the_feed_forward_network():
-    """C-d1024 and big differ in d_ff alone, as far as parameters go: 6 layers of encoder and
-    decoder, two matrices of d_model x 2048 more in each, and a bias."""
+def test_the_papers_parameter_counts_contradict_each_other():
+    """The parameters of C-d1024 and big differ only by d_ff: two matrices of d_model x 2048 and
+    a bias more in each of 6 layers of encoder and decoder."""
     more = 12 * (2 * 1024 * 2048 + 2048) / 1e6
     found = parameters(37_000)
     assert found["big"][0] - found["C-d1024"][0] == pytest.approx(more, abs=1)

@@ -1,4 +1,4 @@
-"""A comparison of three systems, one of them with three seeds, and its three formats."""
+"""A comparison of three systems, one with three seeds, in three formats."""
 
 import json
 
@@ -30,7 +30,7 @@ def compared():
     return compare(SYSTEMS, metrics, [], [REFERENCE], most=1)
 
 
-def test_of_several_seeds_the_one_nearest_to_the_mean_is_tested(compared):
+def test_the_seed_nearest_to_the_mean_is_tested(compared):
     assert compared.scores["chrf"].tested[1].bootstrap == 1.0  # the same output as the first's
     mean = sum(
         make_metric("chrf", [], [REFERENCE]).corpus_score(output, None).score
@@ -49,7 +49,7 @@ def test_sentences_are_counted_and_the_largest_difference_is_shown(compared):
     assert shown.texts == {"reference": "yes", "flawed": "no", "file": "yes"}
 
 
-def test_lengths_are_tokens_beside_those_of_the_reference(compared):
+def test_length_ratios_compare_tokens_with_the_reference(compared):
     tokens = 6 + 6 + 4 + 1
     assert compared.length_ratios[0] == pytest.approx(15 / tokens)
     assert compared.length_ratios[2] == 1
@@ -63,7 +63,7 @@ def test_lengths_are_tokens_beside_those_of_the_reference(compared):
         ("latex", r" seeds\_3"),
     ],
 )
-def test_the_report_has_settings_and_costs_of_those_that_are_known(compared, form, expected):
+def test_the_report_has_known_settings_and_costs_in_every_format(compared, form, expected):
     text = render(sections(compared), form)
     assert expected in text
     assert "model.d_ff" not in text  # the same in both
@@ -83,9 +83,7 @@ def test_the_picture_names_every_system(compared, tmp_path):
     assert all(f"<!-- {each.name} -->" in text for each in SYSTEMS)
 
 
-def test_the_finished_runs_of_a_folder_of_seeds_are_in_the_order_of_their_seeds(
-    tmp_path, caplog
-):
+def test_finished_runs_in_a_folder_of_seeds_are_ordered_by_seed(tmp_path, caplog):
     steps = {"seed-10": 20, "seed-9": 20, "seed-8": 10, "seed-7": 20, "other": 20}
     config = Config().replace({"training.steps": 20})
     for name, step in steps.items():

@@ -1,4 +1,4 @@
-"""A trained model of one layer whose heads may be masked."""
+"""A trained model of one layer, and masks of its heads."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tf_transformer.tasks.models import load_translator
 
 @pytest.fixture(scope="module")
 def translator(trained_run) -> BatchTranslator:
-    """Masks of a new model, which every test leaves with all heads."""
+    """A translator that the tests of a module share: they must restore masked heads."""
     decoding = DecodingConfig(beam_size=4)
     return load_translator(Run.open(trained_run.path), "best", decoding)
 

@@ -1,4 +1,4 @@
-"""The pictures of heads show the figures they were given, without colour."""
+"""The pictures of heads show their numbers, without colour."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def panels_of(figure) -> list:
     return [axes for axes in figure.axes if axes.images]
 
 
-def test_each_head_has_its_cell_and_its_figure():
+def test_each_head_has_a_cell_with_its_number():
     grids = Grids("rise in loss", VALUES, "+z.2f")
     figure = importance_figure([grids], "of a model")
     panels = panels_of(figure)
@@ -39,7 +39,7 @@ def test_each_head_has_its_cell_and_its_figure():
     assert bar.get_ylabel() == "rise in loss"
 
 
-def test_a_figure_is_read_on_any_grey():
+def test_numbers_are_readable_on_any_grey():
     for axes in panels_of(importance_figure([Grids("a", VALUES, "+.2f")], "b")):
         [image] = axes.images
         for text in axes.texts:
@@ -48,13 +48,13 @@ def test_a_figure_is_read_on_any_grey():
             assert text.get_color() == ("white" if dark else "black")
 
 
-def test_no_head_may_matter():
+def test_a_model_without_important_heads_can_be_drawn():
     zeros = {"cross-attention": -np.ones((1, 2))}
     [axes] = panels_of(importance_figure([Grids("a", zeros, "+.2f")], "b"))
     assert axes.images[0].get_clim()[1] > 0
 
 
-def test_the_curve_has_a_point_for_each_number_of_heads(tmp_path):
+def test_the_pruning_curve_has_a_point_for_each_number_of_heads(tmp_path):
     figure = pruning_figure([4, 2, 0], {"BLEU": [30, 20, 1], "loss": [1, 2, 3]}, "pruned")
     bleu, loss = figure.axes
     assert (bleu.get_ylabel(), loss.get_ylabel()) == ("BLEU", "loss")

@@ -1,4 +1,4 @@
-"""Masked heads, and what is measured with them."""
+"""Masks of heads, and measurements with masked heads."""
 
 import json
 from collections import Counter
@@ -41,7 +41,7 @@ def test_the_model_has_a_head_for_every_kind_layer_and_number():
     assert [Head.parse(str(head)) for head in heads] == heads
 
 
-def test_a_masked_head_takes_its_own_term_out_of_the_sum():
+def test_masking_a_head_removes_its_term_from_the_sum():
     """MultiHead is the sum of head_i times its rows of W^O, plus a bias."""
     model = Transformer(
         50, num_layers=1, d_model=8, d_ff=8, num_heads=2, value_dim=3, attention_bias=True
@@ -56,8 +56,8 @@ def test_a_masked_head_takes_its_own_term_out_of_the_sum():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masking_is_the_same_as_values_of_zero(translator, masks, pairs, kind):
-    """Another way to the same: a head whose values are all zero has the output zero."""
+def test_masking_a_head_equals_zeroing_its_values(translator, masks, pairs, kind):
+    """A head whose values are all zero has the output zero."""
     whole = results(translator, pairs)
     attention, number = attention_of(translator.model, kind), 2
     masks.apply([Head(kind, 1, number)])
@@ -74,7 +74,7 @@ def test_masking_is_the_same_as_values_of_zero(translator, masks, pairs, kind):
     assert not np.allclose(log_probs, whole[1], atol=1e-2)
 
 
-def test_a_source_is_not_read_without_cross_attention(translator, masks, pairs):
+def test_without_cross_attention_the_source_has_no_effect(translator, masks, pairs):
     masks.apply([head for head in masks.heads if head.kind == "cross"])
     sources = [pairs[0][0], "cow", " ".join(pairs[0])]
     one, *others = translator.score(sources, [pairs[1][0]] * 3)
@@ -82,7 +82,7 @@ def test_a_source_is_not_read_without_cross_attention(translator, masks, pairs):
         assert other.log_prob == pytest.approx(one.log_prob, abs=1e-4)
 
 
-def test_masks_are_not_added_to_those_before_and_go_without_a_trace(translator, pairs):
+def test_masks_replace_earlier_ones_and_are_fully_removed(translator, pairs):
     before = {v.path: v.numpy() for v in translator.model.trainable_variables}
     masks = HeadMasks(translator.model)
     masks.apply([Head("cross", 1, 1)])
@@ -94,7 +94,7 @@ def test_masks_are_not_added_to_those_before_and_go_without_a_trace(translator, 
         np.testing.assert_array_equal(variable.numpy(), before[variable.path])
 
 
-def test_a_head_that_is_not_there_is_refused(masks):
+def test_an_unknown_head_is_refused(masks):
     with pytest.raises(ValueError, match=r"Received: cross 2\.1, of a model whose last head"):
         masks.apply([Head("encoder", 1, 1), Head("cross", 2, 1)])
 
@@ -121,7 +121,7 @@ def test_the_loss_is_the_mean_over_pieces_without_smoothing(translator, masks, p
     assert loss([]) < loss(HEADS)
 
 
-def test_bleu_is_that_of_the_masked_models_translations(translator, masks, pairs):
+def test_bleu_is_that_of_the_masked_model(translator, masks, pairs):
     score = measures(translator, masks, *pairs)["bleu"]
     whole, without = score([]), score(HEADS)
     masks.apply(HEADS)
@@ -130,8 +130,8 @@ def test_bleu_is_that_of_the_masked_models_translations(translator, masks, pairs
 
 
 @pytest.fixture
-def count():
-    """Counts of each figure's computations, and functions that count."""
+def counted():
+    """Counts of computations by name and masked heads, and the functions that are counted."""
     calls: Counter = Counter()
 
     def loss(masked):
@@ -145,8 +145,8 @@ def count():
     return calls, {"loss": loss, "bleu": score}
 
 
-def test_nothing_is_measured_twice_not_even_after_an_interruption(tmp_path, count):
-    calls, functions = count
+def test_nothing_is_measured_twice_even_after_an_interruption(tmp_path, counted):
+    calls, functions = counted
     path = tmp_path / "new" / "measurements.jsonl"
     first = Measurements(path, {"text": "a"}, functions)
     assert first.loss(HEADS) == first.loss(HEADS[::-1]) == 2.2
@@ -159,8 +159,8 @@ def test_nothing_is_measured_twice_not_even_after_an_interruption(tmp_path, coun
     assert len(Measurements(path, {"text": "a"}, functions)) == 3
 
 
-def test_what_is_on_the_disk_is_whole_when_a_measurement_fails(tmp_path, count):
-    _, functions = count
+def test_the_file_is_complete_after_a_failed_measurement(tmp_path, counted):
+    _, functions = counted
 
     def interrupted(masked):
         raise KeyboardInterrupt
@@ -179,17 +179,17 @@ def test_what_is_on_the_disk_is_whole_when_a_measurement_fails(tmp_path, count):
     ]
 
 
-def test_measurements_of_other_settings_are_not_mixed(tmp_path, count):
+def test_measurements_with_other_settings_are_refused(tmp_path, counted):
     path = tmp_path / "measurements.jsonl"
-    Measurements(path, {"text": "a", "checkpoint": "x"}, count[1]).loss([])
+    Measurements(path, {"text": "a", "checkpoint": "x"}, counted[1]).loss([])
     before = path.read_bytes()
-    with pytest.raises(UserError, match="of other settings: checkpoint, text changed"):
-        Measurements(path, {"text": "b", "checkpoint": "y"}, count[1])
+    with pytest.raises(UserError, match="with other settings: checkpoint, text changed"):
+        Measurements(path, {"text": "b", "checkpoint": "y"}, counted[1])
     assert path.read_bytes() == before
 
 
-def test_losses_are_kept_when_only_settings_of_bleu_change(tmp_path, count):
-    calls, functions = count
+def test_losses_are_kept_when_only_bleu_settings_change(tmp_path, counted):
+    calls, functions = counted
     path = tmp_path / "measurements.jsonl"
     Measurements(path, {"text": "a", "decoding": 4}, functions).loss(HEADS)
     other = {"text": "a", "decoding": 1}
@@ -197,15 +197,15 @@ def test_losses_are_kept_when_only_settings_of_bleu_change(tmp_path, count):
     assert (again.loss(HEADS), again.bleu(HEADS)) == (2.2, 97.9)
     assert set(calls.values()) == {1}
     assert json.loads(path.read_text("utf-8").splitlines()[0]) == {"settings": other}
-    with pytest.raises(UserError, match="of other settings: decoding changed"):
+    with pytest.raises(UserError, match="with other settings: decoding changed"):
         Measurements(path, {"text": "a", "decoding": 4}, functions)
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]\n", '{"settings": {}}\n{"masked": ["cross"], "loss": 1}\n', "{}\n"]
 )
-def test_damaged_measurements_are_refused(tmp_path, count, text):
+def test_damaged_measurements_are_refused(tmp_path, counted, text):
     path = tmp_path / "measurements.jsonl"
     path.write_text(text, "utf-8")
     with pytest.raises(UserError, match="cannot be read as measurements"):
-        Measurements(path, {}, count[1])
+        Measurements(path, {}, counted[1])

@@ -1,4 +1,4 @@
-"""Importance, the order of pruning and the curve, on figures that are known."""
+"""Importance, the order of pruning and the curve, for a known loss."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ A, B, C, D = HEADS = [Head("encoder", 1, 1), Head("decoder", 1, 1), Head("cross"
 
 
 def loss(masked) -> float:
-    """A and B stand in for each other: one of them is needed, and nothing more than that."""
+    """A and B are redundant: the model needs one of them more than anything else."""
     return (
         1
         + 0.2 * (C in masked)
@@ -29,7 +29,7 @@ def measurements(tmp_path) -> Measurements:
     return Measurements(tmp_path / "measurements.jsonl", {}, functions)
 
 
-def test_importance_is_what_one_head_alone_changes(measurements):
+def test_importance_is_the_change_from_masking_one_head(measurements):
     found = importances(HEADS, measurements, True)
     assert [each.head for each in found] == HEADS
     assert [each.loss_change for each in found] == pytest.approx([0, 0.1, 0.2, 0.3])
@@ -37,17 +37,17 @@ def test_importance_is_what_one_head_alone_changes(measurements):
     assert order_of(found) == [A, B, C, D]
 
 
-def test_without_bleu_none_is_measured(measurements):
+def test_without_bleu_only_the_loss_is_measured(measurements):
     found = importances(HEADS, measurements, False)
     points = curve(order_of(found), measurements, False)
     assert {each.bleu_change for each in found} | {point.bleu for point in points} == {None}
 
 
-def test_measured_again_a_stand_in_is_kept(measurements):
+def test_iterative_order_keeps_one_of_two_redundant_heads(measurements):
     order = iterative_order(HEADS, measurements)
     assert order == [A, C, D, B]
     assert len(measurements) == 4 + 3 + 2 + 1
-    # No other choice of the last head loses less, here.
+    # No other last head would give a lower loss here.
     least = min(loss(chosen) for chosen in itertools.combinations(HEADS, 3))
     assert loss(order[:3]) == least
 

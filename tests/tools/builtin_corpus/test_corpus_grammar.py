@@ -144,7 +144,7 @@ CLAUSES = {
 
 
 @pytest.mark.parametrize(("clause", "english", "german"), CLAUSES.values(), ids=CLAUSES.keys())
-def test_word_order_is_that_of_each_kind_of_clause(clause, english, german):
+def test_word_order_follows_the_kind_of_clause(clause, english, german):
     assert (clause.english, clause.english_fronted, clause.english_question) == english
     assert (
         clause.german,

@@ -1,4 +1,4 @@
-"""What the lexicon of the built-in corpus must keep to, for translation to be a function."""
+"""Rules for the lexicon of the built-in corpus, so that every sentence has one translation."""
 
 from collections import Counter
 
@@ -33,11 +33,11 @@ def test_separable_participles_begin_with_their_prefix(verb):
 
 
 @pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.english)
-def test_nouns_are_capitalised_and_tell_their_number(noun):
+def test_nouns_are_capitalised_and_show_their_number(noun):
     assert noun.gender in ("m", "f", "n")
     assert noun.german[0].isupper() and noun.german_plural[0].isupper()
     assert noun.english != noun.english_plural
-    # Where the plural looks like the singular, the article has to tell them apart.
+    # If the plural equals the singular, the article has to differ.
     assert noun.german != noun.german_plural or noun.gender != "f"
 
 

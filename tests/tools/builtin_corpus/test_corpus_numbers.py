@@ -25,7 +25,7 @@ def test_cardinals_are_spelled_as_in_the_dictionary(number, english, german):
     assert cardinal(number) == (english, german)
 
 
-def test_cardinals_are_all_different_in_both_languages():
+def test_cardinals_are_distinct_in_both_languages():
     english, german = zip(*map(cardinal, range(1, 100)), strict=True)
     assert len(set(english)) == len(set(german)) == 99
 
@@ -54,7 +54,7 @@ def test_cardinal_out_of_range_is_refused(number):
         (3, 55, "at five to four", "um fünf vor vier"),
     ],
 )
-def test_clock_times_are_said_as_in_speech(hour, minute, english, german):
+def test_clock_times_are_spelled_as_spoken(hour, minute, english, german):
     assert clock(hour, minute) == (english, german)
 
 

@@ -1,4 +1,4 @@
-"""The sentences of the grammar: German word order, and one translation each."""
+"""The sentences of the grammar: German word order, and a single translation."""
 
 import re
 
@@ -37,11 +37,11 @@ def pairs() -> list[tuple[str, str]]:
     return generate(program.NUM_PAIRS, program.SEED)
 
 
-def test_the_package_contains_what_the_grammar_makes(pairs):
+def test_the_package_contains_the_sentences_of_the_grammar(pairs):
     assert builtin.pairs() == pairs
 
 
-def test_the_seed_decides_the_pairs(pairs):
+def test_the_seed_determines_the_pairs(pairs):
     assert generate(500) == pairs[:500]
     assert generate(500, seed=1) != pairs[:500]
 

@@ -1,4 +1,4 @@
-"""`tf-transformer evaluate`: the scores of a run, or of a file of translations."""
+"""`tf-transformer evaluate`: scores a run or a file of translations."""
 
 import argparse
 import dataclasses
@@ -31,7 +31,7 @@ from tf_transformer.run.records import read_results
 logger = logging.getLogger(__name__)
 
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
-# The options that go with --brackets, and with any --hypothesis.
+# The options allowed with --brackets, and with --hypothesis.
 _TREES = ("hypothesis", "reference", "brackets", "rules")
 _FILES = (*_TREES, "output", "report", "lowercase", "tokenize")
 
@@ -42,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared = ("--ensemble", "--shortlist", "--tag", "--precision", "--litert")
     add_translator_options(parser, *shared, nargs="?")
     add("--source", metavar="FILE", help="text to translate with RUN")
-    text = "finished translations to score, instead of RUN's"
+    text = "existing translations to score, instead of RUN's"
     add("--hypothesis", metavar="FILE", action=Once, help=text)
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
-    add("--output", metavar="FILE", help="where to write the translations, plain or .gz")
-    record = "keep the scores in RUN/results.jsonl, for `tf-transformer card`"
+    add("--output", metavar="FILE", help="write the translations to FILE, plain or .gz")
+    record = "append the scores to RUN/results.jsonl, for `tf-transformer card`"
     add("--record", action="store_true", help=record)
     add("--lowercase", action="store_true", help="case-insensitive BLEU")
     tokenize = "sacreBLEU's tokeniser (default: 13a); none for text that is already tokenised"
@@ -56,12 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--report",
         metavar="LANGUAGE",
-        help="print all kinds of BLEU, also as in 2017 on Moses tokens of LANGUAGE, such as de",
+        help="print all kinds of BLEU, including that of 2017 on the Moses tokens of LANGUAGE, "
+        "such as de",
     )
     kinds.add_argument(
         "--brackets",
         action="store_true",
-        help="score the files as trees in Penn brackets: labelled precision, recall and so on",
+        help="score the files as trees in Penn brackets by labelled precision, recall and more",
     )
     add("--rules", metavar="FILE", help="evalb parameters of --brackets (default: COLLINS.prm)")
 
@@ -69,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Prints sacreBLEU with its signature, chrF and the share of exact translations.
 
-    Translates --source with RUN, or takes --hypothesis as it is, and compares with --reference.
-    --report prints every kind of BLEU, --brackets scores trees. A last line counts sentences
-    that RUN has seen in training or in its dev text.
+    Compares RUN's translations of --source, or those in --hypothesis, with --reference.
+    --report prints every kind of BLEU; --brackets scores trees. The last line counts the
+    sentences that RUN has seen in its training or dev text.
     """
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]
@@ -93,7 +94,7 @@ def command(options: argparse.Namespace) -> None:
         entries = report(hypotheses, *references, language=options.report)
         print_report(f"{format_report(entries)}{scores.exact_line}\n")
     else:
-        entries = [Entry(each.name, each) for each in (scores.bleu, scores.chrf)]
+        entries = [Entry(score.name, score) for score in (scores.bleu, scores.chrf)]
         print_report(f"{scores}\n")
     if options.run:
         seen = seen_before([options.run, *options.ensemble], lines, references, options.tag)
@@ -123,13 +124,13 @@ def _check(options: argparse.Namespace) -> None:
             "--report prints every kind of BLEU: leave out --lowercase and --tokenize."
         )
     if options.report:
-        moses_tokenize([], options.report)  # refuses what it cannot tokenise
+        moses_tokenize([], options.report)  # refuses unknown languages
     if options.output:
         require_writable("--output", Path(options.output))
     if options.record:
         results = open_run(options.run).results
         require_writable("--record", results)
-        read_results(results)  # refuses a damaged one
+        read_results(results)  # refuses a damaged file
 
 
 def _record(
@@ -162,7 +163,7 @@ def _write(path: Path, lines: Sequence[str]) -> None:
     """Writes lines to a file, compressed if its name ends in .gz."""
     text = "".join(f"{line}\n" for line in lines).encode()
     with replacing(path) as temporary:
-        # No time in the header, so that the same lines give the same bytes.
+        # No timestamp in the header, so that the same lines give the same bytes.
         temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 

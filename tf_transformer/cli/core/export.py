@@ -26,7 +26,7 @@ from tf_transformer.tasks.registry import task_named
 logger = logging.getLogger(__name__)
 
 _FORMATS = {"savedmodel": ("float32", "bfloat16"), "litert": ("float32", "int8")}
-# What the command line calls the arguments of loading and exporting.
+# Names for error messages of the arguments of loading and exporting.
 _OPTIONS = {
     "decoding": "An option of the search",
     "ensemble": "An ensemble",
@@ -41,7 +41,7 @@ _OPTIONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    runs = f"{RUN_HELP}, of any task; several decode together, as an ensemble"
+    runs = f"{RUN_HELP}, for any task; several form an ensemble"
     add_run_options(parser, nargs="+", help=runs)
     add_decoding_options(parser)
     add_shared_options(parser, "--shortlist", "--tag")
@@ -51,12 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         choices=PRECISIONS,
         help="precision of weights and computation (default: float32); bfloat16 halves the "
-        "size, int8 (with --format litert) quarters it; both may change translations: evaluate "
-        "them",
+        "size, int8 (with --format litert) quarters it; both may change translations, so "
+        "evaluate them",
     )
-    text = "a SavedModel (default), or encoder and decoding step for LiteRT"
+    text = "a SavedModel (default), or the encoder and a decoding step for LiteRT"
     add("--format", default="savedmodel", choices=tuple(_FORMATS), help=text)
-    text = "with --format litert: fixed shapes, for one source of at most N tokens at a time"
+    text = "with --format litert: fixed shapes, for one source of up to N tokens at a time"
     add("--fixed-length", type=int_from(8, 4096), metavar="N", help=text)
     add(
         "--no-text",
@@ -64,28 +64,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take and return token ids: the model then needs no SentencePiece operations, and "
         "can be converted to LiteRT",
     )
-    add("--output", required=True, metavar="DIR", help="the model's folder")
+    add("--output", required=True, metavar="DIR", help="folder of the model's versions")
     version = int_from(1, 2**63 - 1)  # as TF Serving reads it
-    text = "number of the version (default: the next free one)"
+    text = "version number (default: the next free one)"
     add("--version", type=version, metavar="N", help=text)
     gate = parser.add_argument_group(
-        "gate", "If the model fails, nothing is published and the exit status is 3."
+        "gate", "If the model fails the gate, it is not published and the exit status is 3."
     )
-    text = "a published model: the new one fails if it is significantly worse"
+    text = "a published model; the new one fails if it is significantly worse"
     gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
     gate.add_argument("--source", metavar="FILE", help="dev text to translate")
-    text = "its correct translations; for other tasks dev trees, or labelled dev sentences"
+    text = "its reference translations; for other tasks, dev trees or labelled dev sentences"
     gate.add_argument("--reference", metavar="FILE", help=text)
     points = float_from(0.0, 100.0)
-    text = "points of BLEU, F1 or accuracy that may be lost (default: 0)"
+    text = "allowed loss in points of BLEU, F1 or accuracy (default: 0)"
     gate.add_argument("--margin", type=points, default=0.0, metavar="POINTS", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
     """Exports a run to DIR/VERSION/, as a SavedModel or for LiteRT.
 
-    The model maps text to translations, trees or labels. Several runs are exported as an
-    ensemble. The files are tested against the model in Python before they are published; see
+    The model maps text to translations, trees or labels. Several runs are exported as one
+    ensemble. The files are tested against the model in Python before they are published. See
     docs/guides/exporting.md.
     """
     output = Path(options.output)
@@ -104,8 +104,8 @@ def command(options: argparse.Namespace) -> None:
     if options.fixed_length:
         exporting["fixed_length"] = options.fixed_length
     if average is None:
-        for each in (run, *others):
-            each.weights(options.checkpoint)  # before TensorFlow is imported
+        for member in (run, *others):
+            member.weights(options.checkpoint)  # fails before the import of TensorFlow
     import_tensorflow_quietly()
 
     from tf_transformer.api.export import export_run
@@ -126,23 +126,29 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _check_format(options: argparse.Namespace) -> None:
-    """Refuses options that the format does not support, before work is lost."""
+    """Refuses options that the format does not support."""
     allowed = _FORMATS[options.format]
     if options.precision not in allowed:
         raise UserError(
             f"--format {options.format} must have --precision {' or '.join(allowed)}. "
             f"Received: {options.precision}."
         )
-    no = {"--shortlist": options.shortlist, "--no-text": options.no_text, "--tag": options.tag}
-    no |= {"--better-than": options.better_than, "An ensemble": options.run[1:]}
-    if options.format == "litert" and (wrong := [name for name, value in no.items() if value]):
+    others = {
+        "--shortlist": options.shortlist,
+        "--no-text": options.no_text,
+        "--tag": options.tag,
+        "--better-than": options.better_than,
+        "An ensemble": options.run[1:],
+    }
+    wrong = [name for name, value in others.items() if value]
+    if options.format == "litert" and wrong:
         raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
     if options.format != "litert" and options.fixed_length:
         raise UserError("--fixed-length is for --format litert. Received: a SavedModel.")
 
 
 def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
-    """Returns the options of loading the run that differ from the defaults."""
+    """Returns the options for loading the run that differ from the defaults."""
     decoding = decoding_config(options, run)
     values = {
         "decoding": decoding if decoding != run.config.decoding else None,
@@ -155,8 +161,8 @@ def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[s
 
 
 def _refuse_options(run: Run, names: Iterable[str]) -> None:
-    able = task_named(run.config.task).options
-    if wrong := [name for name in names if name not in able]:
+    supported = task_named(run.config.task).options
+    if wrong := [name for name in names if name not in supported]:
         raise UserError(
             f"{_OPTIONS[wrong[0]]} is not for runs of --task {run.config.task}. Received: "
             f"{run.path}. Leave it out."
@@ -164,14 +170,14 @@ def _refuse_options(run: Run, names: Iterable[str]) -> None:
 
 
 def _published(options: argparse.Namespace, run: Run) -> Path | None:
-    """Returns the published model for the gate, None for no gate; refuses half of a gate."""
+    """Returns the gate's published model, None without a gate; refuses incomplete options."""
     task = task_named(run.config.task)
     if not (options.better_than or options.source or options.reference or options.margin):
         return None
     if options.source and not task.languages:
         raise UserError(
-            f"--source is for runs that translate: the file of --reference has the text of "
-            f"--task {run.config.task} too. Received: {options.source}."
+            f"--source is for runs that translate: for --task {run.config.task}, the file of "
+            f"--reference contains the text too. Received: {options.source}."
         )
     required = {"--better-than": options.better_than, "--reference": options.reference}
     if task.languages:
@@ -199,7 +205,7 @@ def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
 
 
 def _average(options: argparse.Namespace) -> int | None:
-    """Returns how many last checkpoints to average; None to export a single one."""
+    """Returns how many of the last checkpoints to average; None to export a single one."""
     if options.average is None:
         return None
     if options.checkpoint is not None:

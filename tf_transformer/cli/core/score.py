@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Prints log-probability, score and number of tokens of each pair, tab-separated.
 
-    The first is the natural log-probability of the target given the source. The score is
-    normalised by length, as beam search ranks it. The number includes EOS. A source is cut at
-    the run's decoding.max_source_length tokens, a target at decoding.max_extra_length more.
-    A line on stderr counts sentences that RUN has seen in training or in its dev text.
+    The log-probability is the natural logarithm of P(target | source). The score is normalised
+    by length, as in beam search. The number of tokens includes EOS. Sources are cut at the
+    run's decoding.max_source_length tokens, targets at decoding.max_extra_length more. A line
+    on stderr counts the sentences that RUN has seen in its training or dev text.
     """
     pairs = read_some_pairs(options.source, options.target)
     translator = load_translator(options)

@@ -31,21 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     model = "run directory, or a folder that `export` wrote"
     add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
-    add("--name", help="the model's name in the paths (default: its folder's)")
+    add("--name", help="the model's name in URLs (default: the name of its folder)")
     text = "address to listen on (default: 127.0.0.1, for this machine only)"
     add("--host", default="127.0.0.1", help=text)
-    port = "default: 8501; 0 for any free port"
+    port = "port to listen on, 0 for any free one (default: 8501)"
     add("--port", type=int_from(0, 65_535), default=8501, help=port)
     seconds = float_from(*DEADLINES)
-    text = "time per request (default: 30)"
+    text = "time limit per request (default: 30)"
     add("--deadline", type=seconds, default=30.0, metavar="SECONDS", help=text)
-    text = "largest request (default: 1 MiB)"
+    text = "size limit of a request (default: 1 MiB)"
     add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
-    text = "most rows in each of the queues, of short and of long requests (default: 256)"
+    text = "maximum rows waiting in each queue, of short and of long requests (default: 256)"
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
-    seconds, text = float_from(0.0, DEADLINES[1]), "time to answer accepted requests at the end"
-    add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=f"{text} (default: 10)")
-    text = "log a JSON line for each answer, or only for errors (default: errors)"
+    seconds = float_from(0.0, DEADLINES[1])
+    text = "time for answering accepted requests at shutdown (default: 10)"
+    add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=text)
+    text = "responses to log, each as a line of JSON (default: errors)"
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
     add_shared_options(parser, "--shortlist", "--threads", "--precision", "--litert", "--tag")
@@ -54,24 +55,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
-    The page at / lets you try the model. A run is exported first. See docs/guides/serving.md.
+    The page at / lets you try the model. A run is first exported to a temporary folder. See
+    docs/guides/serving.md.
     """
     source = _source(options)
     name = _name(options, source)
     check_address(options.host, options.port)
-    _announce(source)
+    if isinstance(source, Run):
+        logger.info("exporting %s and testing the export: about a minute", source.path)
+    else:
+        logger.info("loading %s", source)
     import_tensorflow_quietly()
-    use_threads(
-        options.threads,
-        source.config if isinstance(source, Run) else read_config(source),
-        [ONE],
-    )
+    config = source.config if isinstance(source, Run) else read_config(source)
+    use_threads(options.threads, config, [ONE])
 
-    from tf_transformer.serving import server
-    from tf_transformer.serving.batcher import BatchLimits
-    from tf_transformer.serving.loaded import LoadedVersions, load_version
     from tf_transformer.serving.session import SavedModelSession
-    from tf_transformer.serving.telemetry import AccessLog, Telemetry
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(_on_signals(_ENDING, _exit))
@@ -82,20 +80,9 @@ def command(options: argparse.Namespace) -> None:
             if in_litert(options.precision, options.litert):
                 open_session = _lite_session(source, options)
             path = stack.enter_context(_temporary_export(source, options))
-        limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
-        batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
-        loaded = LoadedVersions(
-            _folders(Path(options.model), path),
-            lambda number, folder: load_version(
-                number, folder, batches, telemetry, open_session
-            ),
-            name,
-        )
-        telemetry = Telemetry(loaded.waiting, loaded.numbers)
-        app = server.make_app(loaded, name, limits, telemetry, AccessLog(options.access_log))
-        listener = server.make_server(app, options.host, options.port, limits)
-        url = f"http://{host_and_port(options.host, listener.effective_port)}/"
+        listener, loaded = _listen(options, name, path, open_session)
         stack.callback(loaded.close, 1.0)
+        url = f"http://{host_and_port(options.host, listener.effective_port)}/"
         loaded.follow(
             lambda number: logger.info(
                 "serving %s version %d on %s (Ctrl-C ends it)", name, number, url
@@ -104,10 +91,29 @@ def command(options: argparse.Namespace) -> None:
         _serve(listener, loaded, options.grace)
 
 
+def _listen(options: argparse.Namespace, name: str, path: Path, open_session: Callable):
+    """Opens the port; returns the server and the model's versions, none of them loaded yet."""
+    from tf_transformer.serving import server
+    from tf_transformer.serving.batcher import BatchLimits
+    from tf_transformer.serving.loaded import LoadedVersions, load_version
+    from tf_transformer.serving.telemetry import AccessLog, Telemetry
+
+    limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
+    batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
+    loaded = LoadedVersions(
+        _folders(Path(options.model), path),
+        lambda number, folder: load_version(number, folder, batches, telemetry, open_session),
+        name,
+    )
+    telemetry = Telemetry(loaded.waiting, loaded.numbers)
+    app = server.make_app(loaded, name, limits, telemetry, AccessLog(options.access_log))
+    return server.make_server(app, options.host, options.port, limits), loaded
+
+
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
     exported = find_export(Path(options.model))
-    # By option: its name in `registry.Entry.options`, and whether it was given.
+    # By flag: its name in `registry.Entry.options`, and whether it is set.
     for_runs = {
         "--shortlist": ("shortlist", options.shortlist),
         "--precision int8": ("int8", options.precision == "int8"),
@@ -115,27 +121,20 @@ def _source(options: argparse.Namespace) -> Path | Run:
         "--litert": ("litert", options.litert),
         "--tag": ("tag", options.tag),
     }
-    given = {option: name for option, (name, value) in for_runs.items() if value}
-    if exported and given:
+    flags = {flag: name for flag, (name, is_set) in for_runs.items() if is_set}
+    if exported and flags:
         litert = in_litert(options.precision, options.litert)
         advice = "Serve the run itself." if litert else "Give it to export."
         raise UserError(
-            f"{min(given)} is for a run. Received: {options.model}, a SavedModel. {advice}"
+            f"{min(flags)} is for a run. Received: {options.model}, a SavedModel. {advice}"
         )
     if exported:
         return exported
     run = open_run(options.model, None)
-    able = task_named(run.config.task).options
-    if wrong := [option for option, name in given.items() if name not in able]:
+    supported = task_named(run.config.task).options
+    if wrong := [flag for flag, name in flags.items() if name not in supported]:
         raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
     return run
-
-
-def _announce(source: Path | Run) -> None:
-    if isinstance(source, Run):
-        logger.info("exporting %s and testing the export: about a minute", source.path)
-    else:
-        logger.info("loading %s", source)
 
 
 def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
@@ -150,7 +149,7 @@ def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
 
 
 def _serve(listener, loaded, grace: float) -> None:
-    """Serves until a signal; then answers accepted requests, for at most `grace` seconds.
+    """Serves until a signal, then answers accepted requests for at most `grace` seconds.
 
     Raises:
         UserError: if no version can be loaded, or a loaded one has stopped computing.
@@ -168,7 +167,7 @@ def _serve(listener, loaded, grace: float) -> None:
     listener.drain(1.0)
     if failed:
         raise loaded.failure or UserError(
-            "The model has stopped computing, see above. Start the server again."
+            "The model has stopped computing; see above. Start the server again."
         )
     logger.info("stopped")
 
@@ -189,7 +188,7 @@ def _on_signals(numbers: Sequence[int], handler: Callable[[int], object]) -> Ite
 
 
 def _exit(number: int) -> NoReturn:
-    """Ends the command, which removes a temporary export; a second signal ends it at once."""
+    """Ends the command, which removes the temporary export; a second signal ends it at once."""
     signal.signal(number, signal.SIG_DFL)
     raise SystemExit(128 + number)
 
@@ -200,9 +199,9 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
     precision = "float32" if options.precision == "int8" else options.precision
     with tempfile.TemporaryDirectory() as folder:
-        given = {"precision": precision, "shortlist": options.shortlist, "tag": options.tag}
-        able = task_named(run.config.task).options
-        loading = {name: value for name, value in given.items() if name in able}
+        values = {"precision": precision, "shortlist": options.shortlist, "tag": options.tag}
+        supported = task_named(run.config.task).options
+        loading = {name: value for name, value in values.items() if name in supported}
         yield export_run(run, Path(folder) / "model", options=loading)
 
 
@@ -232,6 +231,6 @@ def _name(options: argparse.Namespace, source: Path | Run) -> str:
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise UserError(
             f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
-            f"{name!r}. Give another with --name."
+            f"{name!r}. Choose another with --name."
         )
     return name

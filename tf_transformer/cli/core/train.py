@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=seeds_from,
         metavar="N,N,...",
-        help="train a run with each seed, OUTPUT/seed-N, and print mean and standard deviation",
+        help="train a run with each seed in OUTPUT/seed-N, and print the mean and standard "
+        "deviation of their scores",
     )
 
 
@@ -38,7 +39,7 @@ def command(options: argparse.Namespace) -> int:
     """Trains a Transformer, by default on the built-in English-German corpus.
 
     With --train it learns from parallel text or, with --task, from trees in Penn brackets or
-    from sentences with a label, separated by a TAB. Run the same command again to resume.
+    from lines of a label, a TAB and a sentence. Run the same command again to resume.
     """
     config = config_of(options)
     output = Path(options.output or f"runs/{config.preset or 'tiny'}")
@@ -60,7 +61,7 @@ def command(options: argparse.Namespace) -> int:
             num_devices=options.devices,
             accept_new_data=options.accept_new_data,
             fixed_vocabulary=any(
-                each.split("=")[0].strip() == "model.vocab_size" for each in options.set
+                setting.split("=")[0].strip() == "model.vocab_size" for setting in options.set
             ),
         )
         if result:
@@ -74,7 +75,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _print_next(run: Run, result: "Result") -> None:
-    """Logs where the run is, and prints commands that use it, unwrapped for pasting."""
+    """Logs the run's path and prints commands that use it, unwrapped for pasting."""
     task = task_named(run.config.task)
     logger.info("\nThe run is in %s. Next:", run.path)
     program = _program()
@@ -84,7 +85,7 @@ def _print_next(run: Run, result: "Result") -> None:
 
 
 def _program() -> str:
-    """Returns `tf-transformer` as the user can type it, even outside its environment."""
+    """Returns `tf-transformer` as the user can type it, even if it is not on the PATH."""
     name = "tf-transformer"
     here = Path(sys.executable).with_name(name)
     return name if shutil.which(name) == str(here) else os.path.relpath(here)

@@ -45,26 +45,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int_from(1, MAX_BEAM_SIZE),
         default=1,
         metavar="N",
-        help="print the N best translations of each sentence, as lines of number, score and "
-        "text, separated by tabs",
+        help="print the N best translations of each sentence, each on a line of sentence "
+        "number, score and text, separated by tabs",
     )
     add(
         "--prefix-file",
         metavar="FILE",
-        help="beginnings of the translations, one line per sentence, cut at the sentence's "
-        "length limit; an empty line prescribes nothing",
+        help="begin each translation with the line of FILE for its sentence, cut at the "
+        "sentence's length limit; an empty line prescribes nothing",
     )
     add(
         "--alignments",
         metavar="FILE",
-        help="write the aligned words of each sentence and its best translation: 0-0 1-2 ...",
+        help="write the word alignment of each sentence with its best translation: 0-0 1-2 ...",
     )
     add(
         "--alignment-layer",
         type=integer,
         metavar="N",
-        help="decoder layer to read them from, counted from 1 (default: layer 5 of 6, or the "
-        "same relative depth in other models)",
+        help="decoder layer to read alignments from, counted from 1 (default: layer 5 of 6, or "
+        "the same relative depth in other models)",
     )
     add_sampling_options(parser)
 
@@ -117,7 +117,7 @@ def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
 def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
     """Yields a temporary file of alignments, copied to `path` once it is complete.
 
-    `replacing` blames `path` for every error in its block, also for one of stdout.
+    `replacing` alone would blame `path` for every error in its block, even one of stdout.
     """
     if path is None:
         yield None
@@ -130,7 +130,7 @@ def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Yields chunks of texts with their prefixes, which are None without --prefix-file."""
+    """Yields chunks of texts with their prefixes, None without --prefix-file."""
     chunks = stdin_chunks(options.line_buffered)
     if options.prefix_file is None:
         yield from ((texts, None) for texts in chunks)

@@ -34,20 +34,20 @@ from tf_transformer.studies.run_card import try_to_write_card
 
 logger = logging.getLogger(__name__)
 
-_OF_PARAMETERS = ("params_only", "rows", "scale", "set")  # options that count in their table
+_FOR_PARAMETERS = ("params_only", "rows", "scale", "set")  # options that affect --params-only
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    rows = f"rows to train: {', '.join(ROWS)}, or a letter for all its rows (default: all)"
+    rows = f"rows to train: {', '.join(ROWS)}, or a letter for all of its rows (default: all)"
     add("--rows", nargs="+", default=(), metavar="ROW", help=rows)
     scale = "paper (default), or a number that divides widths, steps and warm-up"
     add("--scale", type=_divisor, default=1, metavar="N", help=scale)
-    steps = "steps of base (default: 100,000 / scale); big, warm-up, evaluations in proportion"
+    steps = "steps of base (default: 100,000 / scale); big, warm-up and evaluations follow"
     add("--steps", type=value_of("training.steps"), metavar="N", help=steps)
     seed = value_of("training.seed")
-    seeds = "seeds to train each row with (default: 1)"
+    seeds = "seeds with which to train each row (default: 1)"
     add("--seeds", type=seed, nargs="+", default=[1], metavar="SEED", help=seeds)
     add("--output", metavar="DIR", help="folder of the runs (default: runs/ablate-N)")
     only = parser.add_mutually_exclusive_group()
@@ -64,7 +64,7 @@ def _divisor(text: str) -> int:
 def command(options: argparse.Namespace) -> int:
     """Trains rows of the paper's Table 3, scaled down, and prints them beside the paper's.
 
-    Run the same command again to resume: rows that have a result are not trained again.
+    Run the same command again to resume; rows with a result are not trained again.
     """
     output = Path(options.output or f"runs/ablate-{options.scale}")
     if options.table:
@@ -72,7 +72,7 @@ def command(options: argparse.Namespace) -> int:
             raise UserError(f"--table prints every result in {output}: leave out {others}.")
         _print_table(output)
         return DONE
-    if options.params_only and (others := given_except(options, *_OF_PARAMETERS)):
+    if options.params_only and (others := given_except(options, *_FOR_PARAMETERS)):
         raise UserError(f"--params-only trains nothing: leave out {others}.")
     scale = Scale.of(options.scale, options.steps)
     rows = select_rows(options.rows)
@@ -97,14 +97,14 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _check(output: Path, configs: dict[str, Config], seeds: list[int]) -> None:
-    """Refuses configurations that cannot be trained, and a folder of something else."""
+    """Refuses configurations that cannot be trained, and a folder with other content."""
     from tf_transformer.tasks.translation.task import check_config
 
     if "TF_CONFIG" in os.environ:
         raise UserError("ablate trains on one machine: run it without TF_CONFIG.")
     results.check_folder(output, configs[BASE])
     for config in {config.model.positions: config for config in configs.values()}.values():
-        check_config(config)  # reads all of the data, so not for every row
+        check_config(config)  # reads all of the data, so once per kind of positions
     for seed in seeds:
         configs[BASE].replace({"training.seed": seed})
 
@@ -119,7 +119,7 @@ def _prepare(output: Path, configs: dict[str, Config]) -> dict[str, Config]:
 
     from tf_transformer.tasks.translation.task import TranslationTask
 
-    tf.config.set_visible_devices([], "GPU")  # the rows' processes need all of it
+    tf.config.set_visible_devices([], "GPU")  # leaves it to the rows' processes
     base = configs[BASE]
     with ProgressBars() as progress:
         task = TranslationTask(results.begin_folder(output, base), progress)
@@ -143,8 +143,8 @@ def _train_rows(
     """Trains all rows without a result, seed after seed, for `limit` seconds (0: no limit).
 
     Returns:
-        DONE; FAILED if a row failed, which does not stop the others; else the status of the
-        row that was stopped.
+        DONE; FAILED if a row failed, which does not stop the others; otherwise the status of
+        the row that was stopped.
     """
     status, began = DONE, time.monotonic()
     for seed, (row, config) in itertools.product(options.seeds, configs.items()):
@@ -171,7 +171,7 @@ def _train_rows(
 def _train_row(
     folder: Path, config: Config, options: argparse.Namespace, seconds: float
 ) -> int:
-    """Trains an ordinary run on the rows' shared corpus; returns its status."""
+    """Trains a row as an ordinary run on the shared corpus; returns its status."""
     try:
         run = Run.create_or_resume(folder, config)
     except UserError as error:
@@ -183,7 +183,7 @@ def _train_row(
 
 
 def _print_table(output: Path) -> None:
-    """Prints the existing results, and draws them if base is among them."""
+    """Prints the existing results and, if base is among them, draws them."""
     base, by_row = results.read_settings(output), results.read_results(output)
     if not by_row:
         raise UserError(f"No row in {output} has a result yet.")

@@ -28,20 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_translator_options(parser, "--tag")
     add("--source", metavar="FILE", required=True, help="sentences to measure on")
     add("--reference", metavar="FILE", required=True, help="their translations")
-    add("--limit", type=int_from(1), metavar="N", help="only the first N sentences")
+    add("--limit", type=int_from(1), metavar="N", help="measure on only the first N sentences")
     add("--no-bleu", action="store_true", help="measure only the loss, which is much faster")
     iterative = "measure the remaining heads again after each pruning"
     add("--iterative", action="store_true", help=iterative)
-    add("--output", metavar="DIR", help="default: RUN/heads")
-    add("--write", metavar="RUN", help="write a run pruned to --keep heads")
-    add("--keep", type=integer, metavar="N", help="number of heads in that run")
+    add("--output", metavar="DIR", help="folder of the results (default: RUN/heads)")
+    add("--write", metavar="RUN", help="write a new run, pruned to --keep heads")
+    add("--keep", type=integer, metavar="N", help="number of heads of the pruned run")
 
 
 def command(options: argparse.Namespace) -> None:
     """Measures loss and BLEU with one head masked at a time, then prunes heads.
 
-    The least important heads are pruned first. Writes pictures and data. The same command
-    resumes an interrupted study.
+    Prunes the least important heads first. Writes pictures and data. Run the same command again
+    to resume.
     """
     run = open_run(options.run)
     output = Path(options.output or run.path / "heads")

@@ -1,4 +1,4 @@
-"""`tf-transformer lengths RUN...`: BLEU by source length, also beyond that of training."""
+"""`tf-transformer lengths RUN...`: BLEU by source length, also beyond the training lengths."""
 
 import argparse
 import logging
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared_options(parser, "--tag")
     add("--source", metavar="FILE", required=True, help="text to translate")
     add("--reference", metavar="FILE", required=True, help="its translations")
-    width = "pieces per bucket (default: 8)"
+    width = "width of a length bucket, in pieces (default: 8)"
     add("--width", type=int_from(1), default=8, metavar="N", help=width)
-    least = "fewest sentences in a bucket; smaller ones join the next (default: 20)"
+    least = "minimum sentences per bucket; smaller ones join the next (default: 20)"
     add("--least", type=int_from(1), default=20, metavar="N", help=least)
-    output = "a .png, .svg or .pdf (default: lengths.png)"
+    output = "picture to write, .png, .svg or .pdf (default: lengths.png)"
     add("--output", default="lengths.png", metavar="FILE", help=output)
     add("--data", metavar="FILE", help="write the figures as JSON")
 

@@ -1,4 +1,4 @@
-"""`tf-transformer recipe diff RUN paper`: departures from the paper, or another recipe."""
+"""`tf-transformer recipe diff RUN paper`: departures from the paper or another recipe."""
 
 import argparse
 
@@ -12,7 +12,7 @@ from tf_transformer.studies.departures import describe_departures
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add("action", choices=("diff",), help="compare")
+    add("action", choices=("diff",), help="compare RUN with RECIPE")
     add("run", metavar="RUN", help=RUN_HELP)
     recipes = f"{', '.join(RECIPES)} (default: paper)"
     add("recipe", nargs="?", default="paper", metavar="RECIPE", help=recipes)
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Prints how a run departs from a recipe, one setting per line.
 
-    A line has the run's value, the recipe's value and its source. For the recipe `paper`, the
-    choices that the paper leaves open follow.
+    A line has the run's value, the recipe's value and its source. For the recipe `paper`,
+    settings that the paper does not have follow.
     """
     run = open_run(options.run, None)
     tokenizer = settings_of(run.tokenizer)

@@ -1,4 +1,4 @@
-"""`tf-transformer attention RUN`: the attention of heads, as a picture and as data."""
+"""`tf-transformer attention RUN`: attention weights as a picture and as data."""
 
 import argparse
 import json
@@ -33,21 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=KINDS,
         default="alignment",
-        help="encoder, decoder or cross: weights of heads; alignment: the mean of the heads "
-        "of cross-attention (default)",
+        help="encoder, decoder or cross: the weights of heads; alignment (default): the mean "
+        "over the heads of cross-attention",
     )
-    text = "default: layer 5 of 6, or the same relative depth in other models"
+    text = "layer to draw (default: layer 5 of 6, or the same relative depth in other models)"
     add("--layer", type=integer, metavar="N", help=text)
-    add("--head", type=integer, metavar="N", help="needs --layer (default: all heads)")
-    text = "a .png, .svg or .pdf (default: attention.png, or no picture with --data)"
+    text = "head of --layer to draw (default: all heads)"
+    add("--head", type=integer, metavar="N", help=text)
+    text = "picture to write, .png, .svg or .pdf (default: attention.png, or none with --data)"
     add("--output", metavar="FILE", help=text)
     add("--data", metavar="FILE", help="write pieces and weights as JSON")
-    # Hidden: it is here so that users who know it from `translate` are told why it is refused.
+    # Hidden; only here to tell users who know it from `translate` why it is refused.
     add("--ensemble", nargs="+", default=(), help=argparse.SUPPRESS)
 
 
 def command(options: argparse.Namespace) -> None:
-    """Draws a run's attention while it is forced to produce a translation.
+    """Draws the attention of a run on a sentence and its translation.
 
     The picture shows one head, all heads of a layer, or the alignment: the mean of the heads,
     with aligned words in boxes. Layers and heads are counted from 1.

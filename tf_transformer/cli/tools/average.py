@@ -1,4 +1,4 @@
-"""`tf-transformer average RUN`: the mean of several checkpoints' weights."""
+"""`tf-transformer average RUN`: the mean weights of several checkpoints."""
 
 import argparse
 import logging
@@ -17,16 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     which = parser.add_mutually_exclusive_group()
-    text = "the newest N (default: 5, or all if fewer are kept)"
+    text = "average the newest N (default: 5, or all if fewer are kept)"
     which.add_argument("--last", type=integer, metavar="N", help=text)
-    text = "the N best by training.best_by among those kept"
+    text = "average the N best by training.best_by among those kept"
     which.add_argument("--best", type=integer, metavar="N", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
     """Averages the weights of the last or the best checkpoints (paper 6.1).
 
-    Writes average.npz, for translate, evaluate and export with --checkpoint average.
+    Writes average.npz, which other commands use with --checkpoint average.
     """
     run = open_run(options.run, None)
     by_score = options.best is not None
@@ -50,7 +50,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _best_first(run: Run) -> list[int]:
-    """Lists the steps with weights and a comparable score, the best first."""
+    """Lists the steps with weights and a comparable score, best first."""
     kept = set(run.checkpoints.steps())
     records = [record for record in comparable(run.history()) if record["step"] in kept]
     by = run.config.training.best_by

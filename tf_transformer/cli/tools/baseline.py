@@ -1,4 +1,4 @@
-"""`tf-transformer baseline`: a bag of words, whose score a Transformer has to beat."""
+"""`tf-transformer baseline`: a bag-of-words model, whose score a Transformer has to beat."""
 
 import argparse
 import logging
@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Trains and scores a logistic regression on words and pairs of words.
+    """Trains and scores a logistic regression on words and word pairs.
 
-    Prints the same scores as `classify --labelled`. It takes seconds, with many labels a
-    minute.
+    Prints the same scores as `classify --labelled`. Takes seconds, or a minute with many
+    labels.
     """
     from tf_transformer.tasks.classification.bag_of_words import BagOfWords
     from tf_transformer.tasks.classification.metrics import score_classes

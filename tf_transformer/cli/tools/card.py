@@ -14,17 +14,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     rate = parser.add_mutually_exclusive_group()
-    text = "sustained TFLOP/s of one device; also estimates FLOPs as time x devices x rate"
+    text = "also estimate FLOPs as time x devices x this sustained rate of a device, in TFLOP/s"
     rate.add_argument("--sustained-tflops", type=float_from(1e-6, 1e6), metavar="X", help=text)
-    text = "K80, K40, M40 or P100, for the sustained rate that the paper assumes"
+    text = "also estimate FLOPs at the rate that the paper assumes for a K80, K40, M40 or P100"
     rate.add_argument("--gpu", metavar="NAME", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
-    """Writes RUN/card.md and prints it; works during training too.
+    """Writes RUN/card.md and prints it, even during training.
 
-    The card has the model, departures from the paper, data with hashes, the dev score with its
-    signature, the cost beside the paper's Table 2, and versions.
+    The card describes the model, its departures from the paper, data with hashes, dev scores
+    with their signature, the cost beside the paper's Table 2, and versions.
     """
     run = open_run(options.run, None)
     rate = sustained_rate(options.gpu, options.sustained_tflops)

@@ -1,4 +1,4 @@
-"""`tf-transformer classify RUN < sentences > labels`, and the scores of labelled sentences."""
+"""`tf-transformer classify RUN < sentences > labels`, and scores on labelled sentences."""
 
 import argparse
 import sys
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     add_line_buffered_option(parser)
     add = parser.add_argument
-    text = "print the N most probable labels with probabilities: LABEL TAB P TAB LABEL ..."
+    text = "print the N most probable labels with their probabilities: LABEL TAB P TAB ..."
     add("--n-best", type=integer, metavar="N", help=text)
     text = "score FILE, lines of a label, a TAB and a sentence, instead of labelling stdin"
     add("--labelled", metavar="FILE", help=text)
@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Labels stdin to stdout, one sentence per line; empty lines stay empty.
 
-    With --labelled FILE it prints accuracy, macro F1 and a table of the classes, and --output
-    draws the confusions.
+    With --labelled FILE it prints accuracy, macro F1 and a table of the classes instead, and
+    --output draws the confusions.
     """
     _check(options)
     run = open_run(options.run, "classification")
@@ -59,9 +59,10 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _score(classifier, examples: Sequence[Example], path: Path | None) -> None:
-    columns = [[each.sentence for each in examples], [each.label for each in examples]]
+    sentences = [example.sentence for example in examples]
+    labels = [example.label for example in examples]
     with ProgressBars(len(examples)) as bars:
-        scores = classifier.evaluate(*columns, lambda done: bars("classified", done))
+        scores = classifier.evaluate(sentences, labels, lambda done: bars("classified", done))
     print_class_scores(scores, path)
 
 

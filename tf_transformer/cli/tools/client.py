@@ -33,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float_from(*DEADLINES),
         default=60.0,
         metavar="SECONDS",
-        help="time for an answer, and for retries while the server is busy (503 with "
-        "Retry-After, or UNAVAILABLE over gRPC; default: 60)",
+        help="time limit per request, including retries while the server is busy (default: 60)",
     )
 
 
 def command(options: argparse.Namespace) -> None:
-    """Sends the lines of stdin to a served model; prints its translations, trees or labels.
+    """Sends the lines of stdin to a served model and prints its translations, trees or labels.
 
-    Several requests are sent concurrently.
+    Sends several requests at a time. Retries while the server is busy: 503 with Retry-After, or
+    UNAVAILABLE over gRPC.
     """
     from tf_transformer.serving.client import ServerError, best_answers, patiently
 
@@ -60,7 +60,7 @@ def command(options: argparse.Namespace) -> None:
             for text in itertools.chain.from_iterable(answers):
                 sys.stdout.write(f"{one_line(text)}\n")
             sys.stdout.flush()
-    finally:  # an error or Ctrl-C does not wait for the requests under way
+    finally:  # an error or Ctrl-C does not wait for pending requests
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -74,13 +74,13 @@ def _client(options: argparse.Namespace):
                 f"{shortened(options.rest)}: give http://{shortened(options.rest)}"
             )
         return RestClient(options.rest, options.name, options.deadline)
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC logs wrong addresses
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC would log wrong addresses
     import_tensorflow_quietly()
     return GrpcClient(options.grpc, options.name, options.deadline)
 
 
 def _batches(options: argparse.Namespace) -> Iterator[list[list[str]]]:
-    """Yields lists of batches of lines from stdin, some batches per concurrent request."""
+    """Yields lists of batches of lines from stdin, several batches per concurrent request."""
     size = options.batch
     for lines in stdin_chunks(options.line_buffered, [4 * options.concurrency * size]):
         yield [lines[start : start + size] for start in range(0, len(lines), size)]

@@ -36,13 +36,12 @@ STDOUT_IS_DATA = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    systems = (
-        "run, export, folder of `train --seeds` or file of translations; the baseline first"
-    )
+    systems = "run, export, output of `train --seeds` or file of translations; baseline first"
     add("systems", nargs="+", metavar="SYSTEM", help=systems)
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
-    add("--source", metavar="FILE", help="text to translate; files of translations need none")
+    text = "text to translate; not needed to compare files of translations"
+    add("--source", metavar="FILE", help=text)
     add_shared_options(parser, "--tag")
     metric = "bleu, chrf or one from another package; repeatable (default: bleu and chrf)"
     add("--metric", metavar="NAME", action="append", help=metric)
@@ -51,16 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int_from(0, 1_000),
         default=5,
         metavar="N",
-        help="show at most N sentences that are better, and N that are worse (default: 5)",
+        help="show at most N sentences that are better and N that are worse (default: 5)",
     )
-    add("--format", choices=[*FORMATS], default="text", help="of the report (default: text)")
-    add("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
+    text = "format of the report (default: text)"
+    add("--format", choices=[*FORMATS], default="text", help=text)
+    add("--output", metavar="FILE", help="draw the scores as .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:
-    """Compares systems on one test set, each with the first, and prints a report.
+    """Compares each system with the first on one test set, and prints a report.
 
-    The report has scores with confidence intervals, their differences tested by paired
+    The report has scores with confidence intervals, tests of their differences by paired
     bootstrap and approximate randomisation, the sentences that differ most, lengths, settings
     and cost.
     """
@@ -70,7 +70,7 @@ def command(options: argparse.Namespace) -> None:
     output = picture(options.output) if options.output else None
     metrics = dict.fromkeys(options.metric or ("bleu", "chrf"))
     added = [name for name in metrics if find_metric(name)]  # by other packages
-    references = [_lines(each) for each in options.reference]
+    references = [_lines(path) for path in options.reference]
     sources = _lines(options.source) if options.source else []
     finished = {path: _lines(path) for path in paths if Path(path).is_file()}
     if options.source is None and (added or len(finished) < len(paths)):
@@ -81,14 +81,14 @@ def command(options: argparse.Namespace) -> None:
     for path, lines in texts.items():
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
-    made = {each: make_metric(each, sources, references) for each in metrics}
+    made = {metric: make_metric(metric, sources, references) for metric in metrics}
     systems = [
         _system(path, name, runs[path], sources, options.tag)
         if path in runs
         else System(name, [finished[path]])
         for path, name in zip(paths, _names(paths), strict=True)
     ]
-    # `train --seeds` gives all seeds the same text, so the first speaks for them.
+    # All seeds of `train --seeds` have seen the same text, so the first represents them.
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
     compared = compare(systems, made, sources, references, options.sentences)
@@ -109,7 +109,7 @@ def _lines(path: str) -> list[str]:
 def _open(path: str) -> list[Run]:
     """Opens a run, or every run in a folder of seeds; returns none for an export."""
     is_run = (Path(path) / "config.json").exists()
-    runs = [open_run(str(each)) for each in ([path] if is_run else members(Path(path)))]
+    runs = [open_run(str(folder)) for folder in ([path] if is_run else members(Path(path)))]
     for run in runs:
         run.weights()  # before anything is translated
     if not runs and not find_export(Path(path)):

@@ -1,4 +1,4 @@
-"""`tf-transformer convert`: a run to the format of another library, or from one."""
+"""`tf-transformer convert`: converts a run to another library's format, or from one."""
 
 import argparse
 import logging
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     direction.add_argument("--from", choices=["marian"], dest="origin", help=text)
     parser.add_argument("output", metavar="INTO", help="a new folder")
     text = f"with --to, type of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); "
-    text += "int8 may change translations: evaluate them"
+    text += "int8 may change translations, so evaluate them"
     parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
 
 

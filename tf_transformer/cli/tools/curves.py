@@ -1,4 +1,4 @@
-"""`tf-transformer curves RUN...`: learning curves of runs, as text and as a picture."""
+"""`tf-transformer curves RUN...`: learning curves, as text and as a picture."""
 
 import argparse
 import logging
@@ -19,7 +19,8 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--output", metavar="FILE", help="draw a .png, .svg or .pdf")
+    text = "draw the curves as .png, .svg or .pdf"
+    parser.add_argument("--output", metavar="FILE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -44,7 +45,7 @@ def command(options: argparse.Namespace) -> None:
 
 def _line(curve: LearningCurve) -> str:
     highest = max(curve.scores)
-    step = curve.steps[curve.scores.index(highest)]  # the first, as training chooses
+    step = curve.steps[curve.scores.index(highest)]  # the first, like the trainer's choice
     return (
         f"{curve.label}  dev {curve.score_name}  {sparkline(curve.scores)}  "
         f"last {curve.scores[-1]:.4g}, highest {highest:.4g} at step {step:,}"
@@ -68,11 +69,11 @@ def _curve(run: Run, label: str) -> LearningCurve:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Draws numbers as a line of blocks, whose heights go from the smallest to the largest.
+    """Draws numbers as a line of blocks, scaled from the smallest number to the largest.
 
     Args:
-        values: at least one number; if there are too many, a sample with the last is shown.
-        width: most blocks.
+        values: at least one number; if they exceed `width`, a sample that includes the last.
+        width: maximum number of blocks.
     """
     number = min(len(values), width)
     shown = [values[(index + 1) * len(values) // number - 1] for index in range(number)]

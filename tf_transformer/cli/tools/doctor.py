@@ -1,4 +1,4 @@
-"""`tf-transformer doctor`: looks for mistakes before hours are spent on training."""
+"""`tf-transformer doctor`: looks for mistakes before hours of training."""
 
 import argparse
 import tempfile
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Checks text, vocabulary and memory before a training.
+    """Checks text, vocabulary and memory before training.
 
     Prints a line for each check, ok or warning; the exit status is 0 even with warnings. Takes
     a run directory or the options of `train`, of which --output, --stop-after and
@@ -45,6 +45,6 @@ def command(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         findings = examine(run or Run(Path(folder), config), options.test, options.devices)
     for finding in findings:
-        print_line(str(finding), hanging=9 * " ", warning=finding.warning)
+        print_line(str(finding), 9 * " ", finding.warning)
     warnings = sum(finding.warning for finding in findings)
     print(f"{warnings} {'warning' if warnings == 1 else 'warnings'}")

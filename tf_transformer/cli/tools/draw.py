@@ -22,14 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("trees", metavar="OUTPUT", help="file of a parser's trees")
     add("--line", type=integer, default=1, metavar="N", help="line to draw (default: 1)")
     add("--rules", metavar="FILE", help="evalb parameters (default: COLLINS.prm)")
-    add("--output", required=True, metavar="FILE", help="a .png, .svg or .pdf")
+    add("--output", required=True, metavar="FILE", help="picture to write, .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:
     """Draws a tree from OUTPUT below the tree on the same line of GOLD.
 
-    Both files have one tree per line in Penn brackets. Brackets that the other tree lacks are
-    in dashed boxes.
+    Both files have one tree per line in Penn brackets. Dashed boxes mark brackets that the
+    other tree lacks.
     """
     output = picture(options.output)
     gold, tree = (_tree(path, options.line) for path in (options.gold, options.trees))

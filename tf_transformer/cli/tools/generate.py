@@ -1,4 +1,4 @@
-"""`tf-transformer generate RUN`: a text and its translations, as pairs to train on."""
+"""`tf-transformer generate RUN`: a text and its translations as training pairs."""
 
 import argparse
 import dataclasses
@@ -32,18 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_translator_options(parser, "--ensemble", "--shortlist", "--tag")
     add("--input", required=True, metavar="FILE", help="text to translate, plain or .gz")
-    add("--output", required=True, metavar="FILE", help="the table to write, .tsv or .tsv.gz")
+    add("--output", required=True, metavar="FILE", help="table to write, .tsv or .tsv.gz")
     add(
         "--back",
         action="store_true",
-        help="make the translations the sources of the pairs, for back-translation (default: "
-        "make them the targets, as for distillation)",
+        help="use the translations as the sources of the pairs, for back-translation (default: "
+        "as the targets, for distillation)",
     )
     add(
         "--max-tokens",
         type=value_of("data.max_length"),
         metavar="N",
-        help="drop pairs with more tokens on a side, EOS included (default: the run's "
+        help="drop pairs with more tokens on a side, including EOS (default: the run's "
         "data.max_length)",
     )
     add(
@@ -66,10 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Translates a text and writes the pairs as a table that --train takes.
+    """Translates a text and writes the pairs as a table for --train.
 
-    After an interruption, run the same command again: it resumes from the last save. Pairs that
-    are empty, copied, too long or too different in length are dropped and counted.
+    Drops and counts pairs that are empty, copied, too long or too different in length. After an
+    interruption, run the same command again: it resumes from the last save.
     """
     output = Path(options.output)
     if not output.name.endswith((".tsv", ".tsv.gz")):

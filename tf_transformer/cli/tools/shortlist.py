@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Learns from parallel text which tokens translate which (IBM Model 1).
 
-    Writes RUN/shortlist.npz for the --shortlist of translate, evaluate, export and serve. See
+    Writes RUN/shortlist.npz, which other commands use with --shortlist. See
     docs/guides/decoding.md.
     """
     run = open_run(options.run)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--normalization",
         choices=NORMALIZATIONS,
         default=NORMALIZATIONS[0],
-        help="rewriting of text before it is segmented: identity (default) keeps every "
+        help="normalization of text before segmentation: identity (default) keeps every "
         "character but collapses runs of spaces; nfc composes letters and marks; nfkc also "
         "replaces full-width forms, superscripts, ligatures and the ellipsis; nmt_nfkc also "
         "joiners, direction marks and control characters",
@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=value_of("data.character_coverage"),
         default=1.0,
         metavar="SHARE",
-        help="share of all character occurrences whose characters get pieces, from 0.98 to 1 "
-        "(default); the others are encoded as bytes. 0.9995 is usual for Chinese and Japanese",
+        help="share of the characters in the text that pieces cover, from 0.98 to 1 (default); "
+        "the rarest are encoded as bytes. 0.9995 is usual for Chinese and Japanese",
     )
     add(
         "--symbols",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Trains a SentencePiece vocabulary on all files, for several runs to share.
 
-    A run uses it with `train --set data.tokenizer=FILE`; without one, a run trains its own.
+    Use it with `train --set data.tokenizer=FILE`; without it, every run trains its own.
     """
     output = Path(options.output)
     if output.exists():

@@ -31,23 +31,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--source", metavar="FILE", help="dev text to translate (default: the run's)")
     add("--reference", metavar="FILE", help="its translations")
     add_shared_options(parser, "--tag")
-    alphas = "exponents of the length penalty to try (default: 0, 0.1 and so on to 2)"
+    alphas = "exponents of the length penalty to try (default: 0, 0.1, ..., 2)"
     alpha = value_of("decoding.alpha")
     add("--alpha", nargs="+", type=alpha, default=ALPHAS, metavar="A", help=alphas)
     beam = value_of("decoding.beam_size")
-    beams = "beam sizes to try besides the run's (default: none)"
+    beams = "beam sizes to try in addition to the run's (default: none)"
     add("--beam", nargs="+", type=beam, default=(), metavar="W", help=beams)
     which = "weights to try: best, average or last (default: best, and average if it exists)"
     known = (*CHECKPOINTS, "last")
     add("--checkpoint", nargs="+", choices=known, metavar="WHICH", help=which)
-    add("--output", metavar="FILE", help="draw BLEU over alpha: a .png, .svg or .pdf")
+    add("--output", metavar="FILE", help="draw BLEU against alpha, as .png, .svg or .pdf")
 
 
 def command(options: argparse.Namespace) -> None:
     """Chooses alpha, beam size and weights by BLEU on dev text, and writes them into the run.
 
-    From then on they are the defaults of translate, evaluate, export and so on. The run keeps
-    its settings unless others are significantly better. See docs/guides/decoding.md.
+    They become the defaults of translate, evaluate, export and so on. The run keeps its
+    settings unless others are significantly better. See docs/guides/decoding.md.
     """
     output = picture(options.output) if options.output else None
     if bool(options.source) != bool(options.reference):
@@ -86,7 +86,7 @@ def _checkpoints(options: argparse.Namespace, run: Run) -> list[str]:
     known = {"best": run.checkpoints.best, "average": run.checkpoints.average}
     existing = [name for name in CHECKPOINTS if known[name].exists()]
     if len(existing) == 2 and _same_weights(*(known[name] for name in existing)):
-        existing.remove("average")  # training has chosen it as the best
+        existing.remove("average")  # training has chosen it as best
     checkpoints = options.checkpoint or existing
     for name in (run.config.decoding.checkpoint, *checkpoints):
         run.weights(name)

@@ -1,1 +1,1 @@
-"""Table 3 of the paper, trained at a scale on the user's data."""
+"""Table 3 of the paper, scaled down and trained on the user's data."""

@@ -16,25 +16,25 @@ from tf_transformer.training.memory import parameter_count
 
 SETTINGS_FILE = "base.json"
 RESULT_FILE = "result.json"
-# May change between two sessions: results do not depend on them.
+# Settings that may change between sessions, since results do not depend on them.
 _CHANGEABLE = ("training.max_tokens_per_device", "training.save_minutes")
 
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a row with one seed, by its last checkpoint.
+    """The result of a row with one seed, at its last checkpoint.
 
     Attributes:
-        row: of Table 3, such as "C-N2".
-        change: its difference from base.
-        seed: of the training.
-        steps: updates made.
-        perplexity: per word piece of the dev set, without label smoothing.
-        bleu: sacreBLEU of the dev set, without averaging checkpoints.
-        signature: of that BLEU.
-        parameters: of the model.
-        target_tokens: seen in training.
-        train_seconds: of training, without evaluations.
+        row: name in Table 3, such as "C-N2".
+        change: difference from base.
+        seed: training seed.
+        steps: number of updates.
+        perplexity: dev perplexity per word piece, without label smoothing.
+        bleu: dev sacreBLEU, without averaging checkpoints.
+        signature: sacreBLEU's signature.
+        parameters: number of parameters.
+        target_tokens: target tokens seen in training.
+        train_seconds: training time, without evaluations.
     """
 
     row: str
@@ -53,7 +53,7 @@ def check_folder(output: Path, base: Config) -> None:
     """Checks that a folder can hold an ablation of `base`; writes nothing.
 
     Raises:
-        UserError: if it has other files or rows of other settings, or cannot be read.
+        UserError: if it has other files or rows with other settings, or cannot be read.
     """
     if not (output / SETTINGS_FILE).exists():
         if holds_other_files(output):
@@ -65,16 +65,16 @@ def check_folder(output: Path, base: Config) -> None:
     changes = differences(read_settings(output), base, _CHANGEABLE.__contains__)
     if changes and _has_rows(output):
         raise UserError(
-            f"{output} has rows of other settings: {'; '.join(changes)}. Use the same settings "
-            "to resume, or another --output."
+            f"{output} has rows with other settings: {'; '.join(changes)}. Use the same "
+            "settings to resume, or another --output."
         )
 
 
 def begin_folder(output: Path, base: Config) -> Run:
-    """Returns the run that makes the tokenizer and the tokenised corpus of all rows.
+    """Returns the run for the tokenizer and tokenised corpus that all rows share.
 
-    As long as there are no rows, an existing tokenizer may come from mistaken settings, so it
-    is deleted. Call `check_folder` first.
+    Deletes an existing tokenizer if there are no rows yet, since it may come from mistaken
+    settings. Call `check_folder` first.
     """
     run = Run(output, base)
     if not _has_rows(output):
@@ -84,7 +84,7 @@ def begin_folder(output: Path, base: Config) -> Run:
 
 
 def read_settings(output: Path) -> Config:
-    """Returns the configuration of base, from which all rows of a folder derive."""
+    """Returns the configuration of base, from which all rows in a folder derive."""
     try:
         return Config.from_json((output / SETTINGS_FILE).read_text("utf-8"))
     except OSError:
@@ -99,7 +99,7 @@ def run_folder(output: Path, row: str, seed: int) -> Path:
 
 
 def write_result(run: Run, row: str, change: str) -> Result:
-    """Writes the result of a run that has been trained to its end."""
+    """Writes the result of a finished run."""
     history = run.history()
     last = history[-1]
     tokens = [record["train_seconds"] * record["tokens_per_second"] for record in history]
@@ -120,14 +120,14 @@ def write_result(run: Run, row: str, change: str) -> Result:
 
 
 def read_results(output: Path) -> dict[str, list[Result]]:
-    """Reads all results in a folder: by row in the order of the paper, then by seed.
+    """Reads all results in a folder, by row in the order of the paper, then by seed.
 
     Raises:
         UserError: if one cannot be read.
     """
     results = [_read(path) for path in sorted(output.glob(f"*-seed*/{RESULT_FILE}"))]
     results.sort(key=lambda result: result.seed)
-    by_row = {row: [each for each in results if each.row == row] for row in ROWS}
+    by_row = {row: [result for result in results if result.row == row] for row in ROWS}
     return {row: seeds for row, seeds in by_row.items() if seeds}
 
 

@@ -1,4 +1,4 @@
-"""The rows of the paper's Table 3, and their configurations at a scale."""
+"""The rows of the paper's Table 3 and their scaled configurations."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _BASE_STEPS = TABLE3[BASE].training.steps
 
 
 def select_rows(words: Sequence[str]) -> list[str]:
-    """Returns the chosen rows in the order of the paper; all rows without words.
+    """Returns the chosen rows in the order of the paper; all rows if `words` is empty.
 
     Args:
         words: rows ("C-N2"), presets ("table3-C-N2") or groups of rows ("C").
@@ -47,8 +47,8 @@ class Scale:
     """The scale of an experiment.
 
     `divisor` divides every width (d_model, d_ff, d_k, d_v). Layers, heads, dropout, label
-    smoothing, batch and vocabulary stay. `steps` are those of base; warm-up, evaluations and
-    the steps of big keep their proportion to them. The schedule's highest learning rate,
+    smoothing, batch and vocabulary are not scaled. `steps` are those of base; warm-up,
+    evaluations and the steps of big scale in proportion. The schedule's peak learning rate,
     1 / sqrt(d_model * warmup_steps), grows as the widths and the warm-up shrink.
     """
 
@@ -57,7 +57,7 @@ class Scale:
 
     @classmethod
     def of(cls, divisor: int, steps: int | None = None) -> "Scale":
-        """Returns a scale; by default the steps are divided like the widths."""
+        """Returns a scale whose steps are, by default, divided like the widths."""
         return cls(divisor, steps or -(-_BASE_STEPS // divisor))
 
 
@@ -68,27 +68,31 @@ def plan_rows(
 
     Args:
         rows: from `select_rows`.
-        scale: of widths and steps.
-        values: `{"section.field": value}` for every row.
-        overrides: `section.field=value`, as --set takes them, for every row.
+        scale: scale of widths and steps.
+        values: `{"section.field": value}`, for every row.
+        overrides: `section.field=value`, like arguments of --set, for every row.
 
     Raises:
         UserError: if a row is impossible at this scale, or a setting would undo a row.
     """
     impossible = [problem for row in rows if (problem := _problem(row, scale.divisor))]
     if impossible:
+        advice = "Leave these rows out with --rows, or choose another scale."
+        if _problem(BASE, scale.divisor):  # every ablation includes base
+            advice = "Choose another scale: base itself is impossible at this one."
         raise UserError(
             f"At --scale {scale.divisor} some widths are not whole: {', '.join(impossible)}. "
-            + _way_out(scale)
+            f"{advice}"
         )
     plain = {row: _scaled(row, scale) for row in rows}
-    base, names = _scaled(BASE, scale), [*values, *map(_name, overrides)]
+    base = _scaled(BASE, scale)
+    names = [*values, *(override.partition("=")[0].strip() for override in overrides)]
     _check_overrides(plain, base, names)
     configs = {row: config.replace(values).override(overrides) for row, config in plain.items()}
     configured_base = base.replace(values).override(overrides)
     before = {row: _differences(config, base) for row, config in plain.items()}
     undone = [row for row in rows if _differences(configs[row], configured_base) != before[row]]
-    if undone:  # indirectly: d_k, which rows A change, follows from d_model and h unless set
+    if undone:  # indirectly: rows A change d_k only through h, as long as key_dim is not set
         of_model = ", ".join(name for name in names if name.startswith("model."))
         raise UserError(_would_undo(of_model, undone))
     return configs
@@ -100,7 +104,7 @@ def head_width(model: ModelConfig, name: str) -> int:
 
 
 def change(config: Config, base: Config) -> str:
-    """Returns a row's change in the paper's symbols: "h 4, d_k 128, d_v 128"; "" for base."""
+    """Returns a row's change in the paper's symbols, "h 4, d_k 128, d_v 128"; "" for base."""
     now = _by_symbol(config)
     return ", ".join(f"{name} {now[name]}" for name in _differences(config, base))
 
@@ -112,7 +116,7 @@ def _differences(config: Config, base: Config) -> list[str]:
 
 
 def depth(model: ModelConfig) -> str:
-    """Writes N; "12 + 1" if encoder and decoder differ."""
+    """Formats N, such as "6"; "12 + 1" if encoder and decoder differ."""
     layers, decoder_layers = model.num_layers, model.num_decoder_layers
     return f"{layers}" if layers == decoder_layers else f"{layers} + {decoder_layers}"
 
@@ -146,13 +150,6 @@ def _problem(row: str, divisor: int) -> str:
     return ""
 
 
-def _way_out(scale: Scale) -> str:
-    """Gives advice for an impossible scale; base belongs to every ablation."""
-    if _problem(BASE, scale.divisor):
-        return "Choose another scale: base itself cannot be at this one."
-    return "Leave these rows out with --rows, or choose another scale."
-
-
 def _scaled(row: str, scale: Scale) -> Config:
     config = preset(ROWS[row])
     model, training = config.model, config.training
@@ -172,10 +169,6 @@ def _scaled(row: str, scale: Scale) -> Config:
         # Table 3 averages no checkpoints.
         training=dataclasses.replace(training, **steps, keep_last=1, average_last=1),
     )
-
-
-def _name(assignment: str) -> str:
-    return assignment.partition("=")[0].strip()
 
 
 def _check_overrides(plain: dict[str, Config], base: Config, names: Sequence[str]) -> None:

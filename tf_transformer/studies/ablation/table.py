@@ -1,4 +1,4 @@
-"""Table 3 with our figures beside the paper's, as Markdown and as a picture."""
+"""Table 3 with our results beside the paper's, as Markdown and as a picture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from tf_transformer.training.memory import parameter_count
 
 PARAMETERS_NOTE = (
     "No vocabulary size gives all of the paper's counts, which contradict each other:\n"
-    "from C-d1024 to big, d_ff doubles, which adds 50.4 M weights; the paper prints 45.\n"
-    "With its 37,000 pieces every row is smaller than printed, except big, which is larger;\n"
-    "with 41,100 (--set model.vocab_size=41100) every row except big is as printed."
+    "from C-d1024 to big, d_ff doubles, which adds 50.4 M weights; the paper says 45.\n"
+    "With its 37,000 pieces every row is smaller than in the paper, except big, which is\n"
+    "larger; with 41,100 (--set model.vocab_size=41100) every row except big agrees."
 )
 _DECIMALS = {"perplexity": 2, "bleu": 1}  # of the paper's figures
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A row's figures, ours and the paper's."""
+    """A row's results, ours and the paper's."""
 
     row: str
     change: str
@@ -42,7 +42,7 @@ class Difference:
     Attributes:
         label: name of the row.
         ours, paper: the differences.
-        deviation: standard deviation of ours over seeds; None for one seed.
+        deviation: standard deviation of our results over seeds; None for one seed.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Difference:
 
 
 def compare(results: dict[str, list[Result]]) -> list[Compared]:
-    """Puts our results, from `read_results`, beside the paper's."""
+    """Pairs our results, from `read_results`, with the paper's."""
     return [
         Compared(
             row=row,
@@ -67,9 +67,9 @@ def compare(results: dict[str, list[Result]]) -> list[Compared]:
 
 
 def results_table(rows: Sequence[Compared]) -> str:
-    """Formats a line per row: figures and their differences from base, ours and the paper's.
+    """Formats a line per row: results and their differences from base, ours and the paper's.
 
-    Without base among the rows, ours have no differences.
+    If base is not among the rows, only the paper's differences are shown.
     """
     base = _base_of(rows)
     header = [
@@ -91,26 +91,26 @@ def results_table(rows: Sequence[Compared]) -> str:
 
 
 def caption(base: Config, results: dict[str, list[Result]]) -> str:
-    """Describes our figures: the base model, its training, seeds and signature."""
+    """Describes our results: the base model, its training, seeds and signature."""
     model, training, data = base.model, base.training, base.data
     every = [result for seeds in results.values() for result in seeds]
     text = ", ".join(data.train) or "the built-in corpus"
     languages = f" {data.source}-{data.target}" if data.train else ""
-    signatures = " and ".join(sorted({each.signature for each in every}))
+    signatures = " and ".join(sorted({result.signature for result in every}))
     counts = sorted({len(seeds) for seeds in results.values()})
-    seeds = " to ".join(str(count) for count in {counts[0]: 0, counts[-1]: 0})
+    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     return (
         f"Base: N {depth(model)}, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"h {model.num_heads}, vocabulary {model.vocab_size:,}; "
         f"{training.steps:,} steps of {training.batch_tokens:,} positions; "
         f"{text}{languages}; seeds per row: {seeds}.\n"
-        "Perplexity (per word piece, not smoothed) and BLEU are of the dev set and the last "
-        f"checkpoint. BLEU of ours: {signatures}; the paper's is tokenised."
+        "Perplexity (per word piece, not smoothed) and BLEU are those of the last checkpoint "
+        f"on the dev set. Our BLEU: {signatures}; the paper's is tokenised."
     )
 
 
 def differences(rows: Sequence[Compared]) -> dict[str, list[Difference]]:
-    """Returns each row's difference from base, for a chart; empty without base or others."""
+    """Returns each row's difference from base, for a chart; {} without base or other rows."""
     base = _base_of(rows)
     others = [row for row in rows if row is not base]
     if base is None or not others:
@@ -134,7 +134,7 @@ def _base_of(rows: Sequence[Compared]) -> Compared | None:
 
 
 def _figures(row: Compared, base: Compared | None, name: str) -> list[str]:
-    """Formats our figure, its difference from base, and the same two of the paper."""
+    """Formats our result and its difference from base, then those of the paper."""
     ours, printed = getattr(row, name), getattr(row.printed, name)
     cells = [str(ours), "", f"{printed:.{_DECIMALS[name]}f}", ""]
     if row.row != BASE:
@@ -146,7 +146,7 @@ def _figures(row: Compared, base: Compared | None, name: str) -> list[str]:
 
 
 def parameters_table(configs: dict[str, Config]) -> str:
-    """Formats a line per row, including base: its parameters, counted and printed."""
+    """Formats a line per row, including base: its parameter count, ours and the paper's."""
     counts = {row: parameter_count(config.model) for row, config in configs.items()}
     base, printed_base = counts[BASE], TABLE3_PRINTED[BASE].millions
     lines = []
@@ -171,7 +171,7 @@ def parameters_table(configs: dict[str, Config]) -> str:
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """Formats a table whose columns also line up as plain text."""
+    """Formats a Markdown table whose columns also line up as plain text."""
     return tabulate(lines, header, "github", disable_numparse=True) + "\n"
 
 
@@ -180,11 +180,11 @@ def _millions(count: int, sign: str = "") -> str:
 
 
 def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> None:
-    """Draws two bar charts per title: the paper's differences, white, and ours, grey.
+    """Draws two bar charts per title: the paper's differences in white and ours in grey.
 
     The two have separate scales, since magnitudes may differ greatly: compare signs and the
-    order of the rows. Ours are hatched where the sign is not the paper's. All titles have the
-    same rows in the same order.
+    order of the rows. Our bars are hatched where their sign is not the paper's. All titles must
+    have the same rows in the same order.
     """
     height = len(next(iter(panels.values())))
     figure = new_figure(3 * 2 * len(panels), 1.8 + 0.26 * height)
@@ -195,10 +195,10 @@ def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> 
         _draw_bars(left, right, rows)
         left.set_title(f"{title}, the paper's", fontsize="medium")
         right.set_title(f"{title}, ours", fontsize="medium")
-    for each in axes:
-        each.axvline(0, color="black", linewidth=0.8)
-        each.grid(axis="x", alpha=0.3)
-        each.set_axisbelow(True)
+    for panel in axes:
+        panel.axvline(0, color="black", linewidth=0.8)
+        panel.grid(axis="x", alpha=0.3)
+        panel.set_axisbelow(True)
     figure.suptitle("Rows of Table 3 minus base")
     if any(_is_opposite(row) for rows in panels.values() for row in rows):
         hatched = Patch(facecolor="white", edgecolor="black", hatch="////")

@@ -11,7 +11,7 @@ from tf_transformer.errors import shortened
 from tf_transformer.plots.figure import STYLES, new_figure, save
 from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
 
-# By format: tabulate's name for it, the heading of a section, and a note below the table.
+# By format: tabulate's name for it, and templates of a section's heading and of a note.
 FORMATS = {
     "text": ("simple", "{}\n", "\n{}"),
     "markdown": ("pipe", "## {}\n", "\n{}"),
@@ -22,7 +22,7 @@ NEAREST = (
     "those of the seed nearest to the mean."
 )
 UNCORRECTED = "p-values are not corrected for multiple comparisons."
-_LONGEST = 60  # characters of a setting's value
+_LONGEST = 60  # maximum characters of a setting's value
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,14 @@ def sections(compared: Comparison) -> list[Section]:
 def render(parts: Sequence[Section], form: str) -> str:
     """Formats sections; `form` is a key of `FORMATS`."""
     style, heading, note = FORMATS[form]
+    bar = "\\|" if form == "markdown" else "|"
     texts = []
     for part in parts:
-        rows = [[_escaped(cell, form) for cell in row] for row in part.rows]
+        rows = [[cell.replace("|", bar) for cell in row] for row in part.rows]
         table = tabulate(rows, part.header, style, disable_numparse=True)
-        lines = [heading.format(part.title), table, *(note.format(each) for each in part.notes)]
+        lines = [heading.format(part.title), table, *(note.format(text) for text in part.notes)]
         texts.append("\n".join(lines))
     return "\n\n".join(texts) + "\n"
-
-
-def _escaped(cell: str, form: str) -> str:
-    return cell.replace("|", "\\|") if form == "markdown" else cell
 
 
 def _scores(compared: Comparison, name: str, scored: Scored) -> Section:
@@ -80,7 +77,7 @@ def _scores(compared: Comparison, name: str, scored: Scored) -> Section:
     ]
     header = ["system", name, "95 % interval", "difference", "p bootstrap", "p randomisation"]
     notes = [scored.signature]
-    notes += [NEAREST] * any(len(each.outputs) > 1 for each in compared.systems)
+    notes += [NEAREST] * any(len(system.outputs) > 1 for system in compared.systems)
     notes += [UNCORRECTED] * (len(rows) > 2)
     return Section(f"{name}, and the difference from {rows[0][0]}", header, rows, notes)
 
@@ -97,7 +94,7 @@ def _sentences(compared: Comparison) -> Section:
         counts = (f"{count:,}" for count in wins.counts)
         rows.append([wins.name, f"{ratio:.3f}", *counts, f"{mean:+.2f}"])
     header = ["system", "length ratio", "better", "worse", "equal", "mean difference"]
-    notes = ["Better and worse by chrF2 of each sentence; lengths in tokens of 13a."]
+    notes = ["Better and worse by sentence-level chrF2; lengths in 13a tokens."]
     return Section(f"Lengths, and sentences compared with {baseline}", header, rows, notes)
 
 
@@ -113,14 +110,14 @@ def _largest(wins: Wins) -> Section:
 
 
 def _settings(compared: Comparison) -> Section:
-    known = [each for each in compared.systems if each.settings]
-    names = list(dict.fromkeys(name for each in known for name in each.settings))
+    known = [system for system in compared.systems if system.settings]
+    names = list(dict.fromkeys(name for system in known for name in system.settings))
     rows = []
     for name in names:
-        values = [each.settings.get(name) for each in known]
+        values = [system.settings.get(name) for system in known]
         if any(value != values[0] for value in values):
             rows.append([name, *map(_value, values)])
-    header = ["setting", *(each.name for each in known)]
+    header = ["setting", *(system.name for system in known)]
     return Section("Settings that differ", header, rows)
 
 
@@ -130,22 +127,22 @@ def _value(value: Any) -> str:
 
 
 def _costs(compared: Comparison) -> Section:
-    known = [each for each in compared.systems if each.cost]
-    names = list(dict.fromkeys(name for each in known for name in each.cost))
-    rows = [[each.name, *(each.cost.get(name, "") for name in names)] for each in known]
-    several = any(len(each.outputs) > 1 for each in known)
+    known = [system for system in compared.systems if system.cost]
+    names = list(dict.fromkeys(name for system in known for name in system.cost))
+    rows = [[system.name, *(system.cost.get(name, "") for name in names)] for system in known]
+    several = any(len(system.outputs) > 1 for system in known)
     notes = ["Updates, tokens and hours are those of all seeds together."] * several
     return Section("Training", ["system", *names], rows, notes)
 
 
 def draw_comparison(compared: Comparison, path: Path) -> None:
-    """Draws a panel of scores for each metric and one of the gains per sentence, to `path`."""
-    panels, names = 1 + len(compared.scores), [each.name for each in compared.systems]
+    """Draws a panel of scores for each metric, and one of the gains per sentence."""
+    panels, names = 1 + len(compared.scores), [system.name for system in compared.systems]
     figure = new_figure(4 * panels, max(3.0, 1.5 + 0.4 * len(names)))
     *metrics, sentences = figure.subplots(1, panels)
     for axes, (name, scored) in zip(metrics, compared.scores.items(), strict=True):
-        for row, each in enumerate(scored.tested):
-            middle, half = (each.low + each.high) / 2, (each.high - each.low) / 2
+        for row, tested in enumerate(scored.tested):
+            middle, half = (tested.low + tested.high) / 2, (tested.high - tested.low) / 2
             axes.errorbar(middle, row, xerr=half, capsize=4, color="black")
             style = STYLES[row % len(STYLES)] | {"linestyle": "none"}
             axes.plot(scored.spreads[row].mean, row, **style)

@@ -38,9 +38,9 @@ class System:
 
 
 def members(path: Path) -> list[Path]:
-    """Lists the finished runs of a folder written by `train --seeds`, in order of seed.
+    """Lists the finished runs in a folder written by `train --seeds`, in order of seed.
 
-    For any other folder the list is empty.
+    Returns an empty list for any other folder.
     """
     if (path / "config.json").exists():
         return []
@@ -48,11 +48,11 @@ def members(path: Path) -> list[Path]:
     for folder in (file.parent for file in path.glob("seed-*/config.json")):
         run = Run.open(folder)
         reason = what_is_unfinished(run, run.config.training.steps)
-        if reason in ("", NOT_EVALUATED):  # `tf-transformer average` has replaced the average
+        if reason in ("", NOT_EVALUATED):  # the latter after `tf-transformer average`
             finished.append(folder)
         else:
             logger.warning("%s is skipped: %s; resume its `train --seeds`", folder, reason)
-    return sorted(finished, key=lambda each: (len(each.name), each.name))
+    return sorted(finished, key=lambda folder: (len(folder.name), folder.name))
 
 
 def settings_of(runs: Sequence[Run]) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class Scored:
     """Scores of every system by one metric.
 
     Attributes:
-        signature: of the metric.
-        spreads: mean and deviation over the seeds of each system.
-        tested: the test of each system's typical seed.
+        signature: the metric's signature.
+        spreads: mean and standard deviation over the seeds of each system.
+        tested: significance test of each system's typical seed.
     """
 
     signature: str
@@ -98,7 +98,7 @@ class Sentence:
     """A sentence that one of two systems translates better.
 
     Attributes:
-        number: its line in the test set, counted from 1.
+        number: line in the test set, counted from 1.
         texts: the source, if known, the reference and the two translations, by name.
         gain: sentence-level chrF of the second system minus that of the first, in points.
     """
@@ -113,7 +113,7 @@ class Wins:
     """A system compared with the first, sentence by sentence, by chrF.
 
     Attributes:
-        name: of the system.
+        name: the system's name.
         gains: chrF of each sentence minus that of the first system, in points.
         largest: the sentences of the largest gains, then of the largest losses.
     """
@@ -135,10 +135,10 @@ class Comparison:
     """Systems on one test set; the first is the baseline.
 
     Attributes:
-        systems: as they were compared.
-        scores: by name of the metric.
-        length_ratios: tokens of each typical seed / tokens of the reference, by BLEU's tokens.
-        wins: of each system except the first.
+        systems: the systems, in the order of comparison.
+        scores: scores by name of the metric.
+        length_ratios: BLEU's tokens in the output of each typical seed / in the reference.
+        wins: comparison of each system but the first.
     """
 
     systems: Sequence[System]
@@ -161,18 +161,18 @@ def compare(
 
     Args:
         systems: at least two, with a translation of each sentence.
-        metrics: by name, at least one.
-        sources: of the test set; empty if unknown.
-        references: one or more sets of them.
-        most: sentences to show of each kind, gains and losses.
+        metrics: at least one, by name.
+        sources: sources of the test set; empty if unknown.
+        references: one or more sets of references.
+        most: maximum gains, and maximum losses, to show.
     """
     values = {
-        name: [[metric.corpus_score(list(out), None).score for out in each.outputs]
-               for each in systems]
+        name: [[metric.corpus_score(list(out), None).score for out in system.outputs]
+               for system in systems]
         for name, metric in metrics.items()
     }  # fmt: skip
     typical = [_nearest_to_mean(seeds) for seeds in next(iter(values.values()))]
-    outputs = [each.outputs[seed] for each, seed in zip(systems, typical, strict=True)]
+    outputs = [system.outputs[seed] for system, seed in zip(systems, typical, strict=True)]
     scores = {
         name: Scored(
             str(metric.get_signature()),
@@ -183,13 +183,13 @@ def compare(
     }
     texts = {"source": sources} if sources else {}
     texts |= {"reference": references[0], systems[0].name: outputs[0]}
-    chrf = [_sentence_chrf(each, references) for each in outputs]
+    chrf = [_sentence_chrf(output, references) for output in outputs]
     others = list(zip(systems, outputs, chrf, strict=True))[1:]
     wins = [
-        _wins(system.name, chrf[0], own, texts | {system.name: output}, most)
-        for system, output, own in others
+        _wins(system.name, chrf[0], own_chrf, texts | {system.name: output}, most)
+        for system, output, own_chrf in others
     ]
-    ratios = [_length_ratio(each, references) for each in outputs]
+    ratios = [_length_ratio(output, references) for output in outputs]
     return Comparison(systems, scores, ratios, wins)
 
 
@@ -201,17 +201,17 @@ def _nearest_to_mean(values: Sequence[float]) -> int:
 def _sentence_chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
     metric = CHRF()
     pairs = zip(outputs, zip(*references, strict=True), strict=True)
-    return [metric.sentence_score(output, list(each)).score for output, each in pairs]
+    return [metric.sentence_score(output, list(targets)).score for output, targets in pairs]
 
 
 def _wins(
     name: str,
     baseline: Sequence[float],
-    own: Sequence[float],
+    scores: Sequence[float],
     texts: Mapping[str, Sequence[str]],
     most: int,
 ) -> Wins:
-    gains = [after - before for before, after in zip(baseline, own, strict=True)]
+    gains = [after - before for before, after in zip(baseline, scores, strict=True)]
     order = sorted(range(len(gains)), key=lambda line: gains[line], reverse=True)
     chosen = [line for line in order[:most] if gains[line] > _EQUAL]
     last = order[max(0, len(order) - most) :]
@@ -224,5 +224,5 @@ def _wins(
 
 
 def _length_ratio(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    result = BLEU(force=True).corpus_score(list(outputs), [list(each) for each in references])
+    result = BLEU(force=True).corpus_score(list(outputs), [list(lines) for lines in references])
     return result.sys_len / max(result.ref_len, 1)

@@ -1,3 +1,3 @@
-"""The importance of each attention head, and pruning of the least important ones."""
+"""The importance of attention heads, and pruning of the least important ones."""
 
 MEASUREMENTS = "measurements.jsonl"

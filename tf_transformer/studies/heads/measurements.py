@@ -1,4 +1,4 @@
-"""Loss and BLEU of a model with masked heads, each measured once and kept in a file."""
+"""Loss and BLEU of a model with masked heads, each measured once and saved to a file."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,28 +28,28 @@ class Head:
     number: int
 
     def __str__(self) -> str:
-        """Such as "cross 2.4": head 4 of layer 2."""
+        """Formats the head, such as "cross 2.4" for head 4 of layer 2."""
         return f"{self.kind} {self.layer}.{self.number}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads the output of `str`; ValueError for anything else."""
+        """Reads the output of `str`; raises ValueError for anything else."""
         kind, _, numbers = text.partition(" ")
         layer, number = map(int, numbers.split("."))
         return cls(kind, layer, number)
 
 
 class HeadMasks:
-    """Masks heads of a model, in training as in forced and cached decoding.
+    """Masks heads of a model, in training and in any kind of decoding.
 
-    Masking changes weights, so that functions traced earlier see it too. Nothing else may
+    It zeroes weights, so that functions traced earlier are affected too. Nothing else may
     change these weights in the meantime.
 
     Args:
         model: any `Transformer`; `apply([])` restores it.
 
     Attributes:
-        heads: all heads, in the order of KINDS, layers and numbers.
+        heads: all heads, ordered by kind, layer and number.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -63,7 +63,11 @@ class HeadMasks:
         ]
 
     def apply(self, masked: Collection[Head]) -> None:
-        """Masks these heads and unmasks all others; ValueError for a head the model lacks."""
+        """Masks these heads and unmasks all others.
+
+        Raises:
+            ValueError: if the model lacks one of these heads.
+        """
         if unknown := set(masked) - set(self.heads):
             raise ValueError(
                 f"`masked` must be heads of the model. Received: {min(unknown)}, of a model "
@@ -104,18 +108,18 @@ def measures(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> dict[str, Measure]:
-    """Returns functions that measure a single model with the given heads masked.
+    """Returns functions that measure a single model while some heads are masked.
 
     They are "loss", the mean negative log-probability of a target piece, including EOS, in nats
     and without label smoothing; and "bleu", sacreBLEU of the best translations. No sentence may
-    be longer than the translator can read.
+    exceed the translator's length limits.
     """
 
     def loss(masked: Collection[Head]) -> float:
         masks.apply(masked)
         scored = translator.score(sources, references)
-        pieces = sum(each.num_tokens for each in scored)
-        return -sum(each.log_prob for each in scored) / pieces
+        pieces = sum(target.num_tokens for target in scored)
+        return -sum(target.log_prob for target in scored) / pieces
 
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)
@@ -126,16 +130,16 @@ def measures(
 
 
 class Measurements:
-    """Measurements kept in a file, so that nothing is measured twice.
+    """Measurements saved to a file, so that nothing is measured twice.
 
     The file has one JSON object per line, the settings first. It is replaced as a whole after
     each measurement, so that an interruption costs at most one.
 
     Args:
         path: the file, which may exist.
-        settings: everything that determines the figures. As long as the file has only losses,
+        settings: everything that determines the results. As long as the file has only losses,
             its BLEU_SETTINGS may differ, and are replaced.
-        measures: from `measures`.
+        measures: functions from `measures`.
 
     Raises:
         UserError: if the file has other settings, or cannot be read.
@@ -150,7 +154,7 @@ class Measurements:
         self._known = _read(path, settings) if path.exists() else {}
 
     def __len__(self) -> int:
-        """The number of figures."""
+        """Returns the number of measurements."""
         return sum(map(len, self._known.values()))
 
     def loss(self, masked: Collection[Head]) -> float:
@@ -193,7 +197,7 @@ def _read(path: Path, settings: dict[str, Any]) -> _Known:
         changed -= {*BLEU_SETTINGS}
     if changed:
         raise UserError(
-            f"{path} has measurements of other settings: {', '.join(sorted(changed))} changed. "
-            "Use the same to resume, or another --output."
+            f"{path} has measurements with other settings: {', '.join(sorted(changed))} "
+            "changed. Use the same settings to resume, or another --output."
         )
     return known

@@ -7,18 +7,18 @@ import numpy as np
 
 from tf_transformer.plots.figure import new_figure
 
-_CELL = (0.62, 0.42)  # inches of a cell, wide and high
-_WHITE_ON = 0.36  # share of the largest value above which figures are white
+_CELL = (0.62, 0.42)  # width and height of a cell, in inches
+_WHITE_ON = 0.36  # share of the largest value above which numbers are white
 
 
 @dataclass(frozen=True)
 class Grids:
-    """One figure per head, in a grid for each kind of attention.
+    """One number per head, in a grid for each kind of attention.
 
     Attributes:
-        title: name of the figures with their unit, for the colour bar.
-        values: [layers, heads] by kind; large values are important.
-        form: format of a figure, such as "+z.3f".
+        title: label of the colour bar: name and unit of the numbers.
+        values: [layers, heads] by kind; large values mean important heads.
+        form: format of a number, such as "+z.3f".
     """
 
     title: str
@@ -27,11 +27,11 @@ class Grids:
 
 
 def importance_figure(rows: Sequence[Grids], title: str):
-    """Draws a row of grids for each measure: white is 0 and below, black the largest.
+    """Draws a row of grids for each measure: white is 0 and below, black the largest value.
 
     Shades follow the square root, because a single head often matters as much as all others
-    together. All rows have the same kinds and shapes; an encoder may have other layers than a
-    decoder. Returns a matplotlib figure.
+    together. All rows must have the same kinds and shapes; encoder and decoder may differ in
+    depth. Returns a matplotlib figure.
     """
     shapes = [values.shape for values in rows[0].values.values()]
     depths, heads = {layers for layers, _ in shapes}, shapes[0][1]
@@ -57,7 +57,7 @@ def importance_figure(rows: Sequence[Grids], title: str):
 def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
     from matplotlib.colors import PowerNorm
 
-    largest = max(float(each.max()) for each in grids.values.values())
+    largest = max(float(grid.max()) for grid in grids.values.values())
     largest = max(largest, 1e-9)  # all may be 0 or less
     norm = PowerNorm(0.5, vmin=0, vmax=largest)
     image = axes.imshow(values, "Greys", norm=norm, aspect="auto")
@@ -75,9 +75,10 @@ def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
 def pruning_figure(
     kept: Sequence[int], curves: Mapping[str, Sequence[float | None]], title: str
 ):
-    """Draws a panel for each curve, by the name of its axis, against the heads kept.
+    """Draws a panel for each curve against the number of heads kept.
 
-    A dotted line marks the value with all heads. Returns a matplotlib figure.
+    A dotted line marks the value with all heads. `curves` are keyed by the name of the vertical
+    axis. Returns a matplotlib figure.
     """
     figure = new_figure(4.6 * len(curves), 3.6)
     panels = figure.subplots(1, len(curves), squeeze=False)[0]

@@ -1,4 +1,4 @@
-"""The importance of heads, and pruning in its order (Michel et al. 2019, arXiv 1905.10650)."""
+"""Importance of heads, and pruning by importance (Michel et al. 2019, arXiv 1905.10650)."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from tf_transformer.studies.heads.measurements import Head, HeadMasks, Measureme
 
 PRUNED_FILE = "pruned_heads.json"
 
-POINTS = 24  # approximately, on a curve
+POINTS = 24  # approximate number of points on a curve
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Point:
-    """Loss and BLEU with `kept` heads; `masked` are the others, in the order of pruning."""
+    """Loss and BLEU with `kept` heads; `masked` lists the others in the order of pruning."""
 
     kept: int
     masked: list[Head]
@@ -51,15 +51,15 @@ def importances(
 
 
 def order_of(results: Sequence[Importance]) -> list[Head]:
-    """Returns the heads in the order of pruning: least important by loss first."""
-    return [each.head for each in sorted(results, key=lambda each: each.loss_change)]
+    """Returns the heads in the order of pruning: the least important, by loss, first."""
+    return [result.head for result in sorted(results, key=lambda result: result.loss_change)]
 
 
 def iterative_order(heads: Sequence[Head], measurements: Measurements) -> list[Head]:
-    """Returns the order of backward elimination: each time the head whose removal costs least.
+    """Returns the order of backward elimination, which always prunes the cheapest head.
 
-    The remaining heads are measured again after each pruned one, so that of two redundant
-    heads one is kept. n heads need n (n + 1) / 2 measurements of the loss.
+    The remaining heads are measured again after each pruning, so that one of two redundant
+    heads is kept. n heads need n (n + 1) / 2 measurements of the loss.
     """
     pruned: list[Head] = []
     for _ in bar("pruning one by one", heads):
@@ -70,9 +70,9 @@ def iterative_order(heads: Sequence[Head], measurements: Measurements) -> list[H
 
 
 def curve(order: Sequence[Head], measurements: Measurements, with_bleu: bool) -> list[Point]:
-    """Measures the model with all heads, then with fewer in the given order, down to none.
+    """Measures the model with all heads, then with fewer and fewer in this order, down to none.
 
-    With up to 24 heads every count is measured, with up to 48 every second, and so on.
+    With up to 24 heads every number is measured, with up to 48 every second one, and so on.
     """
     step = math.ceil(len(order) / POINTS)
     counts = [*range(0, len(order), step), len(order)]
@@ -90,11 +90,11 @@ def write_pruned_run(
 ) -> Run:
     """Writes a run with the model's weights, in which the outputs of pruned heads are zero.
 
-    The model keeps its shape: pruned heads are still computed, but add nothing. Their names
-    are in pruned_heads.json. Configuration and tokenizer are those of `run`.
+    The model keeps its shape: pruned heads are still computed, but add nothing. They are listed
+    in pruned_heads.json. Configuration and tokenizer are those of `run`.
 
     Raises:
-        UserError: if the folder has files or cannot be written; nothing is written then.
+        UserError: if the folder has files or cannot be written; then nothing is written.
     """
     with replacing_folder(path, replace=False) as temporary:
         config = run.config.replace({"decoding.checkpoint": "best"})

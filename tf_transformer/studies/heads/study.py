@@ -48,9 +48,9 @@ class Study:
     """The results for the heads of a model.
 
     Attributes:
-        importances: of each head by itself.
+        importances: importance of each head by itself.
         order: the heads in the order of pruning.
-        curve: the model with fewer and fewer heads.
+        curve: results with fewer and fewer heads.
     """
 
     importances: list[Importance]
@@ -63,7 +63,7 @@ class Study:
 
 
 def fitting_pairs(pairs: Pairs, translator: BatchTranslator) -> list[tuple[str, str]]:
-    """Drops the pairs that the model would cut, and logs their number."""
+    """Drops the pairs that the model would truncate, and logs their number."""
     codec = translator.codec
     texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
     _, long_source = codec.encode(texts[0], codec.source_limit)
@@ -89,10 +89,10 @@ def measure_heads(
     """Measures all heads and writes the results; earlier measurements are not repeated.
 
     Args:
-        translator: with the model; its weights are restored afterwards.
-        pairs: sentences that fit, with their references.
+        translator: translator of the model, whose weights are restored afterwards.
+        pairs: sentences and references, from `fitting_pairs`.
         output: the folder to write.
-        checkpoint: file of the model's weights, which identifies them.
+        checkpoint: file of the model's weights, to identify them.
         with_bleu: whether to measure BLEU as well as the loss.
         iterative: whether to measure again after each pruning; see `iterative_order`.
     """
@@ -118,7 +118,7 @@ def measure_heads(
 
 
 def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> dict[str, Any]:
-    """Returns everything that determines the figures."""
+    """Returns everything that determines the results."""
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
     decoding = dataclasses.asdict(translator.decoding)
     del decoding["batch_tokens"]  # does not affect results
@@ -153,18 +153,18 @@ def _draw(study: Study, output: Path) -> None:
 
 
 def _grids(study: Study, field: str, title: str, form: str, sign: int) -> Grids:
-    """Arranges one measure for its picture, signed so that large is important."""
+    """Arranges one measure for its picture, with the sign that makes important heads large."""
     grids = _by_kind(study.importances, field)
     return Grids(title, {name: sign * grid for name, grid in grids.items()}, form)
 
 
 def _by_kind(importances: Sequence[Importance], field: str) -> dict[str, np.ndarray]:
-    """Returns one measure of all heads, [layers, heads], by name of their kind."""
+    """Returns one measure of all heads, [layers, heads] for each kind of attention."""
     grids = {}
     for kind, name in KINDS.items():
-        row = [each for each in importances if each.head.kind == kind]
-        layers = max(each.head.layer for each in row)
-        grids[name] = np.array([getattr(each, field) for each in row]).reshape(layers, -1)
+        row = [result for result in importances if result.head.kind == kind]
+        layers = max(result.head.layer for result in row)
+        grids[name] = np.array([getattr(result, field) for result in row]).reshape(layers, -1)
     return grids
 
 
@@ -184,7 +184,7 @@ def _curve_table(points: Sequence[Point]) -> str:
     """Formats heads kept, loss and BLEU, one line per point."""
     with_bleu = points[0].bleu is not None
     header = ["heads kept", "loss", *["BLEU"] * with_bleu]
-    rows = [[each.kept, each.loss, *[each.bleu] * with_bleu] for each in points]
+    rows = [[point.kept, point.loss, *[point.bleu] * with_bleu] for point in points]
     return tabulate(rows, header, "plain", floatfmt=("", ".4f", ".2f"))
 
 
@@ -194,13 +194,13 @@ def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:
         "settings": settings,
         "importance": [
             {
-                "kind": each.head.kind,
-                "layer": each.head.layer,
-                "head": each.head.number,
-                "loss_change": each.loss_change,
-                "bleu_change": each.bleu_change,
+                "kind": result.head.kind,
+                "layer": result.head.layer,
+                "head": result.head.number,
+                "loss_change": result.loss_change,
+                "bleu_change": result.bleu_change,
             }
-            for each in study.importances
+            for result in study.importances
         ],
         "order": "iterative" if iterative else "by importance",
         "curve": [

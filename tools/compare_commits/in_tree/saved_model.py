@@ -21,8 +21,8 @@ inputs = {
 model, outputs = tf.saved_model.load(sys.argv[1]), {}
 for name, signature in model.signatures.items():
     _, specs = signature.structured_input_signature
-    given = {key: tf.constant(inputs[key], spec.dtype) for key, spec in specs.items()}
-    for key, value in signature(**given).items():
+    tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in specs.items()}
+    for key, value in signature(**tensors).items():
         array = value.numpy()
         outputs[f"{name}/{key}"] = array.astype("S") if array.dtype == object else array
 np.savez("answers/SavedModel.npz", **outputs)
