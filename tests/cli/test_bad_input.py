@@ -21,6 +21,8 @@ def train(train: str = "train", valid: str = "dev", output: str = "new") -> str:
 
 
 NEW = train()
+
+
 TRAINING = [
     # Contradictions on the command line.
     ("train --train train --output new", "Received: --train"),
@@ -33,7 +35,10 @@ TRAINING = [
     ("train --model tinny --output new", "Did you mean 'tiny'"),
     (f"{NEW} --set model.droput=0.3", "Did you mean 'model.dropout'"),
     (f"{NEW} --set model.dropout", "expects section.field=value"),
-    (f"{NEW} --set model.d_model=wide", "`model.d_model` must be an int from 1 to 65536"),
+    (
+        f"{NEW} --set model.d_model=wide",
+        "`model.d_model` must be an int from 1 to 65536. Received: 'wide'",
+    ),
     (f"{NEW} --set model.dropout=1.5", r"`model.dropout` must be in \[0, 1\)"),
     (f"{NEW} --set model.num_heads=7", "must divide `model.d_model`"),
     (
@@ -50,8 +55,14 @@ TRAINING = [
     (train("blank"), "every line is empty"),
     (train(valid="empty"), "no usable pair: 0 pairs read"),
     (train("latin1"), r"latin1.de:2: text must be UTF-8.*byte 0xfc"),
-    (f"{NEW} --set model.vocab_size=50000", r"must be at most \d+, .* vocab_size=50000"),
-    (f"{NEW} --set model.vocab_size=100", r"must be at least \d+, .* vocab_size=100"),
+    (
+        f"{NEW} --set model.vocab_size=50000",
+        r"`vocab_size` must be at most \d+, .* vocab_size=50000",
+    ),
+    (
+        f"{NEW} --set model.vocab_size=100",
+        r"`vocab_size` must be at least \d+, .* vocab_size=100",
+    ),
     (f"{NEW} --set training.batch_tokens=8", r"`batch_tokens` must be at least \d+"),
     (f"{NEW} --set data.tokenizer=no.model", "no.model cannot be read: No such file"),
     (f"{NEW} --set data.tokenizer=train.en", "train.en is not a SentencePiece model"),
@@ -65,27 +76,57 @@ TRAINING = [
     ),
 ]
 COMMANDS = [
-    ("classify run", "of --task classification. .* translate run"),
-    ("parse run", "runs of --task parsing. .* translate run"),
     ("translate thesis", "thesis is not a run directory"),
     ("translate nowhere", "nowhere is not a run directory"),
     ("translate begun", "no checkpoint 'best'. There is none yet"),
-    ("translate run --checkpoint 200", "no checkpoint '200'. There are: best, average, 80"),
-    ("translate run --beam 2 --n-best 3", "--n-best must be between 1 and the beam size, 2"),
-    ("translate run --max-length 5 --min-length 6", r"at least min_length \(6\). Received: 5"),
+    ("classify run", "of --task classification. .* translate run"),
+    ("parse run", "runs of --task parsing. .* translate run"),
+    (
+        "translate run --checkpoint 200",
+        "no checkpoint '200'. There are: best, average, 80, 160, 240, last",
+    ),
+    (
+        "translate run --beam 2 --n-best 3",
+        "--n-best must be between 1 and the beam size, 2. Received: 3",
+    ),
+    (
+        "translate run --max-length 5 --min-length 6",
+        r"`decoding.max_length` must be 0 or at least min_length \(6\). Received: 5",
+    ),
     ("translate run --temperature 0.5", "--temperature needs --sample"),
-    ("translate run --sample --lookahead 2", "--sample does not search: leave out"),
+    (
+        "translate run --sample --lookahead 2",
+        "--sample does not search: leave out --beam, --alpha and --lookahead",
+    ),
     ("translate run --prefix-file no.de", "no.de cannot be read: No such file"),
-    ("translate run --ensemble run --alignments new", "--alignments needs a single model"),
-    ("translate run --alignments new --alignment-layer 2", "--alignment-layer must be from 1"),
+    (
+        "translate run --ensemble run --alignments new.align",
+        "--alignments needs a single model",
+    ),
+    (
+        "translate run --alignments new.align --alignment-layer 2",
+        "--alignment-layer must be from 1 to 1. Received: 2",
+    ),
     ("translate run --alignment-layer 1", "needs --alignments"),
     ("translate run --ensemble run thesis", "thesis is not a run directory"),
-    ("translate nowhere --alignments thesis", "--alignments must not be a folder or a device"),
+    (
+        "translate nowhere --alignments thesis",
+        "--alignments must not be a folder or a device. Received: thesis",
+    ),
     ("evaluate --reference dev.de", "takes either RUN and --source"),
-    ("evaluate --hypothesis empty.en --reference empty.de", "one. Received: empty.en with 0"),
+    (
+        "evaluate --hypothesis empty.en --reference empty.de",
+        "at least one. Received: empty.en with 0",
+    ),
     ("evaluate --hypothesis dev.en --reference no.de", "no.de cannot be read: No such file"),
-    ("score run --source empty.en --target empty.de", "at least one sentence. Received: none"),
-    ("score run --source uneven.en --target uneven.de", "with 300 and uneven.de with 299"),
+    (
+        "score run --source empty.en --target empty.de",
+        "empty.en must have at least one sentence. Received: none",
+    ),
+    (
+        "score run --source uneven.en --target uneven.de",
+        "uneven.en with 300 and uneven.de with 299",
+    ),
     ("curves begun --output curves.png", "begun has no evaluations yet"),
     ("curves run --output curves.txt", "must end in .png, .svg or .pdf. Received: curves.txt"),
     ("curves run --output train.en/curves.png", "must be in a writable folder"),
@@ -96,10 +137,19 @@ COMMANDS = [
     ),
     ("tokenizer no.txt --vocab-size 300 --output new.model", "no.txt cannot be read"),
     ("tokenizer train.en --vocab-size 9000 --output new.model", "`vocab_size` must be at most"),
-    ("export run --output models --version 3", "models/3 exists already"),
-    ("export run --output models --average 5", "--average must be lastN, such as last5"),
+    (
+        "export run --output models --version 3",
+        "models/3 exists already. Choose another --version",
+    ),
+    (
+        "export run --output models --average 5",
+        "--average must be lastN, such as last5. Received: '5'",
+    ),
     ("export run --output models --average last9", "last9 needs 9 checkpoints. run keeps 3"),
-    ("export run --output new --average last2 --checkpoint 240", "exclude each other"),
+    (
+        "export run --output new --average last2 --checkpoint 240",
+        "--average and --checkpoint exclude each other",
+    ),
     ("export run --output train.en", "Cannot write train.en/1"),
     ("export nowhere --output v[1]", r"must not contain \[\.\.\.\] or a backslash"),
 ]
@@ -108,8 +158,23 @@ OPTIONS = [
     ("translate run --beam 0", "--beam must be an int from 1 to 1000. Received: 0"),
     ("translate run --alpha -1", "--alpha must be from 0 to 10.0. Received: -1"),
     ("translate run --alpha nan", "--alpha must be from 0 to 10.0. Received: nan"),
-    ("translate run --sample --n-best 0", "--n-best must be an int from 1 to 1000"),
-    ("translate run --sample --temperature 0", "--temperature must be from 0.01 to 100.0"),
+    (
+        "translate run --batch-tokens 0",
+        "--batch-tokens must be an int from 1 to 1000000000. Received: 0",
+    ),
+    (
+        "translate run --sample --n-best 0",
+        "--n-best must be an int from 1 to 1000. Received: 0",
+    ),
+    (
+        "translate run --no-repeat-ngram -1",
+        "--no-repeat-ngram must be an int from 0 to 100. Received: -1",
+    ),
+    (
+        "translate run --sample --temperature 0",
+        "--temperature must be from 0.01 to 100.0. Received: 0.0",
+    ),
+    ("translate run --sample --top-k -1", "--top-k must be an int from 0 to "),
     ("translate run --sample --top-p 1.5", "--top-p must be above 0 and at"),
     ("translate run --sample --seed -1", "--seed must be an int from 0 to 4294967295"),
     (

@@ -86,7 +86,7 @@ def test_without_the_tokenised_corpus_the_training_length_is_unknown(folder, cap
         ("--checkpoint 5", "no checkpoint '5'", 1),
         ("--reference uneven.de", "same number of lines. Received: test.en with 18", 1),
         ("--source empty.en --reference empty.de", "at least one sentence. Received: none", 1),
-        ("--source blank.en --reference blank.de", "a reference must have a word", 1),
+        ("--source blank.en --reference blank.de", "blank.de:1: a reference must have", 1),
         ("--data thesis", "--data must not be a folder or a device. Received: thesis", 1),
         ("--data test.en/a.json", "--data must be in a writable folder", 1),
         ("--output test.en/new/a.png", "--output must be in a writable folder", 1),
