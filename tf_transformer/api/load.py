@@ -69,7 +69,7 @@ def load(
     tokenizer: str | Path | None = None,
     threads: int | None = None,
 ) -> "AnyTranslator | AnyParser | AnyClassifier":
-    """Loads a run, an export or a .keras file, whichever the path is.
+    """Loads a run, an export or a .keras file.
 
     Args:
         path: a run directory; a SavedModel, or a folder of versions, of which the newest is

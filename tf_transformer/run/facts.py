@@ -1,4 +1,4 @@
-"""Facts about a run for its cards: data files with their hashes, and the best evaluation."""
+"""Facts about a run for its cards: data files with hashes, best evaluation, origin."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +68,7 @@ def with_signature(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
-    """Returns the evaluation of the very weights in a file of the run; None without one."""
+    """Returns the evaluation of the weights in a file of the run; None without one."""
     if record := read_record(file):
         return with_signature(record)
     best, history = best_scores(file), run.history()
@@ -94,7 +94,7 @@ def best_record(run: Run) -> dict[str, Any] | None:
 
 
 def describe_origin(run: Run) -> list[str]:
-    """Returns lines for the card on the run that this one began with; none without one."""
+    """Returns lines for the card about the run that `training.init_from` names, if any."""
     training = run.config.training
     if not training.init_from:
         return []
@@ -114,7 +114,7 @@ def describe_origin(run: Run) -> list[str]:
 
 
 def _read_origin(run: Run) -> dict[str, Any]:
-    """Returns the record of the run that this one began with; empty in runs without one."""
+    """Returns the content of origin.json; empty if it is missing or damaged."""
     try:
         return parse_json(run.origin.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -114,7 +114,7 @@ class Run:
         return self.checkpoints.find(which or self.config.decoding.checkpoint)
 
     def change_settings(self, values: Mapping[str, Any], remark: str) -> None:
-        """Replaces settings in config.json; announces and records each that changes."""
+        """Replaces settings in config.json; announces and records those that change."""
         before, self.config = self.config.flat(), self.config.replace(values)
         for name, value in values.items():
             if value != before[name]:
@@ -138,7 +138,7 @@ class Run:
     def _with_recorded_gains(self, config: Config) -> Config:
         """Replaces default gains by those of this run, once its training has begun.
 
-        So the same command resumes a run that is older than the gains.
+        Thus the same command still resumes a run from before gains were settings.
         """
         if not self.checkpoints.state_steps():
             return config
@@ -154,7 +154,7 @@ class Run:
     def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
         """Records each changed setting, once training has begun."""
         for name, before, now in changed(self.config, config):
-            # The trainer says which size of parts it keeps.
+            # The trainer announces the size of parts itself.
             if name != "training.max_tokens_per_device" and self.checkpoints.state_steps():
                 self.record_change(name, before, now, remarks.get(name, ""))
 
@@ -183,7 +183,7 @@ class Run:
         write_lines(self.results, [*read_results(self.results), record])
 
     def tokenizer_files(self) -> tuple[Path, Path]:
-        """Returns the paths of the tokenizer and of the one for the target, which may exist."""
+        """Returns the paths of the tokenizer and of a separate one for the target, if any."""
         return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
 
     def own_files(self) -> tuple[Path, ...]:
@@ -223,13 +223,13 @@ class Run:
         write_text(self.lengths, json.dumps(record) + "\n")
 
     def history(self, *also: str) -> list[dict[str, Any]]:
-        """Reads the evaluations so far, oldest first, one record of metrics each.
+        """Reads the evaluations so far, oldest first.
 
         Args:
-            *also: names that each record must have, besides those of every evaluation.
+            *also: names that every record must have, besides the usual ones.
 
         Raises:
-            UserError: if a line is not such a record.
+            UserError: if a line is not a valid record.
         """
         return read_history(self.metrics, f"valid_{self.config.training.best_by}", *also)
 

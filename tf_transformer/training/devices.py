@@ -15,8 +15,8 @@ import tensorflow as tf
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.training.interruption import Stopper
 
-# Makes a dataset of the shares of some replicas, in turn for each step; takes the indices of
-# these replicas and the number of all replicas.
+# Takes the indices of some replicas and the number of all replicas; returns a dataset of the
+# shares of these, one after another for each step.
 ShareOfData = Callable[[Sequence[int], int], tf.data.Dataset]
 
 _SECONDS_TO_FETCH = 5  # time for all workers to read the last all-reduce
@@ -90,9 +90,9 @@ def _tf_config() -> dict:
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
-        workers = config.get("cluster", {}).get("worker", [])
-        others = set(config.get("cluster", {})) - {"worker"}
-        if others or not isinstance(workers, list):
+        cluster = config.get("cluster", {})
+        workers = cluster.get("worker", [])
+        if set(cluster) - {"worker"} or not isinstance(workers, list):
             raise ValueError("its cluster must be {'worker': [addresses]}")
         if len(workers) > 1 and config["task"]["index"] not in range(len(workers)):
             raise ValueError("its task must be {'type': 'worker', 'index': number}")
@@ -171,7 +171,7 @@ class Workers:
         return self.all_reduce(value if self.is_chief else 0)[0]
 
     def barrier(self) -> None:
-        """Waits until all workers have reached this point."""
+        """Waits until all workers have called this."""
         self.all_reduce(0.0)
 
     def final_barrier(self) -> None:
