@@ -154,14 +154,14 @@ def _name(side: Side) -> str:
 
 
 def _tokenised_share(lines: Sequence[str]) -> float | None:
-    """Returns the share of tokenised lines among those that show it; None if these are few."""
+    """Returns the share of tokenised lines among those that show it; None if too few."""
     tokenised = [line for line in lines if _TOKENISED.search(line)]
     raw = sum(1 for line in lines if _RAW.search(line) and not _TOKENISED.search(line))
     return _share(len(tokenised), len(tokenised) + raw)
 
 
 def _capital_share(lines: Sequence[str]) -> float | None:
-    """Returns the share of lines with capitals among those in cased scripts; None if few."""
+    """Returns the share of lines in cased scripts that have capitals; None if too few."""
     cased = [line for line in lines if line.lower() != line.upper()]
     return _share(sum(1 for line in cased if line != line.lower()), len(cased))
 
@@ -173,7 +173,7 @@ def _share(number: int, total: int) -> float | None:
 def _mismatches(
     surveys: Sequence[Survey], shares: Mapping[Side, float | None]
 ) -> Iterator[tuple[tuple[Side, float], tuple[Side, float]]]:
-    """Yields pairs of (side, share), of train and another split, that differ by `MISMATCH`."""
+    """Yields (side, share) of train and another split that differ widely, the higher first."""
     for survey in surveys[1:]:
         for name in SIDES:
             train, other = (surveys[0].name, name), (survey.name, name)

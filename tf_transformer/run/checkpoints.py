@@ -17,13 +17,14 @@ import numpy as np
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run.weight_files import (
     Arrays,
-    idle_adapters,
     is_valid,
+    kernel_of,
     merged,
     read_arrays,
     read_named,
     require_numbers,
     require_shapes,
+    without_effect,
     write_arrays,
 )
 
@@ -75,8 +76,9 @@ def read_progress(path: Path) -> Arrays:
 def load_weights(path: Path, model: "keras.Model") -> None:
     """Loads only the model's weights, for decoding, and disables adapters."""
     variables = _model_variables(model)
+    adapters = {name: variable for name, variable in variables.items() if kernel_of(name)}
     stored = read_arrays(path, prefix="model/")
-    _assign(path, stored | idle_adapters(_values(variables)), variables)
+    _assign(path, stored | without_effect(_values(adapters)), variables)
 
 
 # Takes the path, the stored and the current value of a weight; returns the new value, or None

@@ -174,27 +174,27 @@ _CHANGEABLE = (
 )
 
 
-def forbidden_changes(stored: Config, given: Config, allowed: Iterable[str]) -> list[str]:
+def forbidden_changes(stored: Config, current: Config, allowed: Iterable[str]) -> list[str]:
     """Lists changed settings that must stay the same, as "NAME was X, now Y"."""
-    return differences(stored, given, lambda name: name.startswith((*_CHANGEABLE, *allowed)))
+    return differences(stored, current, lambda name: name.startswith((*_CHANGEABLE, *allowed)))
 
 
-def differences(stored: Config, given: Config, ignored: Callable[[str], bool]) -> list[str]:
+def differences(stored: Config, current: Config, ignored: Callable[[str], bool]) -> list[str]:
     """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
     return [
         f"{name} was {before!r}, now {now!r}"
-        for name, before, now in changed(stored, given)
+        for name, before, now in changed(stored, current)
         if not ignored(name)
     ]
 
 
-def changed(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
+def changed(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
     """Yields the name and both values of each setting that differs.
 
     Decoder depths that are equal but written differently do not count.
     """
-    before, now = stored.flat(), given.flat()
-    if stored.model.num_decoder_layers == given.model.num_decoder_layers:
+    before, now = stored.flat(), current.flat()
+    if stored.model.num_decoder_layers == current.model.num_decoder_layers:
         now["model.decoder_layers"] = before["model.decoder_layers"]
     for name in now:
         if now[name] != before[name]:

@@ -85,8 +85,8 @@ class Run:
             before.checkpoints.require_state_beside_best()
             config = before._with_recorded_gains(config)
             allowed = dict(may_change or {})
-            given = before._with_recorded_tokenizer(config)
-            changes = forbidden_changes(before.config, given, allowed)
+            current = before._with_recorded_tokenizer(config)
+            changes = forbidden_changes(before.config, current, allowed)
             if changes and before.checkpoints.state_steps():
                 raise UserError(
                     f"{path} holds a run with another configuration: {'; '.join(changes)}. "
@@ -126,14 +126,14 @@ class Run:
 
         The run has a copy of the tokenizer, so the path of the original does not matter.
         """
-        before, given = self.config.data.tokenizer, config.data.tokenizer
-        if not (before and given):
+        recorded, current = self.config.data.tokenizer, config.data.tokenizer
+        if not (recorded and current):
             return config
         try:
-            same = Path(given).read_bytes() == self.tokenizer.read_bytes()
+            same = Path(current).read_bytes() == self.tokenizer.read_bytes()
         except OSError:
             return config
-        return config.replace({"data.tokenizer": before}) if same else config
+        return config.replace({"data.tokenizer": recorded}) if same else config
 
     def _with_recorded_gains(self, config: Config) -> Config:
         """Replaces default gains by those of this run, once its training has begun.

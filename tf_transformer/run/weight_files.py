@@ -134,12 +134,11 @@ def merged(weights: Arrays) -> Arrays:
     return merged
 
 
-def idle_adapters(weights: Arrays) -> Arrays:
-    """Returns the adapters among `weights` with B set to 0, so that they have no effect."""
+def without_effect(adapters: Arrays) -> Arrays:
+    """Returns adapters with B set to 0, so that A B is 0."""
     return {
         name: np.zeros_like(value) if name.endswith("_b") else value
-        for name, value in weights.items()
-        if kernel_of(name)
+        for name, value in adapters.items()
     }
 
 

@@ -47,15 +47,15 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     if devices is not None and devices < 1:
         raise UserError(f"--devices must be at least 1. Received: {devices}.")
     gpus = tf.config.list_physical_devices("GPU")
-    if gpus and devices and devices > len(gpus):
+    count = devices or max(len(gpus), 1)
+    if gpus and count > len(gpus):
         raise UserError(
             f"--devices must be at most {len(gpus)}, the number of GPUs. Received: {devices}."
         )
     if gpus and devices:
         tf.config.set_visible_devices(gpus[:devices], "GPU")
-    if not gpus and devices and devices > 1:
-        _split_cpu(devices)
-    count = devices or max(len(gpus), 1)
+    if not gpus and count > 1:
+        _split_cpu(count)
     if num_workers() > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if count == 1:

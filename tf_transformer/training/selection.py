@@ -45,7 +45,7 @@ class BestWeights:
         return True
 
     def mend(self, history: Sequence[Record]) -> None:
-        """Restores a damaged best.npz, or one worse than a step still kept, from the best step."""
+        """Restores best.npz from the best step kept, if it is damaged or worse than that."""
         records = comparable(history, self.dev_set)
         if not records:
             return
