@@ -182,21 +182,25 @@ def test_other_files_and_their_folders_are_refused_and_left_alone(tmp_path, outp
     assert [*tmp_path.iterdir()] == [file] and file.read_text() == "years of work"
 
 
+def with_binary_config(path: Path) -> None:
+    path.mkdir()
+    (path / "config.json").write_bytes(b"\xff\xfe{")
+
+
 @pytest.mark.parametrize(
-    "kind", ["missing", "empty", "file", "config is a folder", "not utf-8"]
+    "make",
+    [
+        lambda path: None,
+        Path.touch,
+        Path.mkdir,
+        lambda path: (path / "config.json").mkdir(parents=True),
+        with_binary_config,
+    ],
 )
-def test_only_a_run_directory_can_be_opened(tmp_path, kind):
-    path = tmp_path / "one"
-    if kind == "file":
-        path.write_text("")
-    elif kind != "missing":
-        path.mkdir()
-    if kind == "config is a folder":
-        (path / "config.json").mkdir()
-    elif kind == "not utf-8":
-        (path / "config.json").write_bytes(b"\xff\xfe{")
+def test_only_a_run_directory_can_be_opened(tmp_path, make):
+    make(tmp_path / "one")
     with pytest.raises(UserError, match="one is not a run directory"):
-        Run.open(path)
+        Run.open(tmp_path / "one")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "emptied"])
@@ -278,9 +282,9 @@ def test_a_session_killed_before_it_wrote_its_configuration_records_no_change_tw
 
 @pytest.mark.parametrize("file", ["tokenizer.model", "tokenizer.target.model"])
 def test_a_damaged_tokenizer_is_refused(run, file):
-    for path in run.own_files():
+    for path in run.tokenizer_files():
         path.write_text("pieces")
-    run.checksums.keep(*run.own_files())
+    run.checksums.keep(*run.tokenizer_files())
     assert run.require_tokenizer() == run.tokenizer
     (run.path / file).write_text("pjeces")
     with pytest.raises(UserError, match=f"{file} is damaged: its SHA-256"):

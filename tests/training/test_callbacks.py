@@ -18,7 +18,7 @@ from tf_transformer.fast.optimizers import LossScaleOptimizer, step_of
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.training.callbacks import MOST_SKIPPED, ProgressBar, StepWatch, duration
 from tf_transformer.training.devices import Workers
-from tf_transformer.training.interruption import Budget, Stopper
+from tf_transformer.training.interruption import Stopper
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.recipe import compile_model
 
@@ -40,10 +40,10 @@ def fit(model: TokenModel, callbacks, steps: int, task: FakeTask | None = None) 
 class Watched:
     """A model, a `StepWatch` of it, and the steps at which it saved."""
 
-    def __init__(self, budget: Budget | None = None, **training: object) -> None:
+    def __init__(self, **training: object) -> None:
         self.model = compiled()
         self.progress = Progress()
-        self.stopper = Stopper(budget)
+        self.stopper = Stopper()
         self.saved: list[int] = []
         self.watch = StepWatch(
             self.progress,
@@ -109,12 +109,6 @@ def test_progress_counts_every_step():
     assert watched.progress.period_seconds > 0
     assert watched.stopper.waiting
     assert watched.saved == []
-
-
-def test_training_ends_when_the_stopper_says_so():
-    watched = Watched(Budget(steps=2))
-    assert watched.fit(10) == 2
-    assert watched.stopper.reason == "--stop-after 2 steps"
 
 
 def test_states_are_saved_periodically_until_the_last_step():

@@ -10,7 +10,6 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.weight_files import (
     add_record,
-    best_dev_set,
     best_scores,
     read_arrays,
     save_best,
@@ -102,14 +101,6 @@ def test_an_average_that_beat_all_steps_is_kept(folder, best, caplog):
     save_best(folder.step_path(30), folder.best, {"bleu": 0.7}, "one")
     best.mend(HISTORY)
     assert (best_step(folder), caplog.messages) == (30, [])
-
-
-def test_scores_on_another_dev_set_do_not_count(folder):
-    best = BestWeights(folder, "bleu", "two")
-    assert best.offer(folder.step_path(30), evaluation(40, 0.1, dev_set="two"), HISTORY)
-    assert (best_step(folder), best_dev_set(folder.best)) == (30, "two")
-    history = [*HISTORY, evaluation(40, 0.1, dev_set="two")]
-    assert not best.offer(folder.step_path(10), evaluation(50, 0.05), history)
 
 
 def test_best_weights_that_name_no_dev_set_belong_to_the_only_one(folder):

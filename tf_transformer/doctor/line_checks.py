@@ -94,7 +94,7 @@ def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
 
 def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for text tokenised by Moses, in all splits or in some."""
-    shares = {side: _tokenised_share(lines) for side, lines in _texts(surveys)}
+    shares = _shares(surveys, _tokenised_share)
     findings = [
         Finding(
             "tokenised text",
@@ -115,7 +115,7 @@ def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
 
 def check_case(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for lowercased text in one split and cased text in another."""
-    shares = {side: _capital_share(lines) for side, lines in _texts(surveys)}
+    shares = _shares(surveys, _capital_share)
     findings = [
         Finding(
             "case",
@@ -143,10 +143,10 @@ def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -
     return counts
 
 
-def _texts(surveys: Sequence[Survey]) -> Iterator[tuple[Side, list[str]]]:
-    for survey in surveys:
-        for side in SIDES:
-            yield (survey.name, side), survey.texts(side)
+def _shares(
+    surveys: Sequence[Survey], share_of: Callable[[Sequence[str]], float | None]
+) -> dict[Side, float | None]:
+    return {(s.name, side): share_of(s.texts(side)) for s in surveys for side in SIDES}
 
 
 def _name(side: Side) -> str:

@@ -49,7 +49,8 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     run = Run.create_or_resume(path, config, _remarks(known, changed, accept_new_data))
     _take_over(run, known, texts, changed, begun)
     run.checksums.keep_texts(texts)
-    run.checksums.keep(*(file for file in run.own_files() if not run.checksums.knows(file)))
+    files = (*run.tokenizer_files(), run.shortlist)
+    run.checksums.keep(*(file for file in files if not run.checksums.knows(file)))
     return run
 
 

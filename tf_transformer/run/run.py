@@ -186,10 +186,6 @@ class Run:
         """Returns the paths of the tokenizer and of a separate one for the target, if any."""
         return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
 
-    def own_files(self) -> tuple[Path, ...]:
-        """Returns the files of any run that have checksums; a task may have more."""
-        return (*self.tokenizer_files(), self.shortlist)
-
     def require_tokenizer(self) -> Path:
         """Returns the tokenizer's file; UserError if it is missing or damaged."""
         if not self.tokenizer.exists():
