@@ -1,4 +1,4 @@
-"""The command line as a user has it: in a process of its own or, to save time, in this one."""
+"""Runs the command line like a user, in a new process or, to save time, in this one."""
 
 import argparse
 import io
@@ -27,7 +27,7 @@ SIGNATURE = r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 class TrainedRun:
     """A run of train.py and what it printed.
 
-    `options` are its arguments but for --output; `corpus` is the folder of its text, in which
+    `options` are its arguments except --output; `corpus` is the folder of its text, in which
     dev.en and dev.de are the first lines of train.en and train.de.
     """
 
@@ -38,7 +38,7 @@ class TrainedRun:
     stderr: str
 
     def lines(self, name: str) -> list[str]:
-        """The lines of a file of the corpus."""
+        """Returns the lines of a file of the corpus."""
         return (self.corpus / name).read_text("utf-8").splitlines()
 
 
@@ -47,14 +47,14 @@ def train_command(options: Sequence[str], output: Path) -> list[str]:
 
 
 def train_options(words: Sequence[str]) -> argparse.Namespace:
-    """The options of train.py."""
+    """Parses options of train.py."""
     parser = Parser()
     train.add_arguments(parser)
     return parser.parse(words)
 
 
 def environment() -> dict[str, str]:
-    """This process's, without what might quieten TensorFlow; no threads are measured."""
+    """Returns the environment with TensorFlow at its loudest, and without measuring threads."""
     loud = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     return loud | {"PYTHONPATH": str(ROOT), "TF_NUM_INTRAOP_THREADS": str(os.cpu_count())}
 
@@ -73,7 +73,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def status_of(arguments: Sequence[str]) -> int:
-    """The exit status of the command in this process."""
+    """Runs the command in this process; returns its exit status."""
     try:
         return main(arguments)
     except SystemExit as end:
@@ -88,19 +88,19 @@ def run_here(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:
-    """The lines that `translate` prints for those of a file."""
+    """Returns the lines that `translate` prints for those of a file."""
     with stdin_of(file):
         assert main(["translate", str(run), *options]) == 0
-    lines = capsys.readouterr().out.split("\n")  # samples hold what `splitlines` breaks at
+    lines = capsys.readouterr().out.split("\n")  # `splitlines` breaks at more characters
     assert lines.pop() == ""
     return lines
 
 
 def assert_refused(capsys, arguments: list[str], expected: str, *, status: int) -> None:
-    """Asserts a refusal: the status (2 from the parser of the arguments, 1 from the command),
-    one line on stderr that matches `expected`, and every file as it was.
+    """Asserts that a command is refused with one line on stderr, and changes no file.
 
-    What TensorFlow's C++ writes, in a process where a test imported it aloud, `capsys` ignores.
+    Its status is 2 from the argument parser, and 1 from the command itself. `capsys` ignores
+    what TensorFlow's C++ code writes.
     """
     before = tree(Path())
     assert status_of(arguments) == status

@@ -1,4 +1,4 @@
-"""Fixtures that several tests share."""
+"""Fixtures shared by the whole test suite."""
 
 import gc
 import io
@@ -25,8 +25,8 @@ from tf_transformer.run import Run
 from tf_transformer.serving.translations import export
 from tf_transformer.tasks.models import load_translator
 
-# Four logical devices, so that distribution can be tested without a GPU; before any test
-# computes anything, for TensorFlow takes no other number afterwards.
+# Four logical devices, so that distribution can be tested without a GPU. TensorFlow fixes their
+# number as soon as it computes anything.
 _CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 4)
 
@@ -38,10 +38,10 @@ gc.set_threshold(100_000, 50, 100)
 
 @pytest.fixture(autouse=True, scope="module")
 def young_heap() -> Iterator[None]:
-    """Keeps the objects of earlier modules out of the collections that training asks for.
+    """Exempts objects of earlier modules from the garbage collections of training.
 
-    Commands do the same when they have imported TensorFlow. Scanning what a process has piled
-    up would take longer than most trainings here.
+    Scanning everything that a process has accumulated would take longer than most trainings
+    here. Commands do the same after importing TensorFlow.
     """
     gc.freeze()
     yield
@@ -50,7 +50,7 @@ def young_heap() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logging_as_imported() -> None:
-    """Undoes what a command of an earlier test, in the same process, did to the logger."""
+    """Resets the logger after a command that an earlier test ran in this process."""
     logger = logging.getLogger("tf_transformer")
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)
@@ -77,7 +77,7 @@ def _task_run(
     dev_size: int,
     settings: tuple[str, ...],
 ) -> TrainedRun:
-    """A run of train.py, in this process, on 300 toy `lines`, with others as the dev set."""
+    """Trains with `train`, in this process, on 300 toy `lines`, with others as the dev set."""
 
     def make(folder: Path) -> TrainedRun:
         train, dev = folder / f"train.{ending}", folder / f"dev.{ending}"
@@ -102,7 +102,7 @@ _SETTINGS = (
 
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory) -> TrainedRun:
-    """A small run trained on 300 pairs, 40 of them again as the dev set, in a process.
+    """A small run that train.py has trained on 300 pairs, with 40 of them as the dev set.
 
     Shared by all tests: copy it to change it.
     """
@@ -137,9 +137,9 @@ def exported(trained_run, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
-    """The mean of the trained run's last two checkpoints, as export.py exports it.
+    """The mean of the trained run's last two checkpoints, exported by export.py.
 
-    What it printed is in the file "stdout" beside the model's folder.
+    Its output is in the file "stdout" beside the model's folder.
     """
 
     def make(folder: Path) -> Path:
@@ -155,7 +155,7 @@ def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "bfloat16", make)
 
 
-# Enough to get most brackets of its grammar right, and not all.
+# Enough to get most brackets of the toy grammar right, but not all.
 _PARSER_SETTINGS = (
     "model.vocab_size=330", "model.num_layers=1", "model.d_model=64", "model.d_ff=128",
     "model.dropout=0", "model.norm_first=true", "training.steps=400",
@@ -195,7 +195,7 @@ def exported_classifier(classification_run, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def largest_file() -> Callable[[int], AbstractContextManager[None]]:
-    """`with largest_file(99)`: the system writes no byte beyond 99, as on a full disk."""
+    """`with largest_file(99)`: no file can grow beyond 99 bytes, as on a full disk."""
 
     @contextmanager
     def limit(size: int) -> Iterator[None]:
@@ -209,7 +209,7 @@ def largest_file() -> Callable[[int], AbstractContextManager[None]]:
     return limit
 
 
-# Enough to find the word that says the label in most of its sentences.
+# Enough to find the word that determines the label in most sentences.
 _CLASSIFIER_SETTINGS = (
     "model.vocab_size=300", "model.num_layers=1", "model.d_model=32", "model.d_ff=32",
     "model.dropout=0", "training.steps=60", "training.batch_tokens=512",

@@ -30,7 +30,7 @@ MODULES = pytest.mark.parametrize("module", [name for name in SOURCES if name])
 
 
 def imported_names(module: str) -> set[str]:
-    """The full names of all imported modules, also of imports inside functions."""
+    """Returns the full names of all imported modules, even if imported inside functions."""
     names = set()
     for node in nodes_of(module):
         if isinstance(node, ast.Import):
@@ -58,15 +58,15 @@ def is_in(module: str, part: str) -> bool:
     return module == part or module.startswith(f"{part}.")
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_no_modules_import_each_other_in_a_cycle():
     graph = {module: own_imports(module) - {module} for module in SOURCES}
-    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
 # Scores that are general measures as well: token accuracy, BLEU of any text.
 GENERAL = ("accuracy", "bleu", "chrf")
 
-# A default and a preset's purpose are data, and say their task by its name.
+# Defaults and presets are data that name their task.
 MAY_NAME_TASKS = ("tasks", "api", "cli", "config")
 
 # Words of one task: its files, its scores, the sizes of its model.
@@ -81,14 +81,14 @@ WORDS_OF_TASKS = {
 def test_nothing_outside_tasks_and_the_command_line_knows_a_task(module):
     """A new task is a module of `tasks` and a line of its registry, and no more."""
     if not any(is_in(module, part) for part in MAY_NAME_TASKS):
-        # "translation" is an everyday word as well: the name of a served output, for one.
+        # "translation" is also an everyday word, such as the name of a served output.
         assert not strings_of(module) & (set(TASKS) - {"translation"})
         rooms = [f"tasks.{name}" for name in TASKS]
         assert not [
             name for name in own_imports(module) if any(is_in(name, room) for room in rooms)
         ]
         assert not asks_for_the_task(module), "the task does what differs, not its caller"
-    # The classifier is a layer of the package: its classes are an argument of its own.
+    # The public `Classifier` takes the number of classes as an argument.
     if not any(is_in(module, part) for part in (*MAY_NAME_TASKS, "models.classifier")):
         assert not (strings_of(module) | identifiers_of(module)) & WORDS_OF_TASKS
 
@@ -103,7 +103,7 @@ def strings_of(module: str) -> set[str]:
 
 
 def identifiers_of(module: str) -> set[str]:
-    """Names of variables, attributes, functions, arguments and keywords."""
+    """Returns the names of variables, attributes, functions, arguments and keywords."""
     fields = {
         ast.Name: "id", ast.Attribute: "attr", ast.FunctionDef: "name", ast.ClassDef: "name",
         ast.arg: "arg", ast.keyword: "arg",
@@ -113,7 +113,7 @@ def identifiers_of(module: str) -> set[str]:
 
 
 def asks_for_the_task(module: str) -> bool:
-    """Whether it reads `config.task`, of whatever holds the configuration."""
+    """Tells whether a module reads `config.task`, whatever holds the configuration."""
     read = (node for node in nodes_of(module) if isinstance(node, ast.Attribute))
     return any(
         node.attr == "task" and ast.unparse(node.value).endswith("config") for node in read

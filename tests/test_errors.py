@@ -1,4 +1,4 @@
-"""Errors of one line, and what they quote."""
+"""Errors are one line and quote input briefly."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_quotation_is_short(value):
     assert len(quoted(value)) < 210
 
 
-def test_what_is_short_is_quoted_whole():
+def test_short_values_are_quoted_whole():
     assert quoted("four") == "'four'"
     assert quoted(1e30) == "1e+30"
     assert shortened("x" * 80) == "x" * 80

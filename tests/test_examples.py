@@ -1,4 +1,4 @@
-"""Every example runs, learns what it says, and is short."""
+"""Every example is short, runs, and learns what it claims."""
 
 import runpy
 from pathlib import Path

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_new_file_has_the_text_with_its_line_ends_and_nothing_is_beside_it(tmp_path):
+def test_a_new_file_has_the_exact_text_and_no_leftovers_beside_it(tmp_path):
     write_text(tmp_path / "new" / "a.txt", "größer\r\ntwo\n")
     assert (tmp_path / "new" / "a.txt").read_bytes() == "größer\r\ntwo\n".encode()
     assert names(tmp_path / "new") == ["a.txt"]
@@ -117,7 +116,7 @@ with locked(Path(sys.argv[1])):
 
 
 def holder(folder: Path, code: str = HOLDER) -> subprocess.Popen:
-    """A process that holds `folder` until its input ends."""
+    """Starts a process that locks `folder` until its input ends."""
     command = [sys.executable, "-c", code, str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=Path(__file__).parents[1], **pipes)
@@ -125,26 +124,26 @@ def holder(folder: Path, code: str = HOLDER) -> subprocess.Popen:
     return process
 
 
+def assert_in_use(folder: Path) -> None:
+    with pytest.raises(UserError, match=f"{folder.name} is in use by another"), locked(folder):
+        pass
+
+
 @pytest.mark.parametrize("end", ["exit", "kill -9"])
-def test_a_folder_is_held_as_long_as_the_process_lives(tmp_path, end):
+def test_a_folder_is_locked_as_long_as_the_process_lives(tmp_path, end):
     with holder(tmp_path / "new") as process:
-        with (
-            pytest.raises(UserError, match="new is in use by another process"),
-            locked(tmp_path / "new"),
-        ):
-            pass
+        assert_in_use(tmp_path / "new")
         if end == "kill -9":
             process.kill()
         else:
             process.stdin.close()
         process.wait(timeout=30)
-    with locked(tmp_path / "new"):
-        assert names(tmp_path / "new") == []
-    with locked(tmp_path / "new"):  # and again
-        pass
+    for _ in range(2):
+        with locked(tmp_path / "new"):
+            assert names(tmp_path / "new") == []
 
 
-# `flock` as on NFS, where only what is open for writing can be locked, or without any locks.
+# The `flock` of NFS, where only files open for writing can be locked, or without any locks.
 NFS = """
 import errno, fcntl
 real = fcntl.flock
@@ -165,11 +164,7 @@ def as_on(monkeypatch, writable: str) -> None:
 def test_on_network_storage_a_file_is_locked_instead(monkeypatch, tmp_path):
     as_on(monkeypatch, "(1, 2)")
     with holder(tmp_path / "new", NFS.replace("WRITABLE", "(1, 2)") + HOLDER) as process:
-        with (
-            pytest.raises(UserError, match="new is in use by another process"),
-            locked(tmp_path / "new"),
-        ):
-            pass
+        assert_in_use(tmp_path / "new")
         process.kill()
     for _ in range(2):
         with locked(tmp_path / "new"):
@@ -177,14 +172,14 @@ def test_on_network_storage_a_file_is_locked_instead(monkeypatch, tmp_path):
     assert not holds_other_files(tmp_path / "new")
 
 
-def test_a_file_system_without_locks_is_named(monkeypatch, tmp_path, caplog):
+def test_a_file_system_without_locks_causes_a_warning(monkeypatch, tmp_path, caplog):
     as_on(monkeypatch, "()")
     with locked(tmp_path):
-        assert re.search(r"without locks: nothing prevents two processes from", caplog.text)
+        assert "without locks: nothing prevents two processes from" in caplog.text
 
 
 @pytest.mark.parametrize("error", [ValueError, BlockingIOError])
-def test_an_error_in_the_block_passes_and_lets_go_of_the_folder(tmp_path, error):
+def test_an_error_in_the_block_passes_and_releases_the_lock(tmp_path, error):
     with pytest.raises(error, match="mine"), locked(tmp_path):
         raise error("mine")
     with locked(tmp_path):
@@ -192,7 +187,7 @@ def test_an_error_in_the_block_passes_and_lets_go_of_the_folder(tmp_path, error)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path):
+def test_a_folder_that_cannot_be_created_is_a_user_error(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(UserError, match="new"), locked(tmp_path / "new"):
         pass
@@ -208,7 +203,7 @@ def test_a_file_in_place_of_the_folder_is_a_user_error(tmp_path):
 # --- Folders -----------------------------------------------------------------------------
 
 
-def test_a_folder_takes_the_place_of_the_old_one_at_the_end(tmp_path):
+def test_a_folder_replaces_the_old_one_at_the_end(tmp_path):
     path = tmp_path / "models" / "1"
     for content in ("old", "new"):
         with replacing_folder(path) as temporary:
@@ -231,7 +226,7 @@ def test_an_exception_leaves_the_old_folder(tmp_path, error):
     assert names(tmp_path) == ["1"]
 
 
-def test_a_folder_that_must_not_be_replaced_is_not(tmp_path):
+def test_without_replace_an_existing_folder_is_kept(tmp_path):
     with (
         pytest.raises(UserError, match="Cannot write .*1: .*not empty"),
         replacing_folder(tmp_path / "1", replace=False) as temporary,
@@ -242,7 +237,7 @@ def test_a_folder_that_must_not_be_replaced_is_not(tmp_path):
     assert names(tmp_path) == ["1"]
 
 
-def test_what_a_killed_process_left_is_cleared_away(tmp_path):
+def test_leftovers_of_a_killed_process_are_deleted(tmp_path):
     write_text(tmp_path / ".1.4242.tmp" / "a.txt", "half")
     write_text(tmp_path / ".2.4242.tmp" / "a.txt", "of another folder")
     with replacing_folder(tmp_path / "1") as temporary:
@@ -262,7 +257,7 @@ with replacing_folder(Path(sys.argv[1])) as temporary:
 """
 
 
-def test_two_writers_of_a_folder_leave_each_other_alone(tmp_path):
+def test_two_processes_may_write_the_same_folder(tmp_path):
     with holder(tmp_path / "1", FOLDER_WRITER) as process:
         with replacing_folder(tmp_path / "1") as temporary:
             write_text(temporary / "a.txt", "ours")
@@ -273,7 +268,7 @@ def test_two_writers_of_a_folder_leave_each_other_alone(tmp_path):
     assert names(tmp_path) == ["1"]
 
 
-def test_two_threads_that_write_a_folder_do_not_share_one(tmp_path):
+def test_a_folder_is_not_written_twice_at_once_by_one_process(tmp_path):
     with replacing_folder(tmp_path / "1") as temporary:
         write_text(temporary / "a.txt", "first")
         with pytest.raises(UserError, match="File exists"), replacing_folder(tmp_path / "1"):

@@ -10,7 +10,7 @@ from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.schedules import TransformerSchedule
 from tf_transformer.models.transformer import Transformer
 
-# The first token of a source says what to do with the others.
+# The first token of a source tells whether to copy or to reverse the others.
 COPY, REVERSE, FIRST_ORDINARY = range(EOS_ID + 1, EOS_ID + 4)
 VOCAB_SIZE = 18
 LONGEST = 10
@@ -19,7 +19,7 @@ Sequences = list[tuple[int, ...]]
 
 
 def random_sources(number: int, seed: int) -> Sequences:
-    """Distinct sequences of a task and 4 to 10 ordinary tokens."""
+    """Returns distinct sequences of a task token and 4 to 10 ordinary tokens."""
     random = np.random.default_rng(seed)
     sources: set[tuple[int, ...]] = set()
     while len(sources) < number:
@@ -73,8 +73,8 @@ def greedy_translations(model: Transformer, sources: Sequences) -> Sequences:
 def test_unseen_sequences_are_solved_exactly():
     sources = random_sources(NUM_TRAINING + NUM_UNSEEN, seed=1)
     unseen = sources[NUM_TRAINING:]
-    found = greedy_translations(trained_model(sources[:NUM_TRAINING]), unseen)
+    outputs = greedy_translations(trained_model(sources[:NUM_TRAINING]), unseen)
     for task in (COPY, REVERSE):
-        pairs = [pair for pair in zip(unseen, found, strict=True) if pair[0][0] == task]
+        pairs = [pair for pair in zip(unseen, outputs, strict=True) if pair[0][0] == task]
         assert len(pairs) > 400
         assert np.mean([tokens == answer(source) for source, tokens in pairs]) >= 0.98

@@ -1,4 +1,4 @@
-"""The pages' links lead somewhere, the navigation names every page, and commands are real."""
+"""Links lead somewhere, the navigation has every page, and quoted commands exist."""
 
 import re
 import shlex
@@ -17,20 +17,20 @@ COMMAND = r"tf-transformer|python (?:train|export)\.py|python benchmarks/"
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
-    """The file and the heading's anchor ("" if none) of each link that stays in the project."""
+    """Returns the file and anchor ("" if none) of every link within the project."""
     targets = re.findall(r"\]\((?!http)([^)]+)\)", page.read_text("utf-8"))
     parts = [target.partition("#") for target in targets]
     return [(page.parent / file if file else page, anchor) for file, _, anchor in parts]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives to a page's headings."""
+    """Returns the anchors that GitHub gives to a page's headings."""
     headings = re.findall(r"(?m)^#+ (.*)$", page.read_text("utf-8"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The words of each command in the page's blocks without a language."""
+    """Returns the words of every command in the page's code blocks without a language."""
     blocks = re.findall(r"(?ms)^```(\S*)\n(.*?)^```$", page.read_text("utf-8"))
     plain = "".join(text for language, text in blocks if not language).replace("\\\n", " ")
     lines = re.findall(rf"(?m)^ *((?:{COMMAND}).*)", plain)
@@ -39,7 +39,7 @@ def commands(page: Path) -> list[list[str]]:
 
 @cache
 def options_of(command: str) -> set[str]:
-    """The options of a command and of its own subcommands."""
+    """Returns the options of a command and of its subcommands."""
     commands = build_parser(command)._subparsers._group_actions[0].choices
     parsers, options = [commands[command]], set()
     for parser in parsers:
@@ -51,7 +51,7 @@ def options_of(command: str) -> set[str]:
 
 @cache
 def options_of_benchmark(path: str) -> set[str]:
-    """The options that the source of a benchmark and the common options name."""
+    """Returns the options of a benchmark, including the common ones."""
     shared = ROOT / "benchmarks" / "harness" / "options.py"
     sources = (ROOT / path).read_text("utf-8") + shared.read_text("utf-8")
     return set(re.findall(r'"(--[\w-]+)"', sources))

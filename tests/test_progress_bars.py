@@ -1,4 +1,4 @@
-"""Progress bars: a line for each text on a terminal, and nothing elsewhere."""
+"""Progress bars: one per text on a terminal, and nothing elsewhere."""
 
 import io
 import sys
@@ -7,7 +7,7 @@ from tf_transformer.progress import ProgressBars
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -22,11 +22,11 @@ def shown(monkeypatch, stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def test_each_text_has_a_bar_that_vanishes_at_its_end(monkeypatch):
+def test_every_text_has_a_bar_that_vanishes_at_its_end(monkeypatch):
     output = shown(monkeypatch, Terminal())
     assert "\n" not in output
-    shows = [show for show in output.split("\r") if show.strip()]
-    assert shows[0].startswith("reading: 0/40 |") and shows[-1].startswith("writing: ")
+    frames = [frame for frame in output.split("\r") if frame.strip()]
+    assert frames[0].startswith("reading: 0/40 |") and frames[-1].startswith("writing: ")
     assert output.split("\r")[-1].strip() == ""
 
 

@@ -1,4 +1,4 @@
-"""Python snippets of README and of the page on decoding run as printed."""
+"""The Python snippets of the README and of the decoding guide run as printed."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def test_a_trained_run_is_used_as_printed(page, trained_run, tmp_path, monkeypat
 def test_notebook_snippet_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, snippet = snippets("README.md")
-    # Full size would take longer than it tells: only the numbers in the text are made smaller.
+    # Full size would take too long, so the numbers in the text are made smaller.
     smaller = {"vocab_size=8000": "vocab_size=50", "num_layers=4": "num_layers=1"}
     for printed, number in {**smaller, "d_ff=1024": "d_ff=64"}.items():
         assert printed in snippet
@@ -40,7 +40,7 @@ def test_notebook_snippet_runs(tmp_path, monkeypatch):
 
 
 def assert_loads_in_a_new_process(imports: str) -> None:
-    """The saving process knows every class; another must find them by the imports alone."""
+    """The saving process knows all classes; another must get them from the imports."""
     code = f"""
 import keras, numpy as np
 {imports}

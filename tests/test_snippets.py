@@ -1,4 +1,4 @@
-"""The Python of the pages does what they say; other tests have those of `ELSEWHERE`."""
+"""The Python snippets of the pages do what they say; other tests cover `ELSEWHERE`."""
 
 import re
 

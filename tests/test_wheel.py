@@ -1,4 +1,4 @@
-"""The wheel: everything a user needs who never saw the repository."""
+"""The wheel has everything that a user without the repository needs."""
 
 import os
 import re
@@ -20,7 +20,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """Built from a copy, so that nothing is left in the repository."""
+    """The wheel, built from a copy to leave nothing in the repository."""
     folder = tmp_path_factory.mktemp("wheel")
     source, no_cache = folder / "source", shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "tf_transformer", source / "tf_transformer", ignore=no_cache)
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-def test_it_has_every_file_of_the_package_and_no_other(wheel):
+def test_the_wheel_has_exactly_the_files_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
         metadata = archive.read("tf_transformer-0.1.0.dist-info/METADATA").decode()
@@ -44,7 +44,7 @@ def test_it_has_every_file_of_the_package_and_no_other(wheel):
     assert re.search(r"^License: Apache-2.0$", metadata, re.MULTILINE)
 
 
-def test_it_trains_on_the_builtin_corpus_outside_the_repository(wheel, tmp_path):
+def test_the_wheel_trains_on_the_builtin_corpus_outside_the_repository(wheel, tmp_path):
     installed, work = tmp_path / "installed", tmp_path / "work"
     work.mkdir()
     zipfile.ZipFile(wheel).extractall(installed)

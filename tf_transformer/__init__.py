@@ -66,9 +66,9 @@ def __getattr__(name: str):
     module = _PUBLIC[name]
     if module.startswith(("layers", "models")):
         # All of them: Keras loads a saved model only if its classes have been imported.
-        for each in sorted({*_PUBLIC.values()}):
-            if each.startswith(("layers", "models")):
-                importlib.import_module(f"{__name__}.{each}")
+        for other in sorted({*_PUBLIC.values()}):
+            if other.startswith(("layers", "models")):
+                importlib.import_module(f"{__name__}.{other}")
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

@@ -45,7 +45,7 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def one_line(message: object) -> str:
-    """Returns a message as one line: control characters escaped, a long middle cut out."""
+    """Returns a message as one line: escapes control characters, cuts out a long middle."""
     line = "".join(map(_escaped, str(message)))
     if len(line) <= _LONGEST_LINE:
         return line

@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders (write beside, fsync, rename), locks, JSON, hashes."""
+"""Atomic writing of files and folders, locks, JSON and hashes."""
 
 import errno
 import fcntl
@@ -68,9 +68,8 @@ def parse_json(text: str | bytes) -> Any:
 def locked(folder: Path) -> Iterator[None]:
     """Creates the folder if it is missing, and locks it for this process.
 
-    The system releases the lock when the process ends, however it ends. No file is left in the
-    folder, except on network storage an empty `.lock`: there only a file can be locked for all
-    machines.
+    The system releases the lock however the process ends. No file is left in the folder, except
+    an empty `.lock` on network storage, where only a file can be locked for all machines.
 
     Raises:
         UserError: if another process holds the lock, or the folder cannot be created.
@@ -96,8 +95,8 @@ def locked(folder: Path) -> Iterator[None]:
                 )
         yield
     finally:
-        for each in descriptors:
-            os.close(each)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _cannot_write(folder: Path, error: OSError) -> UserError:
@@ -206,7 +205,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content, or the names in a folder, are on the disk."""
+    """Waits until a file's content, or a folder's list of files, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -215,7 +214,7 @@ def sync(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Returns this package's folder among the user's caches, for what can be recreated."""
+    """Returns this package's folder for files that can be recreated, in the user's caches."""
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder, "tf_transformer")
 

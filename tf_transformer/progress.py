@@ -1,4 +1,4 @@
-"""Progress bars on stderr, shown only if somebody watches."""
+"""Progress bars on stderr, shown only on a terminal or in a notebook."""
 
 import sys
 from collections.abc import Iterable, Sized
@@ -17,13 +17,12 @@ def bar(text: str, items: Iterable | None = None, **keywords) -> tqdm:
     """Returns a tqdm bar that fits the terminal and vanishes when it is closed."""
     total = keywords.get("total") or (len(items) if isinstance(items, Sized) else None)
     form = "{n_fmt}/{total_fmt} |{bar}| {remaining} left" if total else "{n:,}, {elapsed}"
-    form = "{desc}: " + form
     keywords = {"disable": None, "leave": False, "dynamic_ncols": True} | keywords
-    return tqdm(items, text, bar_format=form, **keywords)
+    return tqdm(items, text, bar_format="{desc}: " + form, **keywords)
 
 
 class ProgressBars:
-    """Progress bars, one at a time: `bars("tokenising train", 2048)` sets the count of a bar.
+    """Progress bars, one at a time: `bars("tokenising train", 2048)` sets a bar's count.
 
     A new text closes the previous bar.
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Holds back output to stderr, C++'s included; it is lost unless the block fails."""
+    """Holds back output to stderr, including that of C++, and discards it if all goes well."""
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
-        except Exception:  # Ctrl-C discards them
+        except Exception:  # after Ctrl-C it is discarded as well
             held.seek(0)
             os.write(saved, held.read())
             raise
@@ -29,7 +29,7 @@ def stderr_held_back() -> Iterator[None]:
 def import_tensorflow() -> None:
     """Imports TensorFlow and lists the devices, with stderr held back unless that fails.
 
-    No environment variable silences all that the C++ code prints at import.
+    No environment variable silences everything that its C++ code prints on import.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")

@@ -1,4 +1,4 @@
-"""Checks of text arguments, which keep a string from being read as a list of characters."""
+"""Checks of text arguments, so that no string is taken for a list of characters."""
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, TypeAlias
@@ -22,15 +22,15 @@ def strings(name: str, value: Any) -> list[str]:
         value: value of the argument.
 
     Raises:
-        TypeError: if it is a single string, or not a list of strings for another reason.
+        TypeError: if it is anything else, such as a single string.
     """
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, Set)):
         raise TypeError(f"`{name}` must be a list of strings. Received: {quoted(value)}.")
     values = list(value)
-    for each in values:
-        if not isinstance(each, str):
+    for item in values:
+        if not isinstance(item, str):
             raise TypeError(
-                f"`{name}` must be a list of strings. Received: one that has {quoted(each)}."
+                f"`{name}` must be a list of strings. Received: a list with {quoted(item)}."
             )
     return values
 

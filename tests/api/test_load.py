@@ -1,5 +1,6 @@
-"""`load` gives what a path holds: one string in, one result out; a list in, a list out."""
+"""`load`: what it returns for a path, and how the result treats a string and a list."""
 
+import ast
 import json
 import shutil
 import sys
@@ -34,7 +35,8 @@ def of_export(exported):
 
 @pytest.fixture(scope="module")
 def texts(trained_run) -> list[str]:
-    return [trained_run.lines("dev.en")[0], "", *trained_run.lines("dev.en")[1:3]]
+    first, second, third = trained_run.lines("dev.en")[:3]
+    return [first, "", second, third]
 
 
 # --- Translations ------------------------------------------------------------------------
@@ -46,13 +48,13 @@ def test_one_string_gives_one_translation_and_a_list_gives_a_list(
     run = Run.open(trained_run.path)
     expected = load_translator(run, "best", run.config.decoding, 3).translate(texts)
     together = translator.translate(texts)
-    assert [str(each) for each in together] == [ranked[0].text for ranked in expected]
+    assert [str(one) for one in together] == [ranked[0].text for ranked in expected]
     alone = translator.translate(texts[0])
     assert isinstance(alone, Translation) and str(alone) == str(together[0])
     assert repr(alone).startswith(f"Hypothesis({alone.text!r}, score=-")
     several = translator.translate(texts, n_best=3)
-    assert [each.text for each in several[0]] == [each.text for each in expected[0]]
-    assert [len(ranked) for ranked in several] == [3, 1, 3, 3]  # of a blank text, one
+    assert [one.text for one in several[0]] == [one.text for one in expected[0]]
+    assert [len(ranked) for ranked in several] == [3, 1, 3, 3]  # only one for blank text
     assert translator.translate(texts[0], n_best=1)[0].text == alone.text
     assert translator.translate([]) == []
 
@@ -92,13 +94,13 @@ def test_a_wrong_option_is_refused(translator, options, message):
 
 
 @pytest.mark.parametrize("wrong", [None, b"a", {"text": "a"}, 3, {"a"}, ["a", None], [b"a"]])
-def test_what_is_no_text_is_refused(translator, of_export, wrong):
+def test_values_other_than_text_are_refused(translator, of_export, wrong):
     for loaded in (translator, of_export):
         with pytest.raises(TypeError, match=r"`texts` must be .*list of strings. Received: "):
             loaded.translate(wrong)
 
 
-def test_a_string_beside_a_list_is_refused(translator):
+def test_mixing_a_string_and_a_list_is_refused(translator):
     with pytest.raises(TypeError, match="`source` and `target` must both be strings, or both"):
         translator.score(["a", "b"], "ab")
     with pytest.raises(TypeError, match="`texts` and `prefix` must both be strings"):
@@ -107,7 +109,7 @@ def test_a_string_beside_a_list_is_refused(translator):
         translator.align(["a"], ["b", "c"])
 
 
-def test_given_translations_are_scored_and_evaluated(trained_run, translator, texts, capsys):
+def test_translations_are_scored_and_evaluated(trained_run, translator, texts, capsys):
     best = translator.translate(texts[0])
     scored = translator.score(texts[0], str(best))
     assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
@@ -128,9 +130,9 @@ def test_given_translations_are_scored_and_evaluated(trained_run, translator, te
 
 def test_attention_and_alignment_are_pictures(translator, texts):
     pytest.importorskip("matplotlib")
-    attention, alignment = translator.attention(texts[0]), translator.align(texts[0])
-    for each in (attention, alignment):
-        assert each._repr_png_().startswith(b"\x89PNG")
+    alignment = translator.align(texts[0])
+    for picture in (translator.attention(texts[0]), alignment):
+        assert picture._repr_png_().startswith(b"\x89PNG")
     assert alignment.target == str(translator.translate(texts[0]))
     assert translator.align([texts[0]], [alignment.target], layer=1) == [alignment]
     assert str(alignment).split()[0].startswith("0-") or alignment.pairs[0][0] > 0
@@ -152,18 +154,15 @@ def test_without_matplotlib_attention_is_a_table(translator, texts, monkeypatch)
 # --- Other paths -------------------------------------------------------------------------
 
 
-def test_an_export_translates_as_its_run(translator, of_export, exported, texts):
+def test_an_export_translates_like_its_run(translator, of_export, exported, texts):
     assert isinstance(of_export, ExportedTranslator) and of_export.path == exported
     assert not isinstance(of_export, tf_transformer.Translator)
     for options in ({}, {"alpha": 0.0, "max_length": 6}, {"prefix": ["Am", "", "", "Die"]}):
         expected = translator.translate(texts, n_best=4, **options)
-        found = of_export.translate(texts, n_best=4, **options)
-        assert [len(ranked) for ranked in found] == [len(ranked) for ranked in expected]
-        for ranked, others in zip(found, expected, strict=True):
-            assert (ranked[0].text, ranked[0].score) == (
-                others[0].text,
-                pytest.approx(others[0].score, abs=1e-4),
-            )
+        exported_too = of_export.translate(texts, n_best=4, **options)
+        for ranked, others in zip(exported_too, expected, strict=True):
+            assert len(ranked) == len(others) and ranked[0].text == others[0].text
+            assert ranked[0].score == pytest.approx(others[0].score, abs=1e-4)
     assert str(of_export.translate(texts[0])) == str(translator.translate(texts[0]))
     scored = of_export.score(texts[0], "Guten Morgen.")
     assert scored.log_prob == pytest.approx(
@@ -172,12 +171,12 @@ def test_an_export_translates_as_its_run(translator, of_export, exported, texts)
     assert of_export.evaluate(texts[2:], ["a", "b"]).sentences == 2
 
 
-def test_an_export_computes_several_parts_at_a_time_in_order(of_export, texts, monkeypatch):
+def test_parts_that_an_export_computes_in_parallel_stay_in_order(of_export, texts, monkeypatch):
     texts, done = texts * 3, []
     expected = [str(one) for one in of_export.translate(texts)]
     monkeypatch.setattr(of_export._model._session, "streams", 3)
-    found = of_export.translate(texts, progress=done.append)
-    assert [str(one) for one in found] == expected
+    parallel = of_export.translate(texts, progress=done.append)
+    assert [str(one) for one in parallel] == expected
     assert len(done) == 3 and done[-1] == len(texts)
 
 
@@ -192,13 +191,13 @@ def test_an_export_computes_several_parts_at_a_time_in_order(of_export, texts, m
         (lambda loaded: loaded.translate("a", n_best=5), "`n_best` must be between 1 and"),
     ],
 )
-def test_what_an_export_cannot_do_is_refused_in_a_sentence(of_export, ask, what):
+def test_what_an_export_cannot_do_is_refused_in_one_line(of_export, ask, what):
     with pytest.raises(UserError, match=what) as refused:
         ask(of_export)
     assert "\n" not in str(refused.value)
 
 
-def test_a_keras_file_translates_with_the_tokenizer_beside_it(translator, texts, tmp_path):
+def test_a_keras_file_uses_the_tokenizer_beside_it(translator, texts, tmp_path):
     translator.model.save(tmp_path / "model.keras")
     with pytest.raises(UserError, match="no tokenizer beside it: .* Give `tokenizer`"):
         load(tmp_path / "model.keras")
@@ -220,8 +219,8 @@ def test_a_run_is_exported_with_its_card(translator, texts, tmp_path):
     with SavedModelSession(path) as session:
         ids = translator.tokenizer.tokenize(tf.constant(texts[:1])).to_tensor()
         answer = session.run("tokens", {"tokens": ids.numpy()})
-    (found,) = translator.tokenizer.detokenize(tf.constant(answer["tokens"])).numpy()
-    assert found.decode() == str(expected)
+    (text,) = translator.tokenizer.detokenize(tf.constant(answer["tokens"])).numpy()
+    assert text.decode() == str(expected)
     assert answer["score"] == pytest.approx([expected.score], abs=1e-4)
 
 
@@ -240,11 +239,11 @@ def test_a_parser_parses_and_is_scored(parsing_run):
 
 def test_a_classifier_gives_labels_with_probabilities(classification_run):
     classifier = load(classification_run.path, task="classification")
-    found = classifier.classify("we saw the cat .")
-    assert str(found) == found.label == next(iter(found.probabilities)) == "animal"
-    assert sum(found.probabilities.values()) == pytest.approx(1)
+    label = classifier.classify("we saw the cat .")
+    assert str(label) == label.label == next(iter(label.probabilities)) == "animal"
+    assert sum(label.probabilities.values()) == pytest.approx(1)
     both = classifier.classify(["we saw the cat .", "two of is the ."])
-    assert [each.label for each in both] == ["animal", "number"]
+    assert [one.label for one in both] == ["animal", "number"]
     assert classifier.evaluate(["we saw the cat ."], ["animal"]).accuracy == 1
     with pytest.raises(UserError, match="`labels` must be among animal, .* Received: 'dog'"):
         classifier.evaluate(["a"], ["dog"])
@@ -261,17 +260,17 @@ def test_a_classifier_gives_labels_with_probabilities(classification_run):
         ({"ensemble": ["nowhere"]}, "nowhere must be a run directory"),
     ],
 )
-def test_options_of_another_kind_are_refused(trained_run, options, message):
+def test_options_that_do_not_suit_the_path_are_refused(trained_run, options, message):
     with pytest.raises(UserError, match=message):
         load(trained_run.path, **options)
 
 
 def test_a_step_may_be_an_int(trained_run, texts):
-    by_number, last = (load(trained_run.path, checkpoint=each) for each in (240, "last"))
+    by_number, last = (load(trained_run.path, checkpoint=step) for step in (240, "last"))
     assert by_number.score(texts[0], "Gut.") == last.score(texts[0], "Gut.")
 
 
-def test_what_is_neither_run_nor_export_is_refused(exported, tmp_path):
+def test_other_paths_are_refused(exported, tmp_path):
     with pytest.raises(UserError, match="must be a run directory, an .* no such path"):
         load(tmp_path / "gone")
     with pytest.raises(UserError, match="a folder that is none of them"):
@@ -288,17 +287,15 @@ def test_what_is_neither_run_nor_export_is_refused(exported, tmp_path):
         load(tmp_path / "other")
 
 
-def test_an_export_that_lacks_the_output_of_its_task_is_refused(exported, tmp_path):
+def test_an_export_without_the_output_of_its_task_is_refused(exported, tmp_path):
     shutil.copytree(exported, tmp_path / "1")
     (tmp_path / "1" / "assets.extra" / "model_card.json").write_text('{"task": "parsing"}')
     with pytest.raises(UserError, match="an export of this package .* gives `tree`. Received"):
         load(tmp_path)
 
 
-def test_types_are_those_of_the_names_that_are_imported():
-    """One list is for type checkers, the other for Python."""
-    import ast
-
+def test_names_for_type_checkers_are_the_public_ones():
+    """Type checkers read one list, Python the other."""
     tree = ast.parse(Path(tf_transformer.__file__).read_text("utf-8"))
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     typed = {

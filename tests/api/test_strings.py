@@ -1,4 +1,4 @@
-"""A string where a list is meant is refused, and never cut into characters."""
+"""A string in place of a list is refused, and never split into characters."""
 
 import pytest
 
@@ -19,12 +19,12 @@ from tf_transformer.tasks.parsing.trees import read_trees
 
 
 @pytest.mark.parametrize("wrong", ["ab", b"ab", None, 1, {"a": 1}, {"a"}, [1], ["a", b"b"]])
-def test_only_a_list_of_strings_is_one(wrong):
+def test_anything_but_a_list_of_strings_is_refused(wrong):
     with pytest.raises(TypeError, match="`lines` must be a list of strings. Received: "):
         strings("lines", wrong)
 
 
-def test_any_ordered_iterable_of_strings_is_a_list():
+def test_any_ordered_iterable_of_strings_counts_as_a_list():
     np = pytest.importorskip("numpy")
     for value in (("a", "b"), iter(["a", "b"]), np.array(["a", "b"])):
         assert strings("lines", value) == ["a", "b"]
@@ -53,13 +53,13 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_no_function_cuts_a_string_into_characters(trained_run, call):
+def test_no_function_splits_a_string_into_characters(trained_run, call):
     with pytest.raises(TypeError, match="must be a list of strings. Received: "):
         CALLS[call](Run.open(trained_run.path))
 
 
 @pytest.mark.parametrize("call", ["translate", "score", "align", "attention", "prefixes"])
-def test_batches_of_one_string_are_refused(trained_run, call):
+def test_a_string_in_place_of_a_batch_is_refused(trained_run, call):
     run = Run.open(trained_run.path)
     batches = load_translator(run, "best", run.config.decoding)
     with pytest.raises(TypeError, match="must be a list of strings. Received: 'ab'"):

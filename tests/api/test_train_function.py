@@ -26,12 +26,12 @@ SIZE = {
 
 @pytest.fixture
 def text(trained_run) -> dict[str, str]:
-    """Arguments of the run's own text."""
+    """Arguments that name the text of the trained run."""
     train, valid = (trained_run.corpus / name for name in ("train", "dev"))
     return {"train": str(train), "valid": [valid], "source": "en", "target": "de"}
 
 
-def test_training_is_that_of_the_command_and_resumes(text, tmp_path, monkeypatch, capsys):
+def test_train_equals_the_command_and_resumes(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     settings = {"data.max_length": 60}
     with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by --stop-after 1 steps"):
@@ -77,7 +77,7 @@ def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path, mo
 
 
 class CtrlC(io.StringIO):
-    """A stream on which an evaluation is answered by Ctrl-C."""
+    """A stream that answers the line of an evaluation with Ctrl-C."""
 
     def write(self, text: str) -> int:
         if text.startswith("step "):
@@ -85,7 +85,7 @@ class CtrlC(io.StringIO):
         return super().write(text)
 
 
-def test_ctrl_c_returns_the_best_so_far_where_somebody_watches(text, tmp_path, monkeypatch):
+def test_ctrl_c_in_an_interactive_session_returns_the_best_weights(text, tmp_path, monkeypatch):
     arguments = {**text, **SIZE, "steps": 1_000_000, "output": tmp_path / "run"}
     stdout = CtrlC()
     monkeypatch.setattr(sys, "stdout", stdout)

@@ -36,7 +36,7 @@ def test_a_checkpoint_of_another_model_is_refused(workplace, capsys):
     config = Path("run/config.json")
     config.write_text(config.read_text().replace('"num_layers": 1', '"num_layers": 2'))
     assert_refused(
-        capsys, ["translate", "run"], "is of another model. Expected model/", status=1
+        capsys, ["translate", "run"], "belongs to another model. Expected model/", status=1
     )
 
 

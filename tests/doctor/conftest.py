@@ -1,4 +1,4 @@
-"""What the tests of the data checks share."""
+"""Fixtures for the tests of the data checks."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,6 +27,4 @@ def corpus(tmp_path) -> Callable[[str, Pairs], ParallelText]:
 @pytest.fixture
 def survey(corpus) -> Callable[..., Survey]:
     """`survey(pairs, "dev")` writes pairs and takes their survey."""
-    return lambda pairs, name="train", **options: take_survey(
-        name, [corpus(name, pairs)], **options
-    )
+    return lambda pairs, name="train", **how: take_survey(name, [corpus(name, pairs)], **how)

@@ -1,8 +1,8 @@
-"""The short and the long form of the diagnosis, on a run and on the built-in corpus."""
+"""Quick and full diagnosis, on a run and on the built-in corpus."""
 
 import re
 import shutil
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -22,7 +22,7 @@ from tf_transformer.training.memory import PROCESS_BYTES, estimate_memory
 
 
 def ignore(text: str, done: int) -> None:
-    """Progress that nobody watches."""
+    """Ignores progress."""
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def builtin(tmp_path_factory) -> TranslationTask:
 
 
 @pytest.fixture
-def task(trained_run, tmp_path) -> TranslationTask:
-    return task_of(Path(shutil.copytree(trained_run.path, tmp_path / "run")))
+def copied_task(trained_run, tmp_path) -> Callable[..., TranslationTask]:
+    """`copied_task(settings)`: the task of a copy of the trained run, with these settings."""
 
+    def make(settings: Mapping[str, object]) -> TranslationTask:
+        run = Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
+        return TranslationTask(Run(run.path, run.config.replace(settings)), ignore)
 
-def task_of(path: Path, **settings: object) -> TranslationTask:
-    run = Run.open(path)
-    changes = {name.replace("__", "."): value for name, value in settings.items()}
-    return TranslationTask(Run(path, run.config.replace(changes)), ignore)
+    return make
 
 
 def test_the_built_in_corpus_passes_every_check(builtin):
@@ -49,24 +49,22 @@ def test_the_built_in_corpus_passes_every_check(builtin):
     assert [(survey.name, survey.pairs) for survey in surveys] == [
         ("train", 20_000), ("dev", 500), ("test", 500),
     ]  # fmt: skip
-    found = text_findings(surveys, builtin.data.max_length) + task_findings(builtin, surveys)
-    assert [str(finding) for finding in found if finding.warning] == []
-    assert len({finding.check for finding in found}) == len(found) == 16
-
-
-def test_the_start_of_a_training_on_the_built_in_corpus_has_no_warning(builtin):
+    findings = text_findings(surveys, builtin.data.max_length)
+    findings += task_findings(builtin, surveys)
+    assert [str(finding) for finding in findings if finding.warning] == []
+    assert len({finding.check for finding in findings}) == len(findings) == 16
     assert quick_findings(builtin) == []
 
 
-def test_dev_sentences_that_are_trained_on_are_a_warning_at_the_start(task):
+def test_dev_sentences_in_the_training_text_are_a_quick_warning(copied_task):
     """As in this run, whose dev set is the beginning of its training text."""
-    (line,) = quick_findings(task)
+    (line,) = quick_findings(copied_task({}))
     assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are also in train.")
 
 
-def test_the_short_form_looks_at_a_part_of_a_large_corpus(task, monkeypatch):
+def test_quick_findings_examine_a_sample_of_a_large_corpus(copied_task, monkeypatch):
     monkeypatch.setattr("tf_transformer.doctor.diagnosis.QUICK_PAIRS", 75)
-    (line,) = quick_findings(task)
+    (line,) = quick_findings(copied_task({}))
     assert line.startswith(
         "overlap: 10 of 40 pairs of dev (25%) are also in a sample of train (1 pair in 4)"
     )
@@ -75,20 +73,17 @@ def test_the_short_form_looks_at_a_part_of_a_large_corpus(task, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "check"),
     [
-        ({"model__vocab_size": 700}, "vocabulary: the tokenizer has 600"),
-        ({"data__max_length": 16}, "filters: "),
-        ({"training__batch_tokens": 10**9, "training__max_tokens_per_device": 0}, "memory: "),
+        ({"model.vocab_size": 700}, "vocabulary: the tokenizer has 600"),
+        ({"data.max_length": 16}, "filters: "),
+        ({"training.batch_tokens": 10**9, "training.max_tokens_per_device": 0}, "memory: "),
     ],
 )
-def test_what_the_settings_make_wrong_is_found_at_the_start(
-    trained_run, tmp_path, settings, check
-):
-    path = Path(shutil.copytree(trained_run.path, tmp_path / "run"))
-    lines = quick_findings(task_of(path, **settings))
+def test_wrong_settings_are_a_quick_warning(copied_task, settings, check):
+    lines = quick_findings(copied_task(settings))
     assert [line for line in lines if line.startswith(check)]
 
 
-def test_progress_tells_what_is_read(builtin):
+def test_progress_names_the_split_that_is_read(builtin):
     calls: list[tuple[str, int]] = []
     surveys = survey_text(builtin.data, progress=lambda *call: calls.append(call))
     assert [survey.name for survey in surveys] == ["train", "dev"]
@@ -100,7 +95,7 @@ def test_progress_tells_what_is_read(builtin):
 
 @pytest.fixture
 def ram(monkeypatch):
-    """`ram(4e9)`: the machine has 4 GB of it, and no GPU."""
+    """`ram(4e9)`: the machine has 4 GB of RAM and no GPU."""
 
     def give(count: float, device: str = "RAM") -> None:
         monkeypatch.setattr(
@@ -110,8 +105,8 @@ def ram(monkeypatch):
     return give
 
 
-def test_the_papers_batch_does_not_fit_a_small_machine_and_parts_of_it_do(ram):
-    """Parts are the default: only who switches them off, or wants larger ones, is warned."""
+def test_the_papers_batch_does_not_fit_a_small_machine_but_parts_of_it_do(ram):
+    """Parts are the default: only disabling or enlarging them causes a warning."""
     ram(8e9)
     config = PRESETS["base"]
     finding = memory_finding(config, [longest_shape(config)])
@@ -124,7 +119,7 @@ def test_the_papers_batch_does_not_fit_a_small_machine_and_parts_of_it_do(ram):
         assert f"Omit --max-tokens-per-device {wrong}: parts of {parts:,}" in finding.text
 
 
-def test_a_model_that_is_too_large_in_parts_too_says_so(ram):
+def test_a_model_that_is_too_large_even_in_parts_is_a_warning(ram):
     ram(1e9)
     finding = memory_finding(PRESETS["big"], [(97, 256)])
     assert finding.warning and "take a smaller model" in finding.text
@@ -139,7 +134,7 @@ def test_the_largest_shape_counts(ram):
     assert "for a batch of 97 x 256" in memory_finding(config, shapes).text
 
 
-def test_gpus_have_memory_of_their_own_and_parts_of_a_cpu_have_not(ram):
+def test_replicas_share_the_memory_of_a_cpu_but_not_that_of_gpus(ram):
     config = PRESETS["base"].replace(
         {"training.batch_tokens": 2_048, "training.max_tokens_per_device": 0}
     )

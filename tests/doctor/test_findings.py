@@ -1,4 +1,4 @@
-"""The one line that a check prints."""
+"""The line that a check prints."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tf_transformer.doctor.findings import Count, Finding, judge, percent
     ("share", "text"),
     [(0, "0%"), (1, "100%"), (0.256, "26%"), (0.0123, "1.2%"), (1 / 29_000, "0.0034%")],
 )
-def test_a_small_share_does_not_read_as_none(share, text):
+def test_a_small_share_is_not_shown_as_zero(share, text):
     assert percent(share) == text
 
 
@@ -18,14 +18,13 @@ def test_a_line_begins_with_its_verdict():
     assert str(Finding("case", "odd", warning=True)) == "warning  case: odd"
 
 
-def test_every_count_above_the_limit_is_a_warning_with_its_place():
+def test_every_count_above_the_limit_is_a_warning_with_its_location():
     counts = [
         Count(2, 100, "lines of train", "train.en:7"),
         Count(1, 100, "lines of dev", "dev.en:3"),
         Count(3, 100, "lines of test", "test.en:1"),
     ]
-    found = judge("dust", counts, 0.01, "are dusty: sweep.")
-    assert list(map(str, found)) == [
+    assert list(map(str, judge("dust", counts, 0.01, "are dusty: sweep."))) == [
         "warning  dust: 2 of 100 lines of train (2%) are dusty: sweep. First: train.en:7.",
         "warning  dust: 3 of 100 lines of test (3%) are dusty: sweep. First: test.en:1.",
     ]
@@ -39,5 +38,5 @@ def test_without_a_warning_the_worst_count_is_shown():
     assert judge("dust", counts[:1], 0.01, "") == [Finding("dust", "none")]
 
 
-def test_no_lines_at_all_are_no_defect():
+def test_an_empty_text_has_no_defect():
     assert judge("dust", [Count(0, 0, "lines")], 0.0, "") == [Finding("dust", "none")]

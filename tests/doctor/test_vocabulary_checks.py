@@ -1,4 +1,4 @@
-"""Tokenizer, model and text: what does not fit is found."""
+"""Mismatches of tokenizer, model and text are found."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,13 +39,13 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def rewriting(tmp_path_factory) -> Tokenizer:
-    """One with the rule of earlier versions."""
+    """A tokenizer with the normalisation rule of earlier versions."""
     return trained(tmp_path_factory.mktemp("tokenizer"), normalization="nmt_nfkc")
 
 
 @pytest.fixture(scope="module")
-def bytes_less(tmp_path_factory) -> Tokenizer:
-    """A tokenizer made elsewhere, which has <unk> for what it does not know."""
+def byteless(tmp_path_factory) -> Tokenizer:
+    """A tokenizer made elsewhere, with <unk> instead of byte pieces."""
     path = tmp_path_factory.mktemp("tokenizer") / "unknown.model"
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
@@ -67,19 +67,19 @@ def encode(tokenizer, tmp_path):
     return encode
 
 
-def test_text_that_the_tokenizer_was_made_for_passes(tokenizer, survey, encode):
+def test_the_text_that_the_tokenizer_was_trained_on_passes(tokenizer, survey, encode):
     corpora = {"train": encode(TRAIN), "dev": encode(DEV, "dev")}
-    found = [
+    findings = [
         *check_size(tokenizer, 600),
         *check_unknown(tokenizer, [survey(TRAIN), survey(DEV, "dev")]),
         *check_round_trip(tokenizer, [survey(TRAIN), survey(DEV, "dev")]),
         *check_unused(tokenizer, corpora["train"]),
         *check_filters(corpora),
     ]
-    assert [finding.check for finding in found] == [
+    assert [finding.check for finding in findings] == [
         "vocabulary", "unknown characters", "round trip", "unused pieces", "filters",
     ]  # fmt: skip
-    assert not any(finding.warning for finding in found)
+    assert not any(finding.warning for finding in findings)
 
 
 @pytest.mark.parametrize(("vocab_size", "word"), [(599, "only 599"), (601, "wastes memory")])
@@ -89,19 +89,19 @@ def test_a_model_of_another_size_is_found(tokenizer, vocab_size, word):
     assert finding.text.endswith("Use --set model.vocab_size=600.")
 
 
-@pytest.mark.parametrize("kind", ["tokenizer", "bytes_less"])
+@pytest.mark.parametrize("kind", ["tokenizer", "byteless"])
 def test_lines_with_unknown_characters_are_found(request, survey, kind):
-    """As bytes or as <unk>."""
+    """Whether they become bytes or <unk>."""
     foreign = [(source, f"{target} Łódź 你") for source, target in TRAIN[:5]]
     surveys = [survey(TRAIN), survey(TRAIN[5:100] + foreign, "dev")]
     (finding,) = check_unknown(request.getfixturevalue(kind), surveys)
     assert finding.warning
     assert "5 of 100 target lines of dev (5%)" in finding.text
-    assert "(ó Ł ź 你)" in finding.text  # and no letter that it knows
+    assert "(ó Ł ź 你)" in finding.text  # but no known letters
     assert finding.text.endswith("dev.de:96.")
 
 
-def test_unknown_characters_that_do_not_show_are_given_as_code_points(tokenizer, survey):
+def test_invisible_unknown_characters_are_shown_as_code_points(tokenizer, survey):
     (finding,) = check_unknown(tokenizer, [survey([("a", "10\u00a0000\u200c e\u0301")])])
     assert "(U+00A0 U+0301 U+200C)" in finding.text
 
@@ -131,18 +131,18 @@ def test_lines_that_tokenising_changes_are_found_with_examples(rewriting, tokeni
         ("a\u2581b", "'\u2581' becomes a blank"),
     ],
 )
-def test_characters_that_do_not_show_are_given_as_code_points(rewriting, survey, line, shown):
+def test_invisible_characters_are_shown_as_code_points(rewriting, survey, line, shown):
     (finding,) = check_round_trip(rewriting, [survey([("a", line)])])
     assert f"({shown})" in finding.text
 
 
-def test_the_labels_of_sentences_are_no_text_to_come_back(rewriting, survey):
+def test_labels_of_sentences_need_no_round_trip(rewriting, survey):
     surveys = [survey([("a", "x²")])]
     assert not check_round_trip(rewriting, surveys, ("source",))[0].warning
     assert check_round_trip(rewriting, surveys)[0].warning
 
 
-def test_a_tokenizer_of_other_text_has_pieces_that_are_not_used(tokenizer, encode):
+def test_a_tokenizer_of_other_text_has_unused_pieces(tokenizer, encode):
     (finding,) = check_unused(tokenizer, encode([TRAIN[0]] * 9))
     assert finding.warning
     used = {int(i) for side in ("source", "target")
@@ -152,14 +152,14 @@ def test_a_tokenizer_of_other_text_has_pieces_that_are_not_used(tokenizer, encod
     assert f"{expected} of 600 pieces" in finding.text
 
 
-def test_pairs_that_the_filters_drop_are_found_with_the_reason(encode):
+def test_pairs_that_the_filters_drop_are_counted_with_the_reason(encode):
     pairs = TRAIN[:90] + [("", "leer")] * 4 + [(TRAIN[0][0] * 20, TRAIN[0][1] * 20)] * 6
     (finding,) = check_filters({"train": encode(pairs), "dev": encode(DEV, "dev")})
     assert finding.warning and finding.text.startswith("10% of train is not used")
     assert "4 empty, 6 longer than 64 tokens" in finding.text
 
 
-def test_a_corpus_of_which_nothing_was_read_is_a_warning():
+def test_an_empty_corpus_is_a_warning():
     report = FilterReport(0, 0, 0, 0, 0, max_length=64, max_ratio=4.0)
     (finding,) = check_filters({"dev": SimpleNamespace(report=report)})
     assert finding.warning and "0 pairs read" in finding.text

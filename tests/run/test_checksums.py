@@ -1,4 +1,4 @@
-"""The record of a run's files: what differs from it, and what is wrong with itself."""
+"""Recorded checksums: files that differ from them, and damage to the record itself."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ def checksums(tmp_path) -> Checksums:
     return Checksums(tmp_path / "checksums.json")
 
 
-def test_a_file_without_a_record_is_taken_as_it_is(checksums, tmp_path):
+def test_a_file_without_a_checksum_is_accepted(checksums, tmp_path):
     (tmp_path / "a").write_text("one")
     checksums.require(tmp_path / "a")
     assert not checksums.knows(tmp_path / "a")
     assert not checksums.path.exists()
 
 
-def test_what_is_kept_is_required_until_it_is_forgotten(checksums, tmp_path):
+def test_a_recorded_checksum_is_required_until_it_is_dropped(checksums, tmp_path):
     file = tmp_path / "a"
     file.write_text("one")
     checksums.keep(file, tmp_path / "missing")
@@ -38,7 +38,7 @@ def test_what_is_kept_is_required_until_it_is_forgotten(checksums, tmp_path):
     checksums.require(file)
 
 
-def test_files_and_texts_are_kept_beside_each_other(checksums, tmp_path):
+def test_files_and_texts_are_recorded_together(checksums, tmp_path):
     (tmp_path / "a").write_text("one")
     text = Text.of(tmp_path / "a")
     assert checksums.texts("train") is None
@@ -50,7 +50,7 @@ def test_files_and_texts_are_kept_beside_each_other(checksums, tmp_path):
 
 
 def test_the_record_is_read_once_until_it_is_replaced(checksums, tmp_path, monkeypatch):
-    """By this process or another: a worker sees what the chief has recorded meanwhile."""
+    """By this process or another: a worker sees what the chief has meanwhile recorded."""
     reads = []
     read_text = Path.read_text
     monkeypatch.setattr(
@@ -66,7 +66,7 @@ def test_the_record_is_read_once_until_it_is_replaced(checksums, tmp_path, monke
     file.write_text("two")
     Checksums(checksums.path).keep(file)
     checksums.require(file)
-    assert len(reads) == 3  # the other's, and again
+    assert len(reads) == 3  # once by the other object, and once more
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_record_is_read_once_until_it_is_replaced(checksums, tmp_path, monke
         "\udcff",
     ],
 )
-def test_a_damaged_record_is_one_line(checksums, tmp_path, content):
+def test_a_damaged_record_is_a_user_error_in_one_line(checksums, tmp_path, content):
     checksums.path.write_bytes(content.encode(errors="surrogateescape"))
     (tmp_path / "a").write_text("one")
     with pytest.raises(UserError, match="checksums.json is damaged: .*delete it") as raised:

@@ -1,8 +1,9 @@
-"""Facts that cards share."""
+"""Facts about a run that its cards share."""
 
 import gzip
 import hashlib
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,12 @@ def copied(trained_run, tmp_path) -> Run:
     return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
-def test_every_file_of_text_is_told_with_its_lines(trained_run):
+def move_data(run: Run, folder: Path) -> None:
+    moved = {"data.train": [str(folder / "train")], "data.valid": [str(folder / "dev")]}
+    run.config = run.config.replace(moved)
+
+
+def test_data_files_have_roles_line_counts_and_hashes(trained_run):
     files = data_files(Run.open(trained_run.path))
     assert [(file.role, file.path) for file in files] == [
         (role, str(trained_run.corpus / name))
@@ -30,28 +36,26 @@ def test_every_file_of_text_is_told_with_its_lines(trained_run):
     assert files[3].sha256 == hashlib.sha256(content).hexdigest()
 
 
-def test_lines_are_counted_in_what_is_packed_and_missing_files_are_named(copied, tmp_path):
-    moved = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
-    copied.config = copied.config.replace(moved)
+def test_lines_of_gzipped_files_are_counted_and_missing_files_are_listed(copied, tmp_path):
+    move_data(copied, tmp_path)
     (tmp_path / "dev.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     files = {file.path: file for file in data_files(copied)}
     assert files[f"{tmp_path}/dev.en.gz"].lines() == 2
-    gone = files[f"{tmp_path}/train.de"]
-    assert (gone.sha256, gone.lines()) == (None, None)
+    missing = files[f"{tmp_path}/train.de"]
+    assert (missing.sha256, missing.lines()) == (None, None)
 
 
-def test_a_file_that_changed_since_the_training_is_told(trained_run, copied, tmp_path):
+def test_a_file_that_changed_since_training_is_marked(trained_run, copied, tmp_path):
     for name in ("train.en", "train.de", "dev.en", "dev.de"):
         shutil.copy(trained_run.corpus / name, tmp_path)
-    moved = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
-    copied.config = copied.config.replace(moved)
+    move_data(copied, tmp_path)
     assert [file.changed for file in data_files(copied)] == [False] * 4
     with (tmp_path / "dev.en").open("a") as file:
         file.write("one more line\n")
     assert [file.changed for file in data_files(copied)] == [False, False, True, False]
 
 
-def test_data_without_languages_are_files(trained_run):
+def test_without_languages_the_configured_names_are_files(trained_run):
     run = Run.open(trained_run.path)
     names = [str(trained_run.corpus / name) for name in ("dev.en", "nothing.ptb")]
     run.config = run.config.replace(
@@ -63,7 +67,7 @@ def test_data_without_languages_are_files(trained_run):
 
 
 @pytest.mark.parametrize(("best_by", "best"), [("bleu", max), ("perplexity", min)])
-def test_the_best_record_is_the_best_by_what_the_run_chooses_by(copied, best_by, best):
+def test_the_best_record_depends_on_best_by(copied, best_by, best):
     records = copied.history()
     for record, perplexity in zip(records, (2.0, 1.0, 3.0), strict=True):
         record["valid_perplexity"] = perplexity

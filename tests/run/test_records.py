@@ -1,4 +1,4 @@
-"""Which evaluation is best, and what the console says of one."""
+"""Scores that compare evaluations, and how an evaluation is shown and logged."""
 
 import pytest
 import tensorflow as tf
@@ -19,7 +19,7 @@ RECORD = {
 @pytest.mark.parametrize(
     ("best_by", "score"), [("bleu", 27.3), ("chrf", 55.5), ("perplexity", -4.321)]
 )
-def test_a_higher_score_is_better_and_so_is_a_lower_perplexity(best_by, score):
+def test_a_higher_score_or_a_lower_perplexity_is_better(best_by, score):
     assert score_of(RECORD, best_by) == score
 
 
@@ -31,7 +31,7 @@ def test_an_evaluation_is_one_line():
     assert line(RECORD, "BLEU 27.30", True).endswith(" tokens/s  best")
 
 
-def test_tensorboard_gets_every_figure_at_its_step(tmp_path):
+def test_tensorboard_gets_every_value_at_its_step(tmp_path):
     write_tensorboard(str(tmp_path), RECORD)
     (file,) = tmp_path.iterdir()
     written = {

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from test_run import evaluation
 
 from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
@@ -29,12 +30,8 @@ def config_of(folder: Path, **changes: object) -> Config:
     return preset("tiny").replace({f"data.{name}": value for name, value in data.items()})
 
 
-def evaluation(step: int, **more: object) -> dict[str, object]:
-    return {"step": step, "valid_perplexity": 2.0, "valid_bleu": 20.0} | more
-
-
-def begun(path: Path, texts: Path) -> Run:
-    """A run of 40 steps, of which only the names of its files matter here."""
+def started(path: Path, texts: Path) -> Run:
+    """A run of 40 steps; only the names of its checkpoints matter here."""
     run = open_for_training(path, config_of(texts))
     run.checkpoints.path.mkdir()
     run.checkpoints.state_path(40).touch()
@@ -44,15 +41,15 @@ def begun(path: Path, texts: Path) -> Run:
 
 
 def rewrite(file: Path) -> None:
-    """The lines reversed, with the size and the time of modification that the file had."""
+    """Reverses the lines of a file, which keeps its size and modification time."""
     state, lines = file.stat(), file.read_text().splitlines(keepends=True)
     while file.stat().st_ctime_ns == state.st_ctime_ns:
         file.write_text("".join(reversed(lines)))
         os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def test_the_same_text_goes_on_without_a_word(tmp_path, texts, caplog):
-    run = begun(tmp_path / "run", texts)
+def test_the_same_text_resumes_silently(tmp_path, texts, caplog):
+    run = started(tmp_path / "run", texts)
     before = (run.path / "config.json").read_bytes(), run.metrics.read_bytes()
     open_for_training(run.path, config_of(texts))
     assert ((run.path / "config.json").read_bytes(), run.metrics.read_bytes()) == before
@@ -62,7 +59,7 @@ def test_the_same_text_goes_on_without_a_word(tmp_path, texts, caplog):
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_changed_training_text_is_refused_and_nothing_is_written(tmp_path, texts, language):
-    run = begun(tmp_path / "run", texts)
+    run = started(tmp_path / "run", texts)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     rewrite(texts / f"train.{language}")
     with pytest.raises(UserError, match=rf"train\.{language} is not .*--accept-new-data"):
@@ -71,20 +68,20 @@ def test_changed_training_text_is_refused_and_nothing_is_written(tmp_path, texts
     assert after == before
 
 
-def test_accepted_training_text_is_announced_and_recorded_once(tmp_path, texts, caplog):
-    run = begun(tmp_path / "run", texts)
+def test_accepted_new_text_is_announced_and_recorded_once(tmp_path, texts, caplog):
+    run = started(tmp_path / "run", texts)
     rewrite(texts / "train.en")
     open_for_training(run.path, config_of(texts), accept_new_data=True)
     (change,) = run.changes()
     assert (change["step"], change["what"]) == (40, "training text")
     assert change["from"] != change["to"]
     assert "from step 40 on, training text is" in caplog.text
-    open_for_training(run.path, config_of(texts))  # from now on it is the run's
+    open_for_training(run.path, config_of(texts))  # now it is the run's text
     assert len(run.changes()) == 1
 
 
-def test_changed_dev_text_is_announced_and_old_scores_are_of_the_old(tmp_path, texts, caplog):
-    run = begun(tmp_path / "run", texts)
+def test_changed_dev_text_is_announced_and_old_scores_keep_the_old_one(tmp_path, texts, caplog):
+    run = started(tmp_path / "run", texts)
     rewrite(texts / "dev.de")
     open_for_training(run.path, config_of(texts))
     (change,) = run.changes()
@@ -99,7 +96,7 @@ def test_changed_dev_text_is_announced_and_old_scores_are_of_the_old(tmp_path, t
 
 
 def test_moved_text_is_accepted_by_its_content(tmp_path, texts, caplog):
-    run = begun(tmp_path / "run", texts)
+    run = started(tmp_path / "run", texts)
     moved = texts.rename(tmp_path / "elsewhere")
     open_for_training(run.path, config_of(moved))
     assert Run.open(run.path).config == config_of(moved)
@@ -108,8 +105,8 @@ def test_moved_text_is_accepted_by_its_content(tmp_path, texts, caplog):
     assert len(caplog.messages) == 2
 
 
-def test_other_text_in_another_place_is_refused(tmp_path, texts):
-    run = begun(tmp_path / "run", texts)
+def test_other_text_in_another_folder_is_refused(tmp_path, texts):
+    run = started(tmp_path / "run", texts)
     moved = texts.rename(tmp_path / "elsewhere")
     rewrite(moved / "train.en")
     with pytest.raises(UserError, match=r"elsewhere/train\.en is not .*--accept-new-data"):
@@ -117,24 +114,24 @@ def test_other_text_in_another_place_is_refused(tmp_path, texts):
     assert Run.open(run.path).config == config_of(texts)
 
 
-def test_fewer_files_are_other_text(tmp_path, texts):
+def test_fewer_files_count_as_changed_text(tmp_path, texts):
     prefixes = (str(texts / "train"), str(texts / "dev"))
-    run = begun(tmp_path / "run", texts)
+    run = started(tmp_path / "run", texts)
     both = open_for_training(run.path, config_of(texts, train=prefixes), accept_new_data=True)
     assert both.config.data.train == prefixes
     with pytest.raises(UserError, match="--accept-new-data"):
         open_for_training(run.path, config_of(texts))
 
 
-def test_another_language_is_another_run_whatever_is_accepted(tmp_path, texts):
-    run = begun(tmp_path / "run", texts)
+def test_another_language_is_refused_even_if_new_data_is_accepted(tmp_path, texts):
+    run = started(tmp_path / "run", texts)
     swapped = config_of(texts, source="de", target="en")
     with pytest.raises(UserError, match=r"data\.source was 'en', now 'de'"):
         open_for_training(run.path, swapped, accept_new_data=True)
 
 
-def test_a_run_without_a_record_takes_its_text_as_it_is(tmp_path, texts, caplog):
-    run = begun(tmp_path / "run", texts)
+def test_a_run_that_recorded_no_text_accepts_any(tmp_path, texts, caplog):
+    run = started(tmp_path / "run", texts)
     run.checksums.path.unlink()
     open_for_training(run.path, config_of(texts))
     assert caplog.messages == []
@@ -143,8 +140,8 @@ def test_a_run_without_a_record_takes_its_text_as_it_is(tmp_path, texts, caplog)
         open_for_training(run.path, config_of(texts))
 
 
-def test_own_files_without_a_checksum_get_one_and_others_keep_theirs(tmp_path, texts):
-    run = begun(tmp_path / "run", texts)
+def test_files_without_a_checksum_get_one_and_others_keep_theirs(tmp_path, texts):
+    run = started(tmp_path / "run", texts)
     open_for_training(run.path, config_of(texts))
     run.tokenizer.write_text("damaged")
     open_for_training(run.path, config_of(texts))
@@ -165,8 +162,8 @@ def test_before_the_first_checkpoint_text_may_be_corrected(tmp_path, texts, capl
 
 
 @pytest.mark.parametrize("depth", [None, preset("tiny").model.num_layers])
-def test_a_depth_written_in_another_way_is_no_change(tmp_path, texts, depth):
-    begun(tmp_path / "run", texts)
+def test_an_equal_depth_written_differently_is_no_change(tmp_path, texts, depth):
+    started(tmp_path / "run", texts)
     same = config_of(texts).replace({"model.decoder_layers": depth})
     run = open_for_training(tmp_path / "run", same)
     assert run.config.model.num_decoder_layers and not run.changes()

@@ -1,4 +1,4 @@
-"""The run directory: made, found again, and refused where it does not fit."""
+"""The run directory: created, opened again, and refused if it does not match."""
 
 import dataclasses
 import json
@@ -18,8 +18,8 @@ def tiny(**changes: object) -> Config:
     return preset("tiny").replace({name.replace("__", "."): v for name, v in changes.items()})
 
 
-def evaluation(step: int, **more: float) -> dict[str, float]:
-    """A record such as training writes."""
+def evaluation(step: int, **more: object) -> dict[str, object]:
+    """A record like those of training."""
     return {"step": step, "valid_perplexity": 2.0, "valid_bleu": 20.0} | more
 
 
@@ -29,14 +29,14 @@ def run(tmp_path) -> Run:
 
 
 def with_checkpoint(run: Run) -> Run:
-    """A run has something to lose from its first state on; its content is no matter."""
+    """Adds a state, whose content is irrelevant: now the run has something to lose."""
     run.checkpoints.path.mkdir()
     run.checkpoints.state_path(1).touch()
     return run
 
 
 @pytest.fixture
-def begun(run) -> Run:
+def started(run) -> Run:
     return with_checkpoint(run)
 
 
@@ -52,24 +52,27 @@ def test_versions_name_what_results_depend_on():
     assert re.match(r"\d+\.\d+", recorded["tensorflow"])
 
 
-def test_an_empty_folder_may_become_a_run(tmp_path):
-    assert Run.create_or_resume(tmp_path, tiny()).path == tmp_path
+@pytest.mark.parametrize("names", [[], [".config.json.4242.tmp"]])
+def test_a_folder_that_is_empty_but_for_temporary_files_may_become_a_run(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("{")
+    assert Run.create_or_resume(tmp_path, tiny()).config == tiny()
 
 
-def test_a_run_opens_with_the_configuration_it_was_made_with(tmp_path):
+def test_a_run_opens_with_its_configuration(tmp_path):
     Run.create_or_resume(tmp_path / "one", tiny(model__dropout=0.25))
     assert Run.open(tmp_path / "one").config == tiny(model__dropout=0.25)
     assert Run.open(str(tmp_path / "one")).config == tiny(model__dropout=0.25)
 
 
-def test_the_same_configuration_goes_on(run):
+def test_the_same_configuration_resumes(run):
     assert run.history() == []
     run.write_history([evaluation(1)])
     assert Run.create_or_resume(run.path, tiny()).history() == [evaluation(1)]
     assert run.changes() == []
 
 
-def test_the_same_command_resumes_a_run_from_before_there_were_gains(tmp_path):
+def test_the_same_command_resumes_a_run_from_before_gains_were_settings(tmp_path):
     older = tiny(model__query_key_gain=1.0, model__value_gain=1.0)
     with_checkpoint(Run.create_or_resume(tmp_path / "one", older))
     run = Run.create_or_resume(tmp_path / "one", tiny())
@@ -92,17 +95,17 @@ def test_the_same_command_resumes_a_run_from_before_there_were_gains(tmp_path):
         ("training.best_by", "chrf"),
     ],
 )
-def test_another_configuration_is_refused_and_what_differs_is_named(begun, name, value):
+def test_another_configuration_is_refused_and_the_difference_is_named(started, name, value):
     other = preset("tiny").replace({name: value})
     expected = f"{name} was .*, now {re.escape(repr(value))}"
     with pytest.raises(UserError, match=expected) as error:
-        Run.create_or_resume(begun.path, other)
+        Run.create_or_resume(started.path, other)
     assert str(error.value).count(" was ") == 1
-    assert Run.open(begun.path).config == tiny()
+    assert Run.open(started.path).config == tiny()
 
 
 def test_before_the_first_state_any_setting_may_be_corrected(run):
-    """Even of a run that has weights: it can only begin again."""
+    """Even if the run has weights: without a state, it can only start over."""
     run.tokenizer.write_bytes(b"trained with the wrong vocabulary")
     run.checkpoints.path.mkdir()
     run.checkpoints.step_path(1).touch()
@@ -112,17 +115,17 @@ def test_before_the_first_state_any_setting_may_be_corrected(run):
     assert not run.tokenizer.exists()
 
 
-def test_best_weights_without_a_state_are_not_trained_over(run):
+def test_best_weights_without_a_state_are_not_overwritten(run):
     run.checkpoints.path.mkdir()
     run.checkpoints.best.write_bytes(b"converted")
-    with pytest.raises(UserError, match=r"best.npz has weights.*Give another --output"):
+    with pytest.raises(UserError, match=r"best.npz exists, but.*Give another --output"):
         Run.create_or_resume(run.path, tiny())
     assert run.checkpoints.best.read_bytes() == b"converted"
 
 
-def test_all_differences_are_named(begun):
+def test_all_differences_are_named(started):
     with pytest.raises(UserError, match=r"model\.d_ff was 512.*training\.beta_1 was 0\.9"):
-        Run.create_or_resume(begun.path, tiny(model__d_ff=64, training__beta_1=0.8))
+        Run.create_or_resume(started.path, tiny(model__d_ff=64, training__beta_1=0.8))
 
 
 @pytest.mark.parametrize(
@@ -144,13 +147,13 @@ def test_all_differences_are_named(begun):
         ("decoding.alpha", 1.0),
     ],
 )
-def test_what_defines_neither_model_nor_loss_may_change_and_is_stored(begun, name, value):
+def test_settings_that_affect_neither_model_nor_loss_may_change(started, name, value):
     changed = preset("tiny").replace({name: value})
-    assert Run.create_or_resume(begun.path, changed).config == changed
-    assert Run.open(begun.path).config == changed
+    assert Run.create_or_resume(started.path, changed).config == changed
+    assert Run.open(started.path).config == changed
 
 
-def test_the_tokenizer_of_a_run_may_be_given_by_another_path_but_not_another(tmp_path):
+def test_the_tokenizer_may_move_but_not_change(tmp_path):
     paths = [str(tmp_path / name) for name in ("given", "moved", "other", "nothing")]
     for path, content in zip(paths, (b"one", b"one", b"two"), strict=False):
         Path(path).write_bytes(content)
@@ -165,45 +168,39 @@ def test_the_tokenizer_of_a_run_may_be_given_by_another_path_but_not_another(tmp
             Run.create_or_resume(tmp_path / "one", refused)
 
 
-def test_the_name_of_the_preset_may_change(begun):
+def test_the_name_of_the_preset_may_change(started):
     renamed = dataclasses.replace(tiny(), preset="mine")
-    assert Run.create_or_resume(begun.path, renamed).config == renamed
+    assert Run.create_or_resume(started.path, renamed).config == renamed
 
 
-def test_what_a_killed_process_left_half_written_is_no_obstacle(tmp_path):
-    (tmp_path / ".config.json.4242.tmp").write_text("{")
-    assert Run.create_or_resume(tmp_path, tiny()).config == tiny()
-
-
-def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
+@pytest.mark.parametrize("output", ["", "thesis.txt"])
+def test_other_files_and_their_folders_are_refused_and_left_alone(tmp_path, output):
+    file = tmp_path / "thesis.txt"
+    file.write_text("years of work")
     with pytest.raises(UserError, match="is not a run directory"):
-        Run.create_or_resume(tmp_path, tiny())
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+        Run.create_or_resume(tmp_path / output, tiny())
+    assert [*tmp_path.iterdir()] == [file] and file.read_text() == "years of work"
 
 
-def test_a_file_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "file").write_text("text")
-    with pytest.raises(UserError, match="is not a run directory"):
-        Run.create_or_resume(tmp_path / "file", tiny())
-    assert (tmp_path / "file").read_text() == "text"
+def with_binary_config(path: Path) -> None:
+    path.mkdir()
+    (path / "config.json").write_bytes(b"\xff\xfe{")
 
 
 @pytest.mark.parametrize(
-    "kind", ["missing", "empty", "file", "config is a folder", "not utf-8"]
+    "make",
+    [
+        lambda path: None,
+        Path.touch,
+        Path.mkdir,
+        lambda path: (path / "config.json").mkdir(parents=True),
+        with_binary_config,
+    ],
 )
-def test_what_is_no_run_cannot_be_opened(tmp_path, kind):
-    path = tmp_path / "one"
-    if kind == "file":
-        path.write_text("")
-    elif kind != "missing":
-        path.mkdir()
-    if kind == "config is a folder":
-        (path / "config.json").mkdir()
-    elif kind == "not utf-8":
-        (path / "config.json").write_bytes(b"\xff\xfe{")
+def test_only_a_run_directory_can_be_opened(tmp_path, make):
+    make(tmp_path / "one")
     with pytest.raises(UserError, match="one is not a run directory"):
-        Run.open(path)
+        Run.open(tmp_path / "one")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "emptied"])
@@ -250,7 +247,7 @@ GOOD = json.dumps(evaluation(10)).encode()
         (GOOD.replace(b"20.0", b"[20.0]"), "a number as valid_bleu"),
     ],
 )
-def test_a_line_of_the_history_that_is_no_evaluation_is_named(run, line, expected):
+def test_an_invalid_line_of_the_history_is_named(run, line, expected):
     run.metrics.write_bytes(GOOD + b"\n" + line)
     with pytest.raises(
         UserError, match=rf"one/metrics.jsonl:2: expected {expected}\."
@@ -260,10 +257,10 @@ def test_a_line_of_the_history_that_is_no_evaluation_is_named(run, line, expecte
     assert "\n" not in str(raised.value)
 
 
-def test_changed_settings_are_announced_and_kept_with_their_step(begun, caplog):
+def test_changed_settings_are_announced_and_recorded_with_their_step(started, caplog):
     changed = tiny(training__warmup_steps=7, decoding__beam_size=8)
-    run = Run.create_or_resume(begun.path, changed)
-    assert [(each["step"], each["what"], each["to"]) for each in run.changes()] == [
+    run = Run.create_or_resume(started.path, changed)
+    assert [(change["step"], change["what"], change["to"]) for change in run.changes()] == [
         (1, "training.warmup_steps", 7), (1, "decoding.beam_size", 8),
     ]  # fmt: skip
     before = tiny().training.warmup_steps
@@ -275,19 +272,19 @@ def test_changed_settings_are_announced_and_kept_with_their_step(begun, caplog):
     assert len(run.changes()) == 3
 
 
-def test_a_session_killed_before_its_configuration_was_written_leaves_no_change_twice(begun):
-    changed, file = tiny(training__warmup_steps=7), begun.path / "config.json"
+def test_a_session_killed_before_it_wrote_its_configuration_records_no_change_twice(started):
+    changed, file = tiny(training__warmup_steps=7), started.path / "config.json"
     before = file.read_text()
-    Run.create_or_resume(begun.path, changed)
+    Run.create_or_resume(started.path, changed)
     file.write_text(before)
-    assert len(Run.create_or_resume(begun.path, changed).changes()) == 1
+    assert len(Run.create_or_resume(started.path, changed).changes()) == 1
 
 
 @pytest.mark.parametrize("file", ["tokenizer.model", "tokenizer.target.model"])
-def test_a_file_of_the_run_with_one_bit_changed_is_refused(run, file):
-    for path in run.own_files():
+def test_a_damaged_tokenizer_is_refused(run, file):
+    for path in run.tokenizer_files():
         path.write_text("pieces")
-    run.checksums.keep(*run.own_files())
+    run.checksums.keep(*run.tokenizer_files())
     assert run.require_tokenizer() == run.tokenizer
     (run.path / file).write_text("pjeces")
     with pytest.raises(UserError, match=f"{file} is damaged: its SHA-256"):

@@ -1,7 +1,7 @@
-"""A program: trains with TensorFlow's determinism and without, which no process can undo.
+"""A program that trains without and with TensorFlow's determinism, which cannot be disabled.
 
-Its arguments are those of train.py. Ends with an error unless training.deterministic sets what
-it should, and both give the same weights.
+It takes the arguments of train.py, and fails unless training.deterministic enables determinism
+and both give the same weights.
 """
 
 import sys
@@ -21,7 +21,7 @@ from tf_transformer.models.losses import LabelSmoothedCrossEntropy  # noqa: E402
 
 
 def trained(scatter: bool):
-    """On two devices, in parts, with dropout."""
+    """Trains on two devices, in parts, with dropout."""
     loss = LabelSmoothedCrossEntropy(0.1, scatter=scatter)
     with strategy_of(2).scope():
         model = transformer(dropout=0.1)

@@ -1,4 +1,4 @@
-"""A task as small as can be: guess a token from three features, through dropout."""
+"""A minimal task: predict a token from three features, through dropout."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,13 @@ Arrays = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class FakeResult:
+    """A score; chrF falls as BLEU rises."""
+
     bleu: float
 
     @property
     def metrics(self) -> dict[str, float]:
-        return {"bleu": self.bleu, "exact": self.bleu / 100}
+        return {"bleu": self.bleu, "exact": self.bleu / 100, "chrf": 100 - self.bleu}
 
     @property
     def headline(self) -> str:
@@ -31,7 +33,7 @@ class FakeResult:
 
 
 def batch(step: int) -> Arrays:
-    """Features [B, T, 3] and labels [B, T] of a step, always the same, of changing length."""
+    """Returns features [B, T, 3] and labels [B, T] of a step; T depends on the step."""
     rng = np.random.default_rng(step)
     length = 3 + step % 3
     features = rng.normal(size=[NUM_ROWS, length, FEATURES]).astype("float32")
@@ -41,12 +43,11 @@ def batch(step: int) -> Arrays:
 
 
 class FakeTask:
-    """Keeps the protocol of `training.task.Task`.
+    """Implements `training.task.Task`.
 
     Args:
-        scores: the dev scores of the evaluations to come, one each; an exception is raised.
-        damaged_step: from this batch on, the features are NaN.
-        dropout: rate.
+        scores: dev scores of successive evaluations; an exception among them is raised.
+        damaged_step: batch from which on the features are NaN.
     """
 
     steps_per_epoch = 7
@@ -56,20 +57,16 @@ class FakeTask:
     encoder_outputs = 0
 
     def __init__(
-        self,
-        scores: Iterator[float | BaseException],
-        damaged_step: int | None = None,
-        dropout: float = 0.3,
-    ):
+        self, scores: Iterator[float | BaseException], damaged_step: int | None = None
+    ) -> None:
         self.scores = scores
         self.damaged_step = damaged_step
-        self.dropout = dropout
         self.models: list[keras.Model] = []
 
     def build_model(self) -> TokenModel:
         inputs = keras.Input((None, FEATURES), name="features")
         hidden = keras.layers.Dense(8, "relu", name="hidden")(inputs)
-        hidden = keras.layers.Dropout(self.dropout, name="dropout")(hidden)
+        hidden = keras.layers.Dropout(0.3, name="dropout")(hidden)
         logits = keras.layers.Dense(VOCAB_SIZE, name="logits", dtype="float32")(hidden)
         self.models.append(TokenModel(inputs, logits, name="guesser"))
         return self.models[-1]
@@ -110,7 +107,7 @@ class FakeTask:
 
 
 def compiled_model(config: Config) -> TokenModel:
-    """The model of the task, as the trainer compiles it."""
+    """Returns the task's model, compiled as in the trainer."""
     model = FakeTask(iter(())).build_model()
     compile_model(model, config)
     return model

@@ -1,4 +1,4 @@
-"""What is shown while `fit` runs, and what saves and ends it."""
+"""Callbacks of `fit`: what they show, and when they save and stop."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ from tf_transformer.fast.optimizers import LossScaleOptimizer, step_of
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.training.callbacks import MOST_SKIPPED, ProgressBar, StepWatch, duration
 from tf_transformer.training.devices import Workers
-from tf_transformer.training.interruption import Budget, Stopper
+from tf_transformer.training.interruption import Stopper
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.recipe import compile_model
 
@@ -40,10 +40,10 @@ def fit(model: TokenModel, callbacks, steps: int, task: FakeTask | None = None) 
 class Watched:
     """A model, a `StepWatch` of it, and the steps at which it saved."""
 
-    def __init__(self, budget: Budget | None = None, **training: object) -> None:
+    def __init__(self, **training: object) -> None:
         self.model = compiled()
         self.progress = Progress()
-        self.stopper = Stopper(budget)
+        self.stopper = Stopper()
         self.saved: list[int] = []
         self.watch = StepWatch(
             self.progress,
@@ -54,17 +54,17 @@ class Watched:
         )
 
     def fit(self, steps: int, task: FakeTask | None = None) -> int:
-        """Returns the step at which it ended."""
+        """Trains, and returns the step at which it ended."""
         fit(self.model, [self.watch], steps, task)
         return step_of(self.model.optimizer)
 
 
-def test_the_bar_shows_what_matters(capsys, monkeypatch):
+def test_the_bar_shows_steps_loss_and_perplexity(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     model = compiled()
     fit(model, [ProgressBar(done=3, verbose=1)], steps=2)
     bar = capsys.readouterr().err
-    # Steps of milliseconds: the bar draws the first of them at least.
+    # Steps take milliseconds, so the bar may draw only the first.
     for name in ("4/5 |", "left, loss", "perplexity"):
         assert name in bar
 
@@ -86,7 +86,7 @@ def test_the_bar_is_no_wider_than_the_terminal(columns, monkeypatch):
         assert len(line) <= columns
 
 
-def test_the_bars_rate_is_that_of_tokens_after_the_first_step(monkeypatch):
+def test_the_rate_counts_tokens_after_the_first_step(monkeypatch):
     bar, times = ProgressBar(0, 1), iter([10.0, 12.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(times))
     bar.set_model(compiled())
@@ -96,7 +96,7 @@ def test_the_bars_rate_is_that_of_tokens_after_the_first_step(monkeypatch):
     assert bar._rate({"tokens": 5_000.0}) == ["2,000 tokens/s"]
 
 
-def test_a_bar_that_is_off_prints_nothing(capsys):
+def test_a_disabled_bar_prints_nothing(capsys):
     fit(compiled(), [ProgressBar(done=0, verbose=0)], steps=2)
     assert capsys.readouterr() == ("", "")
 
@@ -111,13 +111,7 @@ def test_progress_counts_every_step():
     assert watched.saved == []
 
 
-def test_training_ends_when_the_stopper_says_so():
-    watched = Watched(Budget(steps=2))
-    assert watched.fit(10) == 2
-    assert watched.stopper.reason == "--stop-after 2 steps"
-
-
-def test_training_ends_at_its_last_step_and_saves_every_so_many_minutes_before():
+def test_states_are_saved_periodically_until_the_last_step():
     watched = Watched(save_minutes=1e-9, steps=4)
     assert watched.fit(10) == 4
     assert watched.saved == [1, 2, 3]  # the trainer itself saves when `fit` returns
@@ -136,23 +130,20 @@ def test_the_time_left_is_estimated_once_after_50_steps(caplog):
     assert len(caplog.messages) == 1
 
 
-def test_the_estimate_is_the_mean_step_times_the_steps_left(caplog):
+@pytest.mark.parametrize(
+    ("steps", "seconds", "message"),
+    [
+        (2_050, [2.0] * 49, "2,000 steps to go, about 1 h 7 min"),
+        (100_000, [200.0] * 2, "99,998 steps to go, about 231 days"),
+    ],
+)
+def test_the_estimate_comes_after_50_steps_or_two_minutes(caplog, steps, seconds, message):
+    """The first step, which compiles, does not count."""
     caplog.set_level("INFO", "tf_transformer")
-    watched = Watched(steps=2_060)
-    for step in range(1, 51):
-        # The first step, which compiles, takes 100 seconds and the others 2 each.
-        watched.watch._estimate(step + 10, 100.0 if step == 1 else 2.0)
-    assert duration(2 * 2_000) == "1 h 7 min"
-    assert caplog.messages == ["2,000 steps to go, about 1 h 7 min"]
-
-
-def test_long_steps_are_estimated_as_soon_as_there_are_two_minutes_of_them(caplog):
-    """A step of the paper's big model takes minutes on a CPU."""
-    caplog.set_level("INFO", "tf_transformer")
-    watched = Watched(steps=100_000)
-    for step in (1, 2, 3):
-        watched.watch._estimate(step, 320.0 if step == 1 else 200.0)
-    assert caplog.messages == ["99,998 steps to go, about 231 days"]
+    watched = Watched(steps=steps)
+    for step, taken in enumerate([320.0, *seconds], start=1):
+        watched.watch._estimate(step, taken)
+    assert caplog.messages == [message]
 
 
 @pytest.mark.parametrize(
@@ -169,11 +160,11 @@ def test_long_steps_are_estimated_as_soon_as_there_are_two_minutes_of_them(caplo
         (1_000 * 24 * 3_600, "1,000 days"),
     ],
 )
-def test_a_duration_is_told_in_its_largest_units(seconds, text):
+def test_a_duration_is_given_in_its_largest_units(seconds, text):
     assert duration(seconds) == text
 
 
-def test_a_loss_that_is_no_number_names_step_and_batch():
+def test_a_nan_loss_is_reported_with_step_and_batch():
     watched = Watched()
     watched.progress.data_step = 100
     with pytest.raises(UserError, match=r"not finite at step 3 \(batch 102\): nan"):
@@ -181,8 +172,8 @@ def test_a_loss_that_is_no_number_names_step_and_batch():
     assert watched.saved == []
 
 
-class Endless(keras.layers.Layer):
-    """Passes its input on; its derivative is infinite, so that no loss scale helps."""
+class InfiniteGradient(keras.layers.Layer):
+    """Returns its input; its derivative is infinite, so that no loss scale helps."""
 
     def call(self, inputs):
         @keras.ops.custom_gradient
@@ -195,7 +186,9 @@ class Endless(keras.layers.Layer):
 def test_updates_that_overflow_at_any_scale_end_training():
     watched = Watched()
     inputs = keras.Input((None, FEATURES))
-    watched.model = TokenModel(inputs, Endless()(keras.layers.Dense(VOCAB_SIZE)(inputs)))
+    watched.model = TokenModel(
+        inputs, InfiniteGradient()(keras.layers.Dense(VOCAB_SIZE)(inputs))
+    )
     compile_model(watched.model, Config())
     adam = watched.model.optimizer
     watched.model.compile(LossScaleOptimizer(adam), watched.model.loss, metrics=[])

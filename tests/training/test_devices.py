@@ -1,4 +1,4 @@
-"""Which devices there are, who is chief, which rows a replica gets, and what workers decide."""
+"""Devices, the chief, the rows that replicas get, and the decisions of workers."""
 
 import json
 import re
@@ -25,6 +25,7 @@ def tf_config(index: object, workers: object = WORKERS, **others: object) -> str
 @pytest.mark.parametrize(
     ("text", "workers", "chief"),
     [
+        (None, 1, True),
         ("", 1, True),
         ("{}", 1, True),
         (tf_config(0), 2, True),
@@ -33,14 +34,11 @@ def tf_config(index: object, workers: object = WORKERS, **others: object) -> str
         (tf_config(2, ["a:1", "b:1", "c:1"]), 3, False),
     ],
 )
-def test_tf_config_says_how_many_workers_and_who_is_chief(monkeypatch, text, workers, chief):
-    monkeypatch.setenv("TF_CONFIG", text)
-    assert (devices.num_workers(), devices.is_chief()) == (workers, chief)
-
-
-def test_without_tf_config_there_is_one_worker(monkeypatch):
+def test_tf_config_determines_workers_and_chief(monkeypatch, text, workers, chief):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert (devices.num_workers(), devices.is_chief()) == (1, True)
+    if text is not None:
+        monkeypatch.setenv("TF_CONFIG", text)
+    assert (devices.num_workers(), devices.is_chief()) == (workers, chief)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_without_tf_config_there_is_one_worker(monkeypatch):
         '"text"',
         '{"cluster": []}',
         '{"cluster": {"worker": 2}}',
-        '{"cluster": {"worker": ["a:1", "b:1"]}}',  # and who am I?
+        '{"cluster": {"worker": ["a:1", "b:1"]}}',  # no task
         tf_config(2),
         tf_config(-1),
         tf_config("0"),
@@ -60,7 +58,7 @@ def test_without_tf_config_there_is_one_worker(monkeypatch):
         tf_config(0, chief=["three:12345"]),
     ],
 )
-def test_a_tf_config_that_cannot_be_used_is_a_user_error(monkeypatch, text):
+def test_an_invalid_tf_config_is_a_user_error(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(UserError, match="^TF_CONFIG cannot be used: .*Received: ") as error:
         devices.num_workers()
@@ -70,14 +68,14 @@ def test_a_tf_config_that_cannot_be_used_is_a_user_error(monkeypatch, text):
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_less_than_one_device_is_a_user_error(number):
+def test_fewer_than_one_device_is_a_user_error(number):
     with pytest.raises(UserError, match=f"at least 1. Received: {number}"):
         devices.make_strategy(number)
 
 
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="counts CPUs")
 @pytest.mark.parametrize("number", [None, 1, 2, 4])
-def test_a_cpu_is_one_device_or_split_in_as_many_as_asked(number):
+def test_a_cpu_is_one_device_or_split_as_requested(number):
     strategy = devices.make_strategy(number)
     assert strategy.num_replicas_in_sync == (number or 1)
     assert isinstance(strategy, tf.distribute.MirroredStrategy) is ((number or 1) > 1)
@@ -89,7 +87,7 @@ ROWS = [7, 1, 4]
 
 
 def shares(replicas, num_replicas: int) -> tf.data.Dataset:
-    """Row i of batch b is 100 b + i; each replica's share is an element of its own."""
+    """Makes batches whose row i of batch b is 100 b + i; each share is a separate element."""
 
     def elements():
         for batch, rows in enumerate(ROWS):
@@ -136,14 +134,14 @@ def pair() -> Workers:
     return Workers(strategy_of(2), number=2)
 
 
-def test_sums_are_over_workers_and_not_over_replicas(pair):
+def test_sums_are_over_workers_not_over_replicas(pair):
     assert pair.all_reduce(3.5, 1.0) == [7.0, 2.0]
     assert Workers(strategy_of(4), number=2).all_reduce(3.5) == [7.0]
 
 
 @pytest.mark.parametrize("save", [True, False])
 @pytest.mark.parametrize("status", [None, 0, 128 + signal.SIGTERM])
-def test_a_vote_is_one_decision_and_keeps_a_workers_reason(pair, save, status):
+def test_a_vote_is_one_decision_and_keeps_the_reason(pair, save, status):
     stopper = Stopper()
     if status is not None:
         stopper.reason, stopper.status = "its reason", status
@@ -152,9 +150,9 @@ def test_a_vote_is_one_decision_and_keeps_a_workers_reason(pair, save, status):
     assert (stopper.reason, stopper.status) == expected
 
 
-def test_only_the_chief_has_states_saved_and_values_taken():
-    """Clocks differ: a worker whose time to save has come does not make the others wait."""
+def test_only_the_chief_decides_on_saving_and_shares_values():
+    """Clocks differ: another worker's does not decide when to save."""
     workers = Workers(strategy_of(2), number=2)
-    workers.is_chief = False  # both of the two, so nobody is
+    workers.is_chief = False  # neither of the two is
     assert workers.vote(Stopper(), save=True) == (False, False)
     assert workers.from_chief(7) == 0

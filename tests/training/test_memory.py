@@ -1,4 +1,4 @@
-"""The estimate of a step's memory, against models that are built and steps that are run."""
+"""Memory estimates, against built models and measured training steps."""
 
 import dataclasses
 import statistics
@@ -21,7 +21,7 @@ from tf_transformer.training.memory import (
     parameter_count,
 )
 
-# A step of this takes more than 1 GB, of which TensorFlow's own 0.6 GB are no matter of ours.
+# A step of this takes more than 1 GB, of which 0.6 GB are TensorFlow itself.
 MEASURED = Config(
     model=ModelConfig(vocab_size=8_000, num_layers=1, d_model=128, d_ff=512, num_heads=4)
 )
@@ -55,9 +55,9 @@ def _measured_peak() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 def test_the_estimate_is_within_a_third_of_a_measured_peak():
-    """The median of three: which operations meet, and so what is held at once, is by chance.
+    """The median of three counts, as chance decides which operations run at the same time.
 
-    Where the first two are close enough, so is the median, whatever the third is.
+    If the first two are close enough, so is the median.
     """
     estimate = estimate_memory(MEASURED, *SHAPE).total + PROCESS_BYTES - TENSORFLOW_BYTES
 
@@ -87,7 +87,7 @@ def test_the_estimate_is_within_a_third_of_a_measured_peak():
     ],
     ids=lambda config: f"{config.vocab_size}-{config.d_model}-{config.num_layers}",
 )  # fmt: skip
-def test_parameters_are_counted_as_the_model_has_them(config):
+def test_the_parameter_count_is_that_of_the_transformer(config):
     with keras.StatelessScope(initialize_variables=False):
         model = Transformer(config)
     assert parameter_count(config) == model.count_params()
@@ -101,7 +101,7 @@ def test_parameters_are_counted_as_the_model_has_them(config):
         {"positions": "learned", "max_length": 9, "tie_embeddings": False, "key_dim": 5},
     ],
 )
-def test_parameters_of_a_classifier_are_counted_as_it_has_them(changes):
+def test_the_parameter_count_is_that_of_the_classifier(changes):
     config = dataclasses.replace(ModelConfig(vocab_size=50, d_model=6, num_heads=3), **changes)
     with keras.StatelessScope(initialize_variables=False):
         model = Classifier(config, num_classes=4)
@@ -112,7 +112,7 @@ def test_a_classifier_needs_less_than_a_transformer():
     whole, encoder = (estimate_memory(MEASURED, *SHAPE, encoder_outputs=n) for n in (0, 50))
     assert encoder.layers < whole.layers / 2
     assert encoder.parameters < whole.parameters
-    assert encoder.logits < whole.logits / 500  # of which a Transformer holds some rows alone
+    assert encoder.logits < whole.logits / 500  # a Transformer holds only a chunk
     rows, length = SHAPE
     assert encoder.logits < 4 * rows * length * MEASURED.model.vocab_size / 1_000
 
@@ -123,23 +123,25 @@ def test_only_a_chunk_of_logits_is_held_with_its_gradient():
     assert more > 2 * LOGIT_ROWS * 37_000 * 4
 
 
-def test_layers_that_are_computed_again_keep_their_inputs_alone():
+def test_recomputed_layers_keep_only_their_inputs():
     """Measured with base, 2 layers and 2,040 positions in bfloat16: 0.19 GB less."""
     sizes = {"model.vocab_size": 32_000, "model.num_layers": 2}
     config = PRESETS["base"].replace(sizes | {"training.precision": "mixed_bfloat16"})
-    again = config.replace({"training.recompute": True})
-    kept, again = (estimate_memory(each, 30, 68) for each in (config, again))
-    assert 0.7 < (kept.total - again.total) / 0.19e9 < 1.3
+    kept, recomputed = (
+        estimate_memory(config.replace({"training.recompute": recompute}), 30, 68).total
+        for recompute in (False, True)
+    )
+    assert 0.7 < (kept - recomputed) / 0.19e9 < 1.3
 
 
-def test_replicas_share_the_rows_and_not_the_parameters():
+def test_replicas_share_the_rows_but_not_the_parameters():
     whole, shared = (estimate_memory(MEASURED, 100, 32, replicas=n) for n in (1, 3))
     assert shared.rows == 34
     assert shared.parameters == whole.parameters
     assert shared.layers / whole.layers == pytest.approx(0.34)
 
 
-def test_parts_need_less_and_sums_of_gradients():
+def test_parts_need_less_but_also_sums_of_gradients():
     whole = estimate_memory(MEASURED, 64, 32, replicas=2)
     split = estimate_memory(MEASURED, 64, 32, replicas=2, positions=256)
     assert (whole.rows, split.rows) == (32, 8)
@@ -150,13 +152,13 @@ def test_parts_need_less_and_sums_of_gradients():
 @pytest.mark.parametrize(
     ("rows", "positions", "expected"), [(8, 256, 8), (9, 256, 5), (17, 256, 6), (8, 20, 1)]
 )
-def test_parts_are_equal_and_of_one_sentence_at_least(rows, positions, expected):
+def test_parts_are_equal_and_have_at_least_one_sentence(rows, positions, expected):
     assert estimate_memory(MEASURED, rows, 32, positions=positions).rows == expected
 
 
 def test_a_moving_average_is_one_more_copy_of_the_weights():
     averaging = MEASURED.replace({"training.ema_decay": 0.9})
-    plain, averaged = (estimate_memory(each, 8, 32) for each in (MEASURED, averaging))
+    plain, averaged = (estimate_memory(config, 8, 32) for config in (MEASURED, averaging))
     assert averaged.total - plain.total == 4 * parameter_count(MEASURED.model)
 
 
@@ -168,7 +170,7 @@ def test_a_moving_average_is_one_more_copy_of_the_weights():
         ({"attention_dropout": 0.1}, (512, 8), (16, 256), 427),
     ],
 )
-def test_more_is_needed_for_the_gradients_of(changes, sizes, shape, megabytes):
+def test_swish_and_inner_dropout_keep_more_tensors(changes, sizes, shape, megabytes):
     """Measured with Adam on a CPU: 4,096 positions, 2 layers."""
     d_ff, heads = sizes
     sizes = {"vocab_size": 1_000, "num_layers": 2, "d_model": 128, "d_ff": d_ff}
@@ -180,7 +182,7 @@ def test_more_is_needed_for_the_gradients_of(changes, sizes, shape, megabytes):
     assert 0.7 < more / 1e6 / megabytes < 1.3
 
 
-def test_mixed_precision_saves_on_the_layers_only():
+def test_mixed_precision_saves_memory_only_in_the_layers():
     full = estimate_memory(MEASURED, *SHAPE)
     half = MEASURED.replace({"training.precision": "mixed_bfloat16"})
     mixed = estimate_memory(half, *SHAPE)

@@ -1,4 +1,4 @@
-"""The size of parts: whole batches where they fit, else the same on the same machine."""
+"""The size of parts: whole batches if they fit, otherwise always the same on a machine."""
 
 import dataclasses
 
@@ -49,8 +49,8 @@ def test_the_size_is_the_largest_power_of_two_that_fits():
 
 @pytest.mark.parametrize("jitter", [-0.02, 0.02])
 def test_a_little_more_or_less_memory_gives_the_same_size(jitter):
-    sizes = [choose_size(BASE, ("RAM", int(24 * GIB * each))) for each in (1, 1 + jitter)]
-    assert len(set(sizes)) == 1
+    sizes = {choose_size(BASE, ("RAM", int(24 * GIB * factor))) for factor in (1, 1 + jitter)}
+    assert len(sizes) == 1
 
 
 def test_sizes_hold_the_longest_sentence_and_are_less_than_a_share_of_the_batch():
@@ -58,27 +58,27 @@ def test_sizes_hold_the_longest_sentence_and_are_less_than_a_share_of_the_batch(
     assert work.sizes() == [0, 512, 256, 128]  # shares of 50 x 12 and 5 x 100
 
 
-def test_where_nothing_fits_the_smallest_part_is_tried():
+def test_if_nothing_fits_the_smallest_part_is_tried():
     assert choose_size(BASE, ("RAM", GIB)) == BASE.sizes()[-1] == 256
 
 
 @pytest.mark.parametrize("asked", [0, 512, 100_000])
-def test_what_the_configuration_asks_for_is_taken(asked):
+def test_a_configured_size_is_used(asked):
     work = asking(BASE, asked)
     assert choose_size(work, ("RAM", GIB), recorded=1024) == asked
 
 
-def test_the_recorded_size_stays_for_as_long_as_it_fits():
+def test_the_recorded_size_is_kept_while_it_fits():
     chosen = choose_size(BASE, ("RAM", 16 * GIB))
     for recorded in (0, 256, 700, 16_384):
         assert choose_size(BASE, ("RAM", 64 * GIB), recorded) == recorded
-    barely = BASE.needed(8192, "RAM") + 1  # more than SHARE of it: it has done so far
+    barely = BASE.needed(8192, "RAM") + 1  # exceeds SHARE, but has worked so far
     assert choose_size(BASE, ("RAM", barely), recorded=8192) == 8192
     assert choose_size(BASE, ("RAM", barely)) < 8192
     assert choose_size(BASE, ("RAM", 16 * GIB), recorded=0) == chosen
 
 
-def test_replicas_on_one_cpu_share_its_memory_and_gpus_do_not():
+def test_replicas_on_one_cpu_share_its_memory_but_gpus_do_not():
     two = workload(PRESETS["base"], replicas=2)
     assert two.needed(512, "RAM") > 2 * two.needed(512, "GPU")
     apart = dataclasses.replace(two, workers=2)
@@ -88,19 +88,19 @@ def test_replicas_on_one_cpu_share_its_memory_and_gpus_do_not():
 @pytest.mark.parametrize(
     ("size", "half"), [(0, 8192), (100_000, 8192), (8192, 4096), (1000, 256), (500, None)]
 )
-def test_half_a_part_is_at_most_half_as_much(size, half):
+def test_half_is_the_largest_choice_up_to_half_the_size(size, half):
     """The largest batch is [97, 256], or 24,832 positions; a row has 256."""
     assert BASE.half(size) == half
 
 
-def test_several_workers_are_told_what_to_give():
-    """One alone cannot go back: the others wait for it in the middle of a step."""
+def test_several_workers_are_told_which_size_to_give():
+    """One worker cannot go back alone: the others wait for it in the middle of a step."""
     parts = Parts(workload(PRESETS["base"], replicas=2, workers=2))
     with pytest.raises(UserError, match="give --max-tokens-per-device 4096: training resumes"):
         parts.halve()
 
 
-def test_memory_that_other_programs_hold_is_a_warning(monkeypatch, caplog):
+def test_memory_held_by_other_programs_causes_a_warning(monkeypatch, caplog):
     monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("RAM", 2**60))
     parts = Parts(workload(Config().replace({"training.batch_tokens": 10**9})))
     assert parts.choose(None, Workers()) == 0
@@ -123,7 +123,7 @@ esac
 
 @pytest.mark.parametrize(
     ("visible", "count", "expected"),
-    [("5, 4,6,7", 3, ("GPU", 24_576 * 2**20)), (None, 2, "GPU 0,1: the RAM counts instead")],
+    [("5, 4,6,7", 3, ("GPU", 24_576 * 2**20)), (None, 2, "GPU 0,1: using the RAM instead")],
 )
 def test_only_the_gpus_in_use_count(monkeypatch, tmp_path, caplog, visible, count, expected):
     (tmp_path / "nvidia-smi").write_text(FAKE_SMI)
@@ -133,5 +133,5 @@ def test_only_the_gpus_in_use_count(monkeypatch, tmp_path, caplog, visible, coun
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * count)
-    device, _ = found = device_memory()
-    assert found == expected or (device == "RAM" and expected in caplog.text)
+    memory = device_memory()
+    assert memory == expected or (memory[0] == "RAM" and expected in caplog.text)

@@ -1,4 +1,4 @@
-"""Half precision where it is safe: what stays in float32, masks, and what a model learns."""
+"""Half precision where it is safe: what stays in float32, padding, and learning."""
 
 import functools
 
@@ -18,7 +18,7 @@ DELICATE = {"Exp", "Log", "Softmax", "LogSoftmax", "Rsqrt", "Sqrt", "Mean", "Sin
 
 
 def learner(precision: str) -> Transformer:
-    """With the recipe of the package; it can do the exercise of `exercise`."""
+    """A model that can learn `exercise`, with the package's recipe."""
     model = transformer(dtype=precision, d_model=32, d_ff=32)
     training = TrainingConfig(
         precision=precision, warmup_steps=20, learning_rate_scale=0.3, label_smoothing=0.0
@@ -28,7 +28,7 @@ def learner(precision: str) -> Transformer:
 
 
 def exercise(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The label is the token before it, plus one: the source is no help."""
+    """Returns a batch in which each label is the previous token plus one."""
     rng = np.random.default_rng(seed)
     source, target = rng.integers(4, VOCAB_SIZE, [2, 16, 6])
     lengths = rng.integers(2, 7, [16, 1])
@@ -39,7 +39,7 @@ def exercise(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 @functools.cache
 def operations(policy: str) -> list[tuple[str, str]]:
-    """Kind and type of every operation of a training step's forward pass."""
+    """Lists kind and type of all operations of a training step's forward pass."""
     model = transformer(dtype=policy, norm_first=True, dropout=0.1)
     compile_model(model, Config())
 
@@ -65,7 +65,6 @@ def test_softmax_statistics_positions_and_loss_are_computed_in_float32(policy):
 
 @HALF
 def test_products_are_computed_in_half_precision(policy):
-    """But for the last one's result: or there would be nothing to gain."""
     products = [dtype for kind, dtype in operations(policy) if "MatMul" in kind]
     assert len(products) > 10
     assert set(products) == {policy.removeprefix("mixed_")}
@@ -89,7 +88,7 @@ def test_padding_does_not_change_the_output_in_half_precision(policy):
     logits = model(inputs).numpy()
     wider = {name: np.pad(ids, [(0, 2), (0, 5)]) for name, ids in inputs.items()}
     padded = model(wider).numpy()
-    assert np.isfinite(padded).all()  # two rows are padding alone
+    assert np.isfinite(padded).all()  # two rows are all padding
     real = inputs["target"] != 0
     np.testing.assert_allclose(padded[:3, :-5][real], logits[real], atol=2e-2)
     other = {**inputs, "source": inputs["source"][::-1]}
@@ -106,7 +105,7 @@ def test_positions_are_exact_to_the_precision_of_the_output(policy):
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_a_model_learns_the_same_in_every_precision(precision):
+def test_a_model_learns_in_every_precision(precision):
     model = learner(precision)
     data = dataset([exercise(seed) for seed in range(100)])
     first = model.evaluate(dataset([exercise(-1 % 2**32)]), return_dict=True, verbose=0)
@@ -117,7 +116,7 @@ def test_a_model_learns_the_same_in_every_precision(precision):
     assert logs["loss"] < 0.5
 
 
-def test_the_schedule_counts_applied_updates_only():
+def test_the_schedule_counts_only_applied_updates():
     model = learner("mixed_float16")
     model.optimizer.build(model.trainable_variables)
     model.optimizer.dynamic_scale.assign(2.0**40)  # overflows until it is about 2^16

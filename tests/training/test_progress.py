@@ -1,4 +1,4 @@
-"""How far a run has come, and where it goes on in other batches."""
+"""Progress of a run, and where it resumes if its batches change."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from tf_transformer.config import Config
 from tf_transformer.training.progress import Progress
 
 
-def test_steps_move_the_position_and_a_new_period_keeps_it():
+def test_steps_advance_the_position_and_a_new_period_keeps_it():
     progress = Progress()
     for seconds in (0.5, 0.25):
         progress.add_step(seconds)
@@ -21,15 +21,15 @@ def test_steps_move_the_position_and_a_new_period_keeps_it():
     assert progress.period_seconds == 0
 
 
-def test_progress_comes_back_from_its_arrays():
+def test_progress_is_restored_from_its_arrays():
     means = [np.float32(index) for index in range(12)]  # more than one digit
     progress = Progress(7, 3, 1.25, 100, 2, 64, means)
-    again = Progress.from_arrays(progress.to_arrays())
-    assert again == progress
-    assert type(again.data_step) is int and type(again.period_seconds) is float
+    restored = Progress.from_arrays(progress.to_arrays())
+    assert restored == progress
+    assert type(restored.data_step) is int and type(restored.period_seconds) is float
 
 
-def test_running_means_survive_their_reset():
+def test_running_means_are_restored_after_a_reset():
     model = compiled_model(Config())
     data = FakeTask(iter(())).training_data(0)
     model.fit(data, steps_per_epoch=3, shuffle=False, verbose=0)
@@ -44,7 +44,7 @@ def test_running_means_survive_their_reset():
     assert {mean.name: float(mean.result()) for mean in model.running_means} == before
 
 
-def test_a_period_that_begins_resumes_no_means():
+def test_a_new_period_restores_no_means():
     model = compiled_model(Config())
     progress = Progress()
     progress.keep_means(model)
@@ -64,10 +64,10 @@ def test_a_period_that_begins_resumes_no_means():
         (50, 4, 125, ["4 instead of 1 devices", "batches of another size"]),
     ],
 )
-def test_other_batches_go_on_at_the_same_place_in_the_data(
+def test_other_batches_resume_at_the_same_position_in_the_data(
     steps_per_epoch, replicas, data_step, changes
 ):
-    """2.5 epochs have been seen, and it stays at that."""
+    """2.5 epochs have been seen, before and after."""
     progress = Progress(data_step=250, steps_per_epoch=100)
     now = Progress(steps_per_epoch=steps_per_epoch, replicas=replicas)
     assert progress.moved_to(now) == changes
@@ -76,7 +76,7 @@ def test_other_batches_go_on_at_the_same_place_in_the_data(
     assert progress.moved_to(now) == []
 
 
-def test_parts_of_another_size_are_named():
+def test_a_new_size_of_parts_is_a_change():
     now = Progress(max_tokens_per_device=64)
     assert Progress().moved_to(now) == ["parts of another size"]
     assert Progress(max_tokens_per_device=64).moved_to(now) == []
@@ -94,7 +94,7 @@ def test_parts_of_another_size_are_named():
         ("replicas", 0),
     ],
 )
-def test_what_is_no_progress_is_refused(name, value):
+def test_invalid_progress_is_refused(name, value):
     arrays = Progress(steps_per_epoch=7).to_arrays()
     arrays.pop(name)
     if value is not None:

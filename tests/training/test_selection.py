@@ -1,4 +1,4 @@
-"""best.npz: by scores that compare, and mended from what is kept."""
+"""best.npz: chosen by comparable scores, and restored from kept weights."""
 
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.weight_files import (
     add_record,
-    best_dev_set,
     best_scores,
     read_arrays,
     save_best,
@@ -30,7 +29,7 @@ HISTORY = [evaluation(step, score) for step, score in SCORES.items()]
 
 @pytest.fixture
 def folder(tmp_path) -> CheckpointFolder:
-    """Three steps, whose weights say which they are, and the best of them."""
+    """Three steps whose weights equal their number, and the best of them."""
     folder = CheckpointFolder(tmp_path)
     for step in SCORES:
         write_arrays(folder.step_path(step), {"model/w": np.full(3, step, np.float32)})
@@ -53,7 +52,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_good_best_weights_stay_without_a_word(folder, best, caplog):
+def test_intact_best_weights_are_kept_silently(folder, best, caplog):
     before = folder.best.read_bytes()
     best.mend(HISTORY)
     best.mend([])
@@ -70,7 +69,7 @@ def test_lost_best_weights_are_restored_from_their_step(folder, best, caplog, da
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])
-def test_where_the_best_step_is_not_kept_the_loss_is_named(folder, best, caplog, damage):
+def test_if_the_best_step_is_not_kept_the_loss_is_reported(folder, best, caplog, damage):
     folder.best.unlink()
     damage(folder.step_path(20))
     best.mend(HISTORY)
@@ -78,10 +77,10 @@ def test_where_the_best_step_is_not_kept_the_loss_is_named(folder, best, caplog,
     assert "weights of step 20, the best, are no longer kept, so they are lost" in caplog.text
     assert "step-00000030.npz, the best of those kept, takes its place" in caplog.text
     best.mend(HISTORY)
-    assert len(caplog.messages) == 1  # it is said once
+    assert len(caplog.messages) == 1  # not repeated
 
 
-def test_where_nothing_is_kept_the_next_evaluation_is_the_best(folder, best, caplog):
+def test_if_nothing_is_kept_the_next_evaluation_is_the_best(folder, best, caplog):
     for path in (folder.best, *map(folder.step_path, SCORES)):
         path.unlink()
     write_arrays(folder.step_path(40), {"model/w": np.full(3, 40, np.float32)})
@@ -90,29 +89,21 @@ def test_where_nothing_is_kept_the_next_evaluation_is_the_best(folder, best, cap
     assert "lost. The next evaluation replaces it" in caplog.text
 
 
-def test_worse_weights_in_place_of_the_best_give_way_to_its_step(folder, best, caplog):
-    """As versions left them that replaced damaged best weights by later ones."""
+def test_worse_weights_are_replaced_by_the_best_step(folder, best, caplog):
+    """Earlier versions replaced damaged best weights by later ones."""
     save_best(folder.step_path(30), folder.best, {"bleu": 0.514})
     best.mend(HISTORY)
     assert best_step(folder) == 20
     assert "does not hold the best weights on this dev set: restored from" in caplog.text
 
 
-def test_a_mean_that_beat_all_steps_stays(folder, best, caplog):
+def test_an_average_that_beat_all_steps_is_kept(folder, best, caplog):
     save_best(folder.step_path(30), folder.best, {"bleu": 0.7}, "one")
     best.mend(HISTORY)
     assert (best_step(folder), caplog.messages) == (30, [])
 
 
-def test_scores_on_another_dev_set_do_not_keep_better_weights_out(folder):
-    best = BestWeights(folder, "bleu", "two")
-    assert best.offer(folder.step_path(30), evaluation(40, 0.1, dev_set="two"), HISTORY)
-    assert (best_step(folder), best_dev_set(folder.best)) == (30, "two")
-    history = [*HISTORY, evaluation(40, 0.1, dev_set="two")]
-    assert not best.offer(folder.step_path(10), evaluation(50, 0.05), history)
-
-
-def test_weights_of_an_earlier_version_are_of_the_only_dev_set(folder):
+def test_best_weights_that_name_no_dev_set_belong_to_the_only_one(folder):
     save_best(folder.step_path(20), folder.best, {"bleu": 0.666})
     arrays = read_arrays(folder.best)
     del arrays["dev_set"]

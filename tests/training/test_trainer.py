@@ -1,4 +1,4 @@
-"""Training as a whole, on a task as small as can be: what it writes, and that it resumes."""
+"""Training as a whole, on a minimal task: what it writes, and that it resumes exactly."""
 
 import itertools
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from fake_task import FakeTask, compiled_model
+from fake_task import FakeResult, FakeTask, compiled_model
 from replicas import strategy_of
 
 from tf_transformer.config import Config, TrainingConfig
@@ -49,18 +49,24 @@ def rising() -> FakeTask:
     return FakeTask(itertools.count(10.0))
 
 
-def train_run(path: Path, task: FakeTask, **changes: object) -> Run:
-    """A session of its own, as if in a new process."""
+def train_session(
+    path: Path, task: FakeTask, stopper: Stopper | None = None, **changes: object
+) -> tuple[Run, FakeResult]:
+    """Trains in a new session, as if in a new process."""
     keras.utils.set_random_seed(1)
     run = open_run(path, **changes)
-    Trainer(run, task).train()
-    return run
+    return run, Trainer(run, task, stopper=stopper).train()
+
+
+def train_run(*arguments: object, **changes: object) -> Run:
+    """Returns only the run of a `train_session`."""
+    return train_session(*arguments, **changes)[0]
 
 
 def assert_same_training(run: Run, other: Run, step: int = 6) -> None:
-    """Weights, optimizer, dropout seeds and what was measured, but for the time it took."""
+    """Compares weights, optimizer, dropout seeds and all measurements except times."""
     for file in (f"step-{step:08d}.npz", f"state-{step:08d}.npz"):
-        contents = [read_arrays(each.checkpoints.path / file) for each in (run, other)]
+        contents = [read_arrays(r.checkpoints.path / file) for r in (run, other)]
         for content in contents:
             content.pop("progress/period_seconds", None)
         np.testing.assert_equal(*contents)
@@ -70,7 +76,7 @@ def assert_same_training(run: Run, other: Run, step: int = 6) -> None:
 
 
 def losses(run: Run, path: Path) -> dict[str, float]:
-    """What a fresh model with these weights measures on the dev set."""
+    """Evaluates a fresh model with these weights on the dev set."""
     model = compiled_model(run.config)
     load_weights(path, model)
     return model.evaluate(rising().validation_data(), return_dict=True, verbose=0)
@@ -78,13 +84,13 @@ def losses(run: Run, path: Path) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Run:
-    """A run of 6 steps that nothing interrupted."""
+    """An uninterrupted run of 6 steps."""
     return train_run(tmp_path_factory.mktemp("runs") / "whole", rising())
 
 
 @pytest.fixture
 def copied(whole, tmp_path) -> Run:
-    """The whole run, to go on with."""
+    """A copy of the whole run, to resume."""
     return Run.open(shutil.copytree(whole.path, tmp_path / "copied"))
 
 
@@ -95,15 +101,15 @@ def test_an_evaluation_leaves_a_record_and_a_checkpoint(whole):
     assert any(whole.logs.iterdir())
 
 
-def test_a_record_says_what_was_measured(whole):
+def test_a_record_holds_the_measurements(whole):
     record = whole.history()[-1]
     assert record["valid_bleu"] == 12.0
     assert record["valid_exact"] == 0.12
-    assert record["valid_perplexity"] < np.exp(record["valid_loss"])  # it is not smoothed
+    assert record["valid_perplexity"] < np.exp(record["valid_loss"])  # without label smoothing
     assert 0 <= record["valid_accuracy"] <= 1
     assert record["train_seconds"] > 0
     seen = record["tokens_per_second"] * record["train_seconds"]
-    assert seen == pytest.approx((4 * 4 - 2) + (4 * 5 - 2))  # batches 4 and 5, but for padding
+    assert seen == pytest.approx((4 * 4 - 2) + (4 * 5 - 2))  # batches 4 and 5 without padding
 
 
 def test_the_learning_rate_in_a_record_is_that_of_the_next_update(whole):
@@ -112,7 +118,7 @@ def test_the_learning_rate_in_a_record_is_that_of_the_next_update(whole):
     assert rates == pytest.approx(expected)
 
 
-def test_the_last_records_belong_to_the_last_weights(whole):
+def test_the_last_record_belongs_to_the_last_weights(whole):
     measured = losses(whole, whole.checkpoints.step_path(6))
     record = whole.history()[-1]
     for name in ("loss", "perplexity", "accuracy"):
@@ -120,7 +126,7 @@ def test_the_last_records_belong_to_the_last_weights(whole):
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_training_goes_on_bit_for_bit_after_an_interruption(tmp_path, whole, at):
+def test_interrupted_training_resumes_bit_for_bit(tmp_path, whole, at):
     scores = itertools.chain([10.0] * at, [KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
         train_run(tmp_path, FakeTask(scores))
@@ -129,23 +135,21 @@ def test_training_goes_on_bit_for_bit_after_an_interruption(tmp_path, whole, at)
 
 
 @pytest.mark.parametrize("steps", [[3], [1, 1, 1, 1, 1]])
-def test_training_goes_on_bit_for_bit_from_the_middle_of_a_period(tmp_path, whole, steps):
-    """The means of the training loss go on as well: they are in the records."""
+def test_training_resumes_bit_for_bit_within_a_period(tmp_path, whole, steps):
+    """So do the means of the training loss, which are in the records."""
     for number in steps:
-        keras.utils.set_random_seed(1)
-        stopper = Stopper(Budget(steps=number))
         with pytest.raises(Interrupted, match="at step"):
-            Trainer(open_run(tmp_path), rising(), stopper=stopper).train()
+            train_run(tmp_path, rising(), Stopper(Budget(steps=number)))
     assert open_run(tmp_path).checkpoints.state_steps()[-1] == sum(steps)
     assert_same_training(train_run(tmp_path, rising()), whole)
 
 
-def test_training_goes_on_bit_for_bit_when_steps_are_added(tmp_path, whole):
+def test_training_resumes_bit_for_bit_with_more_steps(tmp_path, whole):
     train_run(tmp_path, rising(), steps=4)
     assert_same_training(train_run(tmp_path, rising(), steps=6), whole)
 
 
-def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(copied, whole, caplog):
+def test_a_damaged_state_costs_only_the_steps_since_the_previous_one(copied, whole, caplog):
     path = copied.checkpoints.state_path(6)
     path.write_bytes(path.read_bytes()[:-100])
     assert_same_training(train_run(copied.path, rising()), whole)
@@ -153,7 +157,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(copied, 
 
 
 class LateSignal(Workers):
-    """Two workers that vote alike; a signal comes right after the vote that ends a period."""
+    """Two workers with equal votes; a signal comes right after the vote that ends a period."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(strategy_of(2), number=2)
@@ -187,14 +191,14 @@ def test_a_finished_run_trains_no_further(copied, whole):
 
 
 def test_patience_counts_the_evaluations_of_all_sessions_and_training_stays_ended(tmp_path):
-    """A session ends with the scores of the average, 1, and of the best once more, 30."""
+    """A session ends with the scores of the average, 1, and again of the best, 30."""
     train_run(tmp_path, FakeTask(iter([30.0, 20.0, 1.0, 30.0])), steps=4)
     for scores in ([30.0, 1.0, 30.0], [1.0, 30.0]):  # equal is not better
         run = train_run(tmp_path, FakeTask(iter(scores)), steps=100, patience=2)
         assert [record["step"] for record in run.history()] == [2, 4, 6]
 
 
-def test_a_loss_that_is_no_number_ends_training_and_costs_no_checkpoint(tmp_path, whole):
+def test_a_nan_loss_ends_training_and_costs_no_checkpoint(tmp_path, whole):
     with pytest.raises(
         UserError, match=r"not finite at step 6 \(batch 5\).*training.warmup_steps"
     ):
@@ -205,8 +209,8 @@ def test_a_loss_that_is_no_number_ends_training_and_costs_no_checkpoint(tmp_path
     assert_same_training(train_run(tmp_path, rising()), whole)
 
 
-def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
-    """The loss of the update that breaks them is still finite: it is measured before."""
+def test_nan_weights_are_not_kept(tmp_path):
+    """The loss of the update that breaks them is computed before, and still finite."""
     with pytest.raises(UserError, match="The dev loss is nan at step 1"):
         train_run(tmp_path, rising(), evaluate_every=1, learning_rate_scale=1e38)
     assert Run.open(tmp_path).checkpoints.steps() == []
@@ -229,11 +233,9 @@ def test_a_full_disk_ends_training_and_costs_no_checkpoint(tmp_path, whole, larg
 
 
 def test_the_best_evaluation_is_kept(tmp_path):
-    """Scores of the three evaluations, of the average, and of the best once more."""
+    """Scores of the three evaluations, of the average, and again of the best."""
     task = FakeTask(iter([10.0, 30.0, 20.0, 5.0, 30.0]))
-    keras.utils.set_random_seed(1)
-    run = open_run(tmp_path)
-    result = Trainer(run, task).train()
+    run, result = train_session(tmp_path, task)
     assert result.bleu == 30.0
     best = read_arrays(run.checkpoints.best)
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (30.0, task.dev_set)
@@ -241,11 +243,9 @@ def test_the_best_evaluation_is_kept(tmp_path):
     assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
 
 
-def test_the_average_is_chosen_where_it_is_better(tmp_path):
+def test_the_average_is_chosen_if_it_is_better(tmp_path):
     task = FakeTask(iter([10.0, 30.0, 20.0, 40.0]))
-    keras.utils.set_random_seed(1)
-    run = open_run(tmp_path)
-    result = Trainer(run, task).train()
+    run, result = train_session(tmp_path, task)
     assert result.bleu == 40.0
     best, *last = map(read_arrays, (run.checkpoints.best, *run.checkpoints.last(2)))
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (40.0, task.dev_set)
@@ -271,7 +271,7 @@ def half_precision() -> Iterator[None]:
     keras.mixed_precision.set_global_policy("float32")
 
 
-def test_updates_that_float16_skips_are_made_up_for(tmp_path, half_precision):
+def test_updates_skipped_by_float16_are_made_up_for(tmp_path, half_precision):
     run = open_run(tmp_path, evaluate_every=50, steps=3)
     model = compiled_model(run.config)
     model.optimizer.build(model.trainable_variables)
@@ -281,10 +281,10 @@ def test_updates_that_float16_skips_are_made_up_for(tmp_path, half_precision):
     trainer = Trainer(run, rising())
     trainer.train()
     assert run.checkpoints.steps()[-1] == 3
-    assert trainer.progress.data_step > 90  # skipped updates use their batches up
+    assert trainer.progress.data_step > 90  # skipped updates use up their batches
 
 
-def test_the_recipe_is_adam_of_the_configuration():
+def test_the_optimizer_is_adam_as_configured():
     training = TrainingConfig(warmup_steps=10, beta_2=0.97, clip_norm=1.0)
     optimizer = make_optimizer(training, d_model=64)
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.97, 1e-9)

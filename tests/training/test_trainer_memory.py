@@ -1,6 +1,7 @@
-"""A training that runs out of memory goes on in smaller parts, as if it had been asked to."""
+"""Training that runs out of memory continues in smaller parts, as if configured so."""
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
 
 import keras
@@ -8,20 +9,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fake_task import FEATURES, FakeTask
-from test_trainer import assert_same_training, open_run
+from test_trainer import assert_same_training, train_run
 
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
-from tf_transformer.training.trainer import Trainer
 
 PLENTY = 1_000
 
 
 class Cramped(keras.layers.Layer):
-    """Passes its input on; in training there is memory for `most` positions at once."""
+    """Returns its input; in training, memory suffices for `most` positions at once."""
 
     def __init__(self, most: int) -> None:
         super().__init__(name="cramped")
@@ -30,19 +30,19 @@ class Cramped(keras.layers.Layer):
     def call(self, inputs, training=None):
         if not training:
             return inputs
-        found = tf.numpy_function(self._allocate, [inputs], inputs.dtype)
-        return tf.ensure_shape(found, inputs.shape)
+        outputs = tf.numpy_function(self._allocate, [inputs], inputs.dtype)
+        return tf.ensure_shape(outputs, inputs.shape)
 
     def _allocate(self, inputs: np.ndarray) -> np.ndarray:
         if inputs.shape[0] * inputs.shape[1] > self.most:
-            raise MemoryError  # TensorFlow makes of it the error of a GPU's allocator
+            raise MemoryError  # TensorFlow turns it into the error of a GPU's allocator
         return inputs
 
 
 class CrampedTask(FakeTask):
-    """Batches of 12, 16 and 20 positions, in turn, and memory for `most` of them.
+    """Batches of 12, 16 and 20 positions in turn, and memory for `most` positions.
 
-    Parts of 16 and of 8 positions can be chosen: rows have up to 5.
+    Parts may have 16 or 8 positions, as rows have up to 5.
     """
 
     def __init__(self, most: int, *shapes: tuple[int, int]) -> None:
@@ -57,22 +57,18 @@ class CrampedTask(FakeTask):
 
 
 def train(path: Path, task: FakeTask, stop_after: int | None = None, **changes) -> Run:
-    """A session of its own, as if in a new process."""
-    keras.utils.set_random_seed(1)
-    run = open_run(path, **changes)
+    """Trains in a new session, perhaps until it stops after some steps."""
     stopper = Stopper(Budget(steps=stop_after)) if stop_after else None
-    try:
-        Trainer(run, task, stopper=stopper).train()
-    except Interrupted:
-        assert stop_after
-    return run
+    with pytest.raises(Interrupted) if stop_after else nullcontext():
+        train_run(path, task, stopper, **changes)
+    return Run.open(path)
 
 
 def parts_of(run: Run) -> int:
     return int(read_progress(run.checkpoints.state_path(6))["max_tokens_per_device"])
 
 
-def test_without_a_state_it_begins_again_in_smaller_parts(tmp_path, caplog):
+def test_without_a_state_training_starts_over_in_smaller_parts(tmp_path, caplog):
     caplog.set_level("INFO", "tf_transformer")
     run = train(tmp_path / "one", CrampedTask(16), evaluate_every=6)  # the third step fails
     assert [m for m in caplog.messages if m.startswith("out of memory: back to")]
@@ -83,7 +79,7 @@ def test_without_a_state_it_begins_again_in_smaller_parts(tmp_path, caplog):
     assert_same_training(run, expected)
 
 
-def test_it_goes_on_from_the_last_state_in_smaller_parts_and_keeps_to_them(tmp_path, caplog):
+def test_training_resumes_in_smaller_parts_and_keeps_them(tmp_path, caplog):
     run = train(tmp_path / "one", CrampedTask(16))  # saved after the second step
     assert "resuming from step 2" not in caplog.text
     train(tmp_path / "two", CrampedTask(PLENTY), stop_after=2)
@@ -97,12 +93,12 @@ def test_it_goes_on_from_the_last_state_in_smaller_parts_and_keeps_to_them(tmp_p
     assert_same_training(resumed, run)
 
 
-def test_parts_are_kept_unless_memory_or_the_user_says_otherwise(tmp_path, monkeypatch, caplog):
+def test_parts_are_kept_unless_memory_or_the_user_demands_others(tmp_path, monkeypatch, caplog):
     train(tmp_path, CrampedTask(PLENTY), stop_after=2, max_tokens_per_device=16)
     run = train(tmp_path, CrampedTask(PLENTY), steps=6)
     assert parts_of(run) == 16 and caplog.messages == []
     monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("GPU", 1))
-    run = train(tmp_path, CrampedTask(PLENTY), steps=8)
+    train(tmp_path, CrampedTask(PLENTY), steps=8)
     assert "parts of another size: from here on, not bit for bit" in caplog.text
     caplog.clear()
     train(tmp_path, CrampedTask(PLENTY), steps=10, max_tokens_per_device=0)
@@ -118,6 +114,6 @@ def test_parts_are_kept_unless_memory_or_the_user_says_otherwise(tmp_path, monke
         (CrampedTask(16), {"max_tokens_per_device": 0}, "Leave out --max-tokens-per-device 0"),
     ],
 )
-def test_what_half_a_part_cannot_mend_ends_in_a_line(tmp_path, task, changes, message):
+def test_if_half_a_part_does_not_help_it_is_a_user_error(tmp_path, task, changes, message):
     with pytest.raises(UserError, match=message):
         train(tmp_path, task, **changes)

@@ -1,4 +1,4 @@
-"""Which weights a run keeps: the moving average, the best by a measure, the end by patience."""
+"""Which weights a run keeps and chooses, and when patience ends it."""
 
 import itertools
 from collections.abc import Callable
@@ -8,19 +8,18 @@ import keras
 import numpy as np
 import pytest
 from fake_task import FakeResult, FakeTask
-from test_trainer import assert_same_training, losses, open_run, rising, train_run
+from test_trainer import assert_same_training, losses, rising, train_run
 
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.weight_files import best_scores, read_arrays, write_arrays
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
-from tf_transformer.training.trainer import Trainer
 
 DECAY = 0.8
 
 
 class WeighingTask(FakeTask):
-    """Its dev score is the sum of the weights' squares, so that it tells which they are."""
+    """Its dev score is the sum of squared weights, which identifies them."""
 
     def evaluator(self, model: keras.Model) -> Callable[[], FakeResult]:
         return lambda: FakeResult(
@@ -38,13 +37,13 @@ def weights(path: Path) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def averaging(tmp_path_factory) -> Run:
-    """A run of 6 steps that keeps a moving average; nothing interrupted it."""
+    """An uninterrupted run of 6 steps that keeps a moving average."""
     path = tmp_path_factory.mktemp("runs") / "whole"
     return train_run(path, WeighingTask(iter(())), ema_decay=DECAY)
 
 
-def test_the_weights_that_are_kept_are_the_moving_average_of_every_step(tmp_path, averaging):
-    """A session for each step, whose state holds the weights themselves."""
+def test_kept_weights_are_the_moving_average_of_all_steps(tmp_path, averaging):
+    """Trains one session per step; its state holds the raw weights."""
     average: dict[str, np.ndarray] = {}
     for step in range(1, 7):
         task = WeighingTask(iter(()))
@@ -60,7 +59,7 @@ def test_the_weights_that_are_kept_are_the_moving_average_of_every_step(tmp_path
     np.testing.assert_equal(kept, weights(averaging.checkpoints.step_path(6)))
 
 
-def test_the_moving_average_is_what_is_evaluated(averaging):
+def test_the_moving_average_is_evaluated(averaging):
     record = averaging.history()[-1]
     path = averaging.checkpoints.step_path(6)
     for name, value in losses(averaging, path).items():
@@ -72,26 +71,24 @@ def test_the_moving_average_is_what_is_evaluated(averaging):
 
 
 @pytest.mark.parametrize("steps", [3, 4])
-def test_an_interrupted_moving_average_goes_on_bit_for_bit(tmp_path, averaging, steps):
-    keras.utils.set_random_seed(1)
-    run = open_run(tmp_path, ema_decay=DECAY)
+def test_an_interrupted_moving_average_resumes_bit_for_bit(tmp_path, averaging, steps):
     stopper = Stopper(Budget(steps=steps))
     with pytest.raises(Interrupted, match=f"at step {steps} by --stop-after"):
-        Trainer(run, WeighingTask(iter(())), stopper=stopper).train()
-    assert run.checkpoints.state_steps()[-1] == steps
+        train_run(tmp_path, WeighingTask(iter(())), stopper, ema_decay=DECAY)
+    assert Run.open(tmp_path).checkpoints.state_steps()[-1] == steps
     resumed = train_run(tmp_path, WeighingTask(iter(())), ema_decay=DECAY)
     assert_same_training(resumed, averaging)
 
 
-def test_an_error_while_the_average_is_evaluated_leaves_the_weights(tmp_path, averaging):
+def test_an_interrupted_evaluation_of_the_average_leaves_the_weights(tmp_path, averaging):
     with pytest.raises(KeyboardInterrupt):
         train_run(tmp_path, FakeTask(iter([KeyboardInterrupt()])), ema_decay=DECAY)
     resumed = train_run(tmp_path, WeighingTask(iter(())), ema_decay=DECAY)
     assert_same_training(resumed, averaging)
 
 
-def test_the_best_may_be_by_perplexity_of_which_less_is_better(tmp_path):
-    """While the dev score rises and would choose the last."""
+def test_the_best_may_be_the_one_of_lowest_perplexity(tmp_path):
+    """The dev score, which rises, would choose the last."""
     run = train_run(tmp_path, rising(), best_by="perplexity", steps=40, warmup_steps=400)
     best = read_arrays(run.checkpoints.best)
     candidates = [record["valid_perplexity"] for record in run.history()]
@@ -100,24 +97,10 @@ def test_the_best_may_be_by_perplexity_of_which_less_is_better(tmp_path):
     assert losses(run, run.checkpoints.best)["perplexity"] == pytest.approx(min(candidates))
 
 
-class TwoScores(FakeResult):
-    """chrF falls as BLEU rises."""
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return super().metrics | {"chrf": 100 - self.bleu}
-
-
-class TwoScoresTask(FakeTask):
-    def evaluator(self, model: keras.Model) -> Callable[[], FakeResult]:
-        return lambda: TwoScores(next(self.scores))
-
-
-def test_the_best_and_the_patience_may_be_by_chrf(tmp_path):
-    """By BLEU, the last would be the best, and training would go on."""
-    task = TwoScoresTask(itertools.count(10.0))
+def test_the_best_and_patience_may_depend_on_chrf(tmp_path):
+    """By BLEU, the last would be the best, and training would continue."""
     recipe = {"best_by": "chrf", "patience": 2, "steps": 100, "keep_last": 3}
-    run = train_run(tmp_path, task, **recipe)
+    run = train_run(tmp_path, rising(), **recipe)
     assert [record["step"] for record in run.history()] == [2, 4, 6]
     first = weights(run.checkpoints.step_path(2))
     np.testing.assert_equal(weights(run.checkpoints.best), first)
@@ -128,8 +111,8 @@ class OtherDevSet(FakeTask):
 
 
 def test_scores_on_an_earlier_dev_set_neither_choose_nor_end_training(tmp_path):
-    """Scores as high as those of the first session would end the second at its first one."""
-    run = train_run(tmp_path, FakeTask(itertools.count(50.0)), steps=4)
+    """The higher scores of the first session would end the second at its first evaluation."""
+    train_run(tmp_path, FakeTask(itertools.count(50.0)), steps=4)
     later = OtherDevSet(iter([20.0, 10.0, 5.0, 1.0, 20.0]))
     run = train_run(tmp_path, later, steps=100, patience=2)
     assert [(record["step"], record["dev_set"]) for record in run.history()] == [
@@ -141,18 +124,15 @@ def test_scores_on_an_earlier_dev_set_neither_choose_nor_end_training(tmp_path):
 
 def test_best_weights_lost_between_two_sessions_are_restored(tmp_path, caplog):
     """Evaluations of 2, 4 and 6 steps; the first was the best."""
-    recipe = {"keep_last": 3}
-    scores = [66.6, 51.4, 1.0, 66.6]
-    run = train_run(tmp_path, FakeTask(iter(scores)), steps=4, **recipe)
-    run.checkpoints.best.unlink()
-    scores = [51.4, 1.0, 66.6]
-    run = train_run(tmp_path, FakeTask(iter(scores)), **recipe)
+    task = FakeTask(iter([66.6, 51.4, 1.0, 66.6]))
+    train_run(tmp_path, task, steps=4, keep_last=3).checkpoints.best.unlink()
+    run = train_run(tmp_path, FakeTask(iter([51.4, 1.0, 66.6])), keep_last=3)
     first = weights(run.checkpoints.step_path(2))
     np.testing.assert_equal(weights(run.checkpoints.best), first)
     assert "best.npz is gone: restored from step-00000002.npz" in caplog.text
 
 
-def test_a_state_with_another_progress_is_one_line(tmp_path):
+def test_a_state_with_invalid_progress_is_a_user_error(tmp_path):
     run = train_run(tmp_path, rising(), steps=2)
     path = run.checkpoints.state_path(2)
     write_arrays(path, read_arrays(path) | {"progress/data_step": np.array("two")})

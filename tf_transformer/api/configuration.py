@@ -1,4 +1,4 @@
-"""The configuration of a training run, from a preset, a recipe, a file and single settings."""
+"""The configuration of a run, from a preset, a recipe, a file and single settings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_file(file: str | Path | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the file's settings, maybe with `preset` and `task`, updated by `settings`."""
+    """Returns the file's settings, perhaps with `preset` and `task`, updated by `settings`."""
     values = read_settings_file(Path(file)) if file else {}
     if file and Path(file).suffix == ".json" and "training.init_from" in settings:
         # A config.json has every setting, but the tokenizer of `init_from` takes precedence.

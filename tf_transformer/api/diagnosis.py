@@ -1,4 +1,4 @@
-"""All checks of a run, whose training may not have begun yet."""
+"""All checks of a run, even before its training has begun."""
 
 from collections.abc import Sequence
 from pathlib import Path

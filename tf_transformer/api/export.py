@@ -28,7 +28,7 @@ def export_run(
         run: a run of any task.
         base: the folder of the model's versions.
         checkpoint: best, average, last or a step; None for the run's default.
-        average: how many of the last checkpoints to average instead.
+        average: number of last checkpoints to average instead.
         options: arguments to load the run with: `decoding`, `ensemble`, `precision`,
             `shortlist`, as far as its task has them.
         **how: arguments of the loaded model's `export`, such as `version`.

@@ -69,7 +69,7 @@ def load(
     tokenizer: str | Path | None = None,
     threads: int | None = None,
 ) -> "AnyTranslator | AnyParser | AnyClassifier":
-    """Loads a run, an export or a .keras file, whichever the path is.
+    """Loads a run, an export or a .keras file.
 
     Args:
         path: a run directory; a SavedModel, or a folder of versions, of which the newest is
@@ -77,16 +77,16 @@ def load(
         task: "translation", "parsing" or "classification": refuses any other task, and tells
             type checkers which classes to expect. By default the path decides, and type
             checkers expect translation.
-        checkpoint: of a run: best, average, last or a step; by default the setting
+        checkpoint: for runs: best, average, last or a step; by default the setting
             decoding.checkpoint.
-        ensemble: of a run: further runs with the same tokenizer, to decode with the mean of
+        ensemble: for runs: other runs with the same tokenizer, to decode with the mean of
             all probabilities.
-        shortlist: of a run: whether to search with its shortlist.
-        tag: of a run: text before each source, one of the tags it was trained with.
-        precision: of a run: float32 or bfloat16, for weights and computation; or int8, which
+        shortlist: for runs: whether to search with its shortlist.
+        tag: for runs: text before each source, one of the tags it was trained with.
+        precision: for runs: float32 or bfloat16, for weights and computation; or int8, which
             implies `litert`.
-        litert: of a run: whether to search in LiteRT, which is faster for one sentence.
-        tokenizer: of a .keras file: its SentencePiece model, or a run that has it; by default
+        litert: for runs: whether to search in LiteRT, which is faster for one sentence.
+        tokenizer: for .keras files: its SentencePiece model, or a run that has it; by default
             tokenizer.model beside the file.
         threads: number of threads for each operation, from now on in this process. None
             chooses the fastest for this model, weighing one sentence and many equally; it is
@@ -110,14 +110,14 @@ def load(
         "shortlist": shortlist, "tag": tag, "tokenizer": tokenizer, "litert": litert,
         "precision": "" if precision == PRECISIONS[0] else precision,
     }  # fmt: skip
-    given = {name: value for name, value in options.items() if value}
-    if wrong := {*given, *(["int8"] if precision == "int8" else [])} - content.options:
+    chosen = {name: value for name, value in options.items() if value}
+    if wrong := {*chosen, *(["int8"] if precision == "int8" else [])} - content.options:
         raise UserError(f"`{min(wrong)}` is not for {content.kind}. Received: {path}.")
     if precision not in PRECISIONS:
         raise UserError(
             f"`precision` must be one of {PRECISIONS}. Received: {quoted(precision)}."
         )
-    return content.load(threads=threads, **given)
+    return content.load(threads=threads, **chosen)
 
 
 def load_run(

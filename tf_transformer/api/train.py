@@ -108,7 +108,7 @@ def train(
 
 
 def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> None:
-    """Trains to the end, or to an interruption after which `train` may still return."""
+    """Trains to the end, or until an interruption after which `train` may return."""
     import_tensorflow()
 
     from tf_transformer.api.training import train_and_report

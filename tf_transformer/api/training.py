@@ -102,7 +102,7 @@ def train_run(
     lower_vocabulary: bool = False,
     bars: bool = False,
 ) -> tuple[Run, Result | None]:
-    """Trains a run to its end, from its last checkpoint if it has one.
+    """Trains a run to its end, from its last checkpoint, if any.
 
     Args:
         config: the configuration.
@@ -116,7 +116,7 @@ def train_run(
     Returns:
         The run, and its result (None on a worker that is not the chief).
     """
-    # This comes first: it clears TensorFlow's caches, and any tokenizer created before.
+    # First, since it clears TensorFlow's caches and would clear a tokenizer created before.
     keras.utils.set_random_seed(config.training.seed)
     if config.training.deterministic:
         tf.config.experimental.enable_op_determinism()

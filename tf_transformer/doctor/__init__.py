@@ -1,1 +1,1 @@
-"""Checks of data, tokenizer and settings before hours of training are spent."""
+"""Checks of data, tokenizer and settings before hours are spent on training."""

@@ -1,4 +1,4 @@
-"""All checks combined, for `tf-transformer doctor` and for the start of a training."""
+"""All checks combined, for `tf-transformer doctor` and for the start of training."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.training.memory import PROCESS_BYTES, gigabytes
 from tf_transformer.training.parts import Workload, choose_size, device_memory
 
-QUICK_PAIRS = 50_000  # training pairs to examine when a training starts
+QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 
 # Checks that need natural-language sentences on both sides.
 _WRITING = (
@@ -28,7 +28,7 @@ Progress = Callable[[str, int], None]
 
 
 def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True) -> list[str]:
-    """Returns the warnings for the start of a training, one line each.
+    """Returns the warnings for the start of training, one line each.
 
     Examines the whole dev set and `QUICK_PAIRS` evenly spaced training pairs, which takes 1 s
     on Multi30k. Skipping the rest of a larger corpus takes about 1 s per million pairs.
@@ -55,12 +55,12 @@ def survey_text(
     every: int = 1,
     progress: Progress = lambda step, done: None,
 ) -> list[Survey]:
-    """Surveys the training text, the dev text and, if given, the test text.
+    """Surveys the training text, the dev text and the test text, if any.
 
     Args:
         data: settings that name the corpora.
-        test: names of test corpora, in the form of those of `data`.
-        every: examine only each `every`-th training pair; see `take_survey`.
+        test: names of test corpora, in the same form as those of `data`.
+        every: examine only every `every`-th training pair; see `take_survey`.
         progress: called with the name of the current step and the number of pairs read.
 
     Raises:
@@ -85,10 +85,10 @@ def text_findings(
     """Runs all checks that need only the text.
 
     Args:
-        surveys: of the splits, train first.
+        surveys: one for each split, train first.
         max_length: `data.max_length`, in tokens.
         prose: whether both sides are natural-language sentences; if not, checks of writing
-            conventions and of the match between two languages are skipped.
+            conventions and of translation between two languages are skipped.
     """
     train, *others = surveys
     writing, languages = (_WRITING, _LANGUAGES) if prose else ((), ())

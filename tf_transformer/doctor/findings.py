@@ -1,4 +1,4 @@
-"""Findings of the checks: report lines with counts, shares and the first defect."""
+"""Findings of the checks: lines of the report, with counts, shares and the first defect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Count:
-    """Number of defective units among `total`, and the location of the first."""
+    """Number of defective units out of `total`, and the location of the first."""
 
     number: int
     total: int
@@ -35,7 +35,7 @@ class Count:
 
 
 def percent(share: float) -> str:
-    """Formats a share; a small one with two significant digits, so that it is not 0%."""
+    """Formats a share; a small one with two significant digits instead of as 0%."""
     return f"{share:.0%}" if share >= 0.1 or not share else f"{100 * share:.2g}%"
 
 

@@ -19,7 +19,7 @@ TOKENISED = 0.1
 MISMATCH = 0.5  # difference between the shares of two splits
 MIN_EVIDENCE = 20  # lines; a share of fewer lines means nothing
 
-# U+FFFD replaces bytes that could not be decoded. The rest is UTF-8 read as Latin-1 or
+# U+FFFD replaces bytes that could not be decoded. The rest is UTF-8 decoded as Latin-1 or
 # Windows-1252: the lead byte of a Latin, Greek or Cyrillic letter, then a continuation byte.
 _SECOND = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _BROKEN = re.compile(f"\ufffd|[ÂÃÄÅÎÏÐÑ][{_SECOND}]|â€[{_SECOND}]|ï»¿")
@@ -80,7 +80,7 @@ def check_empty(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
-    """Checks for lines too long for any tokenizer, since a word is at least one token.
+    """Checks for lines with too many words for any tokenizer, as a word is at least one token.
 
     `max_length` is `data.max_length`, in tokens with EOS.
     """
@@ -94,7 +94,7 @@ def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
 
 def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
     """Checks for text tokenised by Moses, in all splits or in some."""
-    shares = {side: _tokenised_share(lines) for side, lines in _texts(surveys)}
+    shares = _shares(surveys, _tokenised_share)
     findings = [
         Finding(
             "tokenised text",
@@ -114,8 +114,8 @@ def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
 
 
 def check_case(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for a lower-cased split beside a cased one."""
-    shares = {side: _capital_share(lines) for side, lines in _texts(surveys)}
+    """Checks for lowercased text in one split and cased text in another."""
+    shares = _shares(surveys, _capital_share)
     findings = [
         Finding(
             "case",
@@ -143,10 +143,10 @@ def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -
     return counts
 
 
-def _texts(surveys: Sequence[Survey]) -> Iterator[tuple[Side, list[str]]]:
-    for survey in surveys:
-        for side in SIDES:
-            yield (survey.name, side), survey.texts(side)
+def _shares(
+    surveys: Sequence[Survey], share_of: Callable[[Sequence[str]], float | None]
+) -> dict[Side, float | None]:
+    return {(s.name, side): share_of(s.texts(side)) for s in surveys for side in SIDES}
 
 
 def _name(side: Side) -> str:
@@ -154,14 +154,14 @@ def _name(side: Side) -> str:
 
 
 def _tokenised_share(lines: Sequence[str]) -> float | None:
-    """Returns the share of tokenised lines among those that show it; None if too few do."""
+    """Returns the share of tokenised lines among those that show it; None if too few."""
     tokenised = [line for line in lines if _TOKENISED.search(line)]
     raw = sum(1 for line in lines if _RAW.search(line) and not _TOKENISED.search(line))
     return _share(len(tokenised), len(tokenised) + raw)
 
 
 def _capital_share(lines: Sequence[str]) -> float | None:
-    """Returns the share of lines with capitals, in cased scripts; None if these are too few."""
+    """Returns the share of lines in cased scripts that have capitals; None if too few."""
     cased = [line for line in lines if line.lower() != line.upper()]
     return _share(sum(1 for line in cased if line != line.lower()), len(cased))
 
@@ -173,7 +173,7 @@ def _share(number: int, total: int) -> float | None:
 def _mismatches(
     surveys: Sequence[Survey], shares: Mapping[Side, float | None]
 ) -> Iterator[tuple[tuple[Side, float], tuple[Side, float]]]:
-    """Yields (side, share) of train and another split that differ a lot, the higher first."""
+    """Yields (side, share) of train and another split that differ widely, the higher first."""
     for survey in surveys[1:]:
         for name in SIDES:
             train, other = (surveys[0].name, name), (survey.name, name)

@@ -17,6 +17,17 @@ CHUNK_PAIRS = 10_000
 MAX_WEIGHT = 4.0  # nats, so that no single n-gram decides
 EVIDENCE = 10.0  # nats by which each side of a swapped pair must look like the other side
 
+# Largest shares without a warning.
+COPIES = 0.01
+SKEWED = 0.02
+SWAPPED = 0.001
+REPEATED = 0.05
+OVERLAP = 0.01
+SOURCE_OVERLAP = 0.05
+
+MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
+SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
+
 
 def learn_direction(sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
     """Learns the weight of each n-gram, log p(n-gram | source side) / p(n-gram | target side).
@@ -66,7 +77,7 @@ def _evidence(weights: np.ndarray, lines: Sequence[str]) -> np.ndarray:
 
 def _ngrams(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the buckets of the lines' n-grams, concatenated, and the start of each line."""
-    # Spaces between lines: no n-gram has text from two of them.
+    # Spaces between lines keep n-grams from containing text of two of them.
     padding = " " * (ORDER - 1)
     encoded = [f"{padding}{line} ".encode() for line in lines]
     lengths = np.array([len(line) for line in encoded])
@@ -78,17 +89,6 @@ def _ngrams(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     # The bucket is the upper 16 bits of Knuth's multiplicative hash.
     buckets = (code * np.uint32(2654435761)) >> np.uint32(16)
     return buckets, np.cumsum(lengths) - lengths
-
-
-COPIES = 0.01
-SKEWED = 0.02
-SWAPPED = 0.001
-REPEATED = 0.05
-OVERLAP = 0.01
-SOURCE_OVERLAP = 0.05
-
-MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
-SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
 
 
 def check_copies(surveys: Sequence[Survey]) -> list[Finding]:
@@ -138,7 +138,7 @@ def _pairs_with(survey: Survey, defective: Callable[[Pair], bool]) -> Count:
 
 
 def check_direction(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for pairs or files with swapped languages; none if there are several languages."""
+    """Checks for pairs or files with swapped languages; skipped for several language pairs."""
     if len({text.languages for survey in surveys for text in survey.corpora}) > 1:
         return []
     weights = learn_direction(*map(surveys[0].texts, SIDES))

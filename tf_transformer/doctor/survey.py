@@ -32,21 +32,19 @@ class Pair(NamedTuple):
 
 
 class Hashes:
-    """64-bit hashes of at most `limit` sentences, with the indices of these.
+    """64-bit hashes of at most `limit` sentences, with their indices.
 
-    Beyond the limit only hashes divisible by `every`, a power of two, are kept. So all copies
-    of a sentence are kept or none, and two of these objects can be compared.
+    Beyond the limit, only hashes divisible by `every`, a power of two, are kept. Thus all
+    copies of a sentence are kept or none, and the hashes of two splits can be compared.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.every = 1
-        self.added = 0
         self._hashes, self._numbers = array("Q"), array("Q")
 
     def add(self, text: str, number: int) -> None:
         """Adds a sentence and its index."""
-        self.added += 1
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         value = int.from_bytes(digest, "little")
         if value % self.every == 0:
@@ -66,14 +64,14 @@ class Hashes:
 
 @dataclass
 class Survey:
-    """Sample and hashes of a split.
+    """Sample of a split, and hashes of its sentences and pairs.
 
     Attributes:
         name: "train", "dev" or "test".
-        every: only each `every`-th pair of the files was examined.
+        every: only every `every`-th pair of the files was examined.
         sources, both: hashes of the source sentences, and of the pairs.
         pairs: number of examined pairs.
-        sample: a uniform sample of these in their order, or all if they are few.
+        sample: a uniform sample of these in order, or all if they are few.
         corpora: the texts of the split.
     """
 
@@ -94,7 +92,7 @@ class Survey:
         """Returns the index of the corpus that contains pair `index`."""
         return bisect_right(self._starts, index) - 1
 
-    def place(self, index: int, side: SideName = "source") -> str:
+    def location(self, index: int, side: SideName = "source") -> str:
         """Formats the location of a pair as FILE:LINE, for messages."""
         number = self.corpus_of(index)
         file = self.corpora[number].file(side)
@@ -103,8 +101,8 @@ class Survey:
     def count(
         self, bad: Sequence[int] | np.ndarray, total: int, unit: str, side: SideName = "source"
     ) -> Count:
-        """Counts the pairs `bad` among `total`, with the location of the first on `side`."""
-        first = self.place(int(bad[0]), side) if len(bad) else ""
+        """Counts the pairs `bad` out of `total`, and locates the first of them on `side`."""
+        first = self.location(int(bad[0]), side) if len(bad) else ""
         return Count(len(bad), total, f"{unit} of {self.name}", first)
 
 
@@ -117,12 +115,12 @@ def take_survey(
     hashes: int = HASHES,
     progress: Callable[[int], None] | None = None,
 ) -> Survey:
-    """Reads corpora once, without tags, in memory that does not grow with their size.
+    """Reads corpora once, without tags, in bounded memory.
 
     Args:
         name: name of the split, for messages.
         corpora: one or more texts.
-        every: examine only each `every`-th pair.
+        every: examine only every `every`-th pair.
         sample_pairs: maximum number of pairs to keep.
         hashes: maximum number of hashes to keep.
         progress: called with the number of pairs read so far.

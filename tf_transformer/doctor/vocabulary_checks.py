@@ -29,10 +29,10 @@ UNKNOWN = 0.02
 UNUSED = 0.25
 DROPPED = 0.05
 
-LINES = 5_000  # lines of each side to tokenise
+LINES = 5_000  # lines per side to tokenise
 SHOWN = 8  # unknown characters to name in a message
 EXAMPLES = 3  # rewritings to name in a message
-COMPARED = 100  # lines of each side to take them from
+COMPARED = 100  # rewritten lines per side to take them from
 
 
 def check_size(tokenizer: Tokenizer, vocab_size: int) -> list[Finding]:
@@ -141,7 +141,7 @@ def check_round_trip(
 
 
 def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
-    """Checks for pieces that the training text never uses, whose embeddings stay random."""
+    """Checks for pieces that never occur in training, whose embeddings stay random."""
     counts = train.piece_counts(tokenizer.vocab_size)
     counts[_fallback_ids(tokenizer)] = 1  # meant for other text
     counts[: EOS_ID + 1] = 1
@@ -157,7 +157,7 @@ def check_unused(tokenizer: Tokenizer, train: EncodedCorpus) -> list[Finding]:
 
 
 def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
-    """Checks the share of pairs that the length filters dropped; reports other lengths."""
+    """Checks the share of pairs that the length filters dropped; reports the other lengths."""
     findings, kept = [], []
     for name, corpus in corpora.items():
         report = corpus.report
@@ -184,7 +184,7 @@ def _count_lines(
     sides: Sequence[SideName],
     find: Callable[[SideName, list[str]], list[int]],
 ) -> list[Count]:
-    """Counts what `find` finds, as rows, in `LINES` to twice as many spread lines of a side."""
+    """Counts lines whose rows `find` returns, among `LINES` to twice as many per side."""
     counts = []
     for survey in surveys:
         sample = survey.sample[:: max(1, len(survey.sample) // LINES)]
@@ -202,7 +202,7 @@ def _rewritings(before: str, after: str) -> set[tuple[str, str]]:
 
 
 def _visible(text: str) -> str:
-    """Formats a few characters in quotation marks, or as code points if one is invisible."""
+    """Formats a few characters: quoted, or as code points if one is invisible."""
     if not text:
         return "nothing"
     text = text[:SHOWN]

@@ -1,4 +1,4 @@
-"""Checkpoints: .npz files, weights for decoding and states to resume training from.
+"""Checkpoints: .npz files of weights for decoding, and of states to resume training from.
 
 Weights are stored under their Keras paths ("model/..."); `weight_files` adds scores to best.npz
 and averages. A state keeps LoRA adapters unmerged, and adds the optimizer's variables
@@ -17,7 +17,6 @@ import numpy as np
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run.weight_files import (
     Arrays,
-    idle,
     is_valid,
     kernel_of,
     merged,
@@ -25,6 +24,7 @@ from tf_transformer.run.weight_files import (
     read_named,
     require_numbers,
     require_shapes,
+    without_effect,
     write_arrays,
 )
 
@@ -61,10 +61,11 @@ def restore_state(path: Path, model: "keras.Model") -> Arrays:
     """Restores a state into a compiled model; returns the `progress` that was saved."""
     if not model.optimizer.built:  # building it again would replace the loss scale's state
         model.optimizer.build(model.trainable_variables)
-    arrays = read_arrays(path)
-    state = {name: array for name, array in arrays.items() if not name.startswith("progress/")}
+    state, progress = read_arrays(path), read_progress(path)
+    for name in progress:
+        del state[f"progress/{name}"]
     _assign(path, state, _model_variables(model) | _training_variables(model))
-    return read_progress(path)
+    return progress
 
 
 def read_progress(path: Path) -> Arrays:
@@ -76,16 +77,17 @@ def load_weights(path: Path, model: "keras.Model") -> None:
     """Loads only the model's weights, for decoding, and disables adapters."""
     variables = _model_variables(model)
     adapters = {name: variable for name, variable in variables.items() if kernel_of(name)}
-    _assign(path, read_arrays(path, prefix="model/") | idle(_values(adapters)), variables)
+    stored = read_arrays(path, prefix="model/")
+    _assign(path, stored | without_effect(_values(adapters)), variables)
 
 
-# Takes the path, stored and present value of a weight; returns the new value, or None for the
-# stored one.
+# Takes the path, the stored and the current value of a weight; returns the new value, or None
+# for the stored one.
 Conversion = Callable[[str, np.ndarray, np.ndarray], np.ndarray | None]
 
 
 def load_some(path: Path, model: "keras.Model", convert: Conversion | None = None) -> list[str]:
-    """Loads the weights of a model that a checkpoint, perhaps of another model, contains.
+    """Loads whichever weights of a model a checkpoint, perhaps of another model, contains.
 
     The embedding of a model that has only one may be stored as a source embedding.
 
@@ -95,7 +97,7 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
         convert: converts stored values for this model.
 
     Returns:
-        The paths of the weights that the checkpoint lacks, which stay as they are.
+        The paths of the weights that the checkpoint lacks; they are left unchanged.
 
     Raises:
         UserError: if a stored weight has another shape, or is not finite.
@@ -122,15 +124,20 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
 def average_checkpoints(paths: Sequence[Path], output: Path) -> list[Path]:
     """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
 
+    Damaged checkpoints are left out with a warning.
+
     Returns:
-        The valid checkpoints, which the mean is of; UserError if there is none.
+        The checkpoints that were averaged.
+
+    Raises:
+        UserError: if all are damaged, or they do not belong to the same model.
     """
     good = [path for path in paths if is_valid(path)]
     for path in paths:
         if path not in good:
             logger.warning("%s is damaged: left out of the average", path)
     if not good:
-        raise UserError(f"There is no good checkpoint to average among {len(paths)}.")
+        raise UserError(f"There is no intact checkpoint among the {len(paths)} to average.")
     totals: Arrays = {}
     for path in good:
         arrays = read_arrays(path, prefix="model/")
@@ -206,8 +213,8 @@ class CheckpointFolder:
         """Raises UserError if training would start over and replace the best weights."""
         if self.best.exists() and not self.state_steps():
             raise UserError(
-                f"{self.best} has weights, but there is no state-*.npz to resume from: "
-                "training would start over and replace them. Give another --output."
+                f"{self.best} exists, but there is no state-*.npz to resume from: training "
+                "would start over and replace it. Give another --output."
             )
 
     def state_steps(self) -> list[int]:
@@ -249,7 +256,7 @@ def _values(variables: dict[str, "keras.Variable"]) -> Arrays:
 
 
 def _assign(path: Path, arrays: Arrays, variables: dict[str, "keras.Variable"]) -> None:
-    """Assigns all or none; UserError unless names and shapes agree."""
+    """Assigns all arrays, or none and raises UserError if names, shapes or types are wrong."""
     require_shapes(path, arrays, {name: tuple(v.shape) for name, v in variables.items()})
     require_numbers(path, arrays)
     for name, variable in variables.items():

@@ -1,4 +1,4 @@
-"""Checksums of a run's files and of its text, in its checksums.json."""
+"""Checksums of a run's files and text, stored in its checksums.json."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ class Checksums:
             raise UserError(
                 f"{file} is damaged: its SHA-256 differs from that in {self.path.name}. "
                 "Restore it from a copy of the run, or delete it and rerun the command that "
-                "made it."
+                "created it."
             )
 
     def knows(self, file: Path) -> bool:
@@ -64,7 +64,7 @@ class Checksums:
             )
 
     def forget(self, *files: Path) -> None:
-        """Drops the records of files that will be made again."""
+        """Drops the records of files that will be created anew."""
         record = self._read()
         names = {file.name for file in files}
         kept = {name: digest for name, digest in record["files"].items() if name not in names}

@@ -1,4 +1,4 @@
-"""Facts about a run for its cards: data files with their hashes, and the best evaluation."""
+"""Facts about a run for its cards: data files with hashes, best evaluation, origin."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ def _data_file(role: Role, path: Path, language: str, known: list[Text] | None) 
         return DataFile(role, f"{path}.{language}" if language else str(path), None)
 
 
-def with_signature(record: dict[str, Any]) -> dict[str, Any]:
+def _with_signature(record: dict[str, Any]) -> dict[str, Any]:
     """Returns the record with the signature of its BLEU, if it has one."""
     if "valid_bleu" not in record:
         return record
@@ -68,16 +68,16 @@ def with_signature(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
-    """Returns the evaluation of the very weights in a file of the run; None without one."""
+    """Returns the evaluation of the weights in a file of the run; None without one."""
     if record := read_record(file):
-        return with_signature(record)
+        return _with_signature(record)
     best, history = best_scores(file), run.history()
     if best:  # an equal score on another dev set is of other weights
         history = comparable(history, best_dev_set(file) or None)
     for record in history:
         is_step = file.stem == f"step-{record['step']:08d}"
         if is_step or any(score_of(record, name) == best[name] for name in best):
-            return with_signature(record)
+            return _with_signature(record)
     return None
 
 
@@ -90,11 +90,11 @@ def best_record(run: Run) -> dict[str, Any] | None:
     history = comparable(run.history())
     if not history:
         return None
-    return with_signature(max(history, key=lambda record: score_of(record, best_by)))
+    return _with_signature(max(history, key=lambda record: score_of(record, best_by)))
 
 
 def describe_origin(run: Run) -> list[str]:
-    """Returns lines for the card on the run that this one began with; none without one."""
+    """Returns lines for the card about the run that `training.init_from` names, if any."""
     training = run.config.training
     if not training.init_from:
         return []
@@ -114,7 +114,7 @@ def describe_origin(run: Run) -> list[str]:
 
 
 def _read_origin(run: Run) -> dict[str, Any]:
-    """Returns the record of the run that this one began with; empty in runs without one."""
+    """Returns the content of origin.json; empty if it is missing or damaged."""
     try:
         return parse_json(run.origin.read_text(encoding="utf-8"))
     except (OSError, ValueError):

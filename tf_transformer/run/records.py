@@ -28,8 +28,8 @@ def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Re
     """Selects the records of evaluations on one dev set.
 
     Args:
-        history: records of a run. Any dev set matches a record that names none: training adds
-            the old name to all records once the dev text changes.
+        history: records of a run. One without a dev set matches any: when the dev text
+            changes, training marks all earlier records with the old one.
         dev_set: identity of the dev set; by default that of the last record.
     """
     if dev_set is None:
@@ -114,12 +114,12 @@ def read_results(path: Path) -> list[Record]:
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
-    """Replaces a file by these records, one JSON object per line."""
+    """Replaces the content of a file by records, one JSON object per line."""
     write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def _lacking(record: Record, *names: str) -> str:
-    """Says which record was expected instead of one that lacks a name; "" if it has all."""
+    """Returns "a record with NAME" for the first missing name; "" if the record has all."""
     return next((f"a record with {name}" for name in names if name not in record), "")
 
 
@@ -130,7 +130,7 @@ def _is_number(value: object, infinite: bool = False) -> bool:
 
 
 def _read_lines(path: Path, check: Callable[[Record], str]) -> list[Record]:
-    """Reads JSON objects, one per line; `check` says what it expected of a bad one, or ""."""
+    """Reads JSON objects, one per line; `check` returns what a bad one should have been."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -174,27 +174,27 @@ _CHANGEABLE = (
 )
 
 
-def forbidden_changes(stored: Config, given: Config, allowed: Iterable[str]) -> list[str]:
-    """Lists the changed settings that may not change, as "NAME was X, now Y"."""
-    return differences(stored, given, lambda name: name.startswith((*_CHANGEABLE, *allowed)))
+def forbidden_changes(stored: Config, current: Config, allowed: Iterable[str]) -> list[str]:
+    """Lists changed settings that must stay the same, as "NAME was X, now Y"."""
+    return differences(stored, current, lambda name: name.startswith((*_CHANGEABLE, *allowed)))
 
 
-def differences(stored: Config, given: Config, ignored: Callable[[str], bool]) -> list[str]:
+def differences(stored: Config, current: Config, ignored: Callable[[str], bool]) -> list[str]:
     """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
     return [
         f"{name} was {before!r}, now {now!r}"
-        for name, before, now in changed(stored, given)
+        for name, before, now in changed(stored, current)
         if not ignored(name)
     ]
 
 
-def changed(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
+def changed(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
     """Yields the name and both values of each setting that differs.
 
-    A decoder depth that is written in another way, but equal, does not.
+    Decoder depths that are equal but written differently do not count.
     """
-    before, now = stored.flat(), given.flat()
-    if stored.model.num_decoder_layers == given.model.num_decoder_layers:
+    before, now = stored.flat(), current.flat()
+    if stored.model.num_decoder_layers == current.model.num_decoder_layers:
         now["model.decoder_layers"] = before["model.decoder_layers"]
     for name in now:
         if now[name] != before[name]:

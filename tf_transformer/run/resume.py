@@ -1,4 +1,4 @@
-"""Opening a run for training: its text must still be the text that it was trained on."""
+"""Opening a run for training, unless its training text has changed."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 NAMES = {"train": "training text", "valid": "dev text"}
 
 Texts = Mapping[Role, Sequence[Text]]
-Known = Mapping[Role, Sequence[Text] | None]  # None without a record
+Known = Mapping[Role, Sequence[Text] | None]  # None if no text is recorded
 
 
 def open_for_training(path: Path, config: Config, accept_new_data: bool = False) -> Run:
-    """Opens a run by `Run.create_or_resume`, and compares its text with the recorded text.
+    """Opens a run with `Run.create_or_resume`, and compares its text with the recorded text.
 
     Text that has moved is accepted. A change of the dev text is announced, and scores on the
     old one no longer choose the best weights. A run that has recorded no text accepts any.
@@ -49,7 +49,8 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     run = Run.create_or_resume(path, config, _remarks(known, changed, accept_new_data))
     _take_over(run, known, texts, changed, begun)
     run.checksums.keep_texts(texts)
-    run.checksums.keep(*(file for file in run.own_files() if not run.checksums.knows(file)))
+    files = (*run.tokenizer_files(), run.shortlist)
+    run.checksums.keep(*(file for file in files if not run.checksums.knows(file)))
     return run
 
 
@@ -60,7 +61,7 @@ def _remarks(known: Known, changed: Sequence[Role], accept_new_data: bool) -> di
         if known[role] is not None:
             remarks[f"data.{role}"] = "other text" if role in changed else "the same text"
         elif accept_new_data:
-            remarks[f"data.{role}"] = "the run has no record of its text to compare"
+            remarks[f"data.{role}"] = "the run recorded no text to compare"
     return remarks
 
 

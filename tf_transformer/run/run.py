@@ -85,8 +85,8 @@ class Run:
             before.checkpoints.require_state_beside_best()
             config = before._with_recorded_gains(config)
             allowed = dict(may_change or {})
-            given = before._with_recorded_tokenizer(config)
-            changes = forbidden_changes(before.config, given, allowed)
+            current = before._with_recorded_tokenizer(config)
+            changes = forbidden_changes(before.config, current, allowed)
             if changes and before.checkpoints.state_steps():
                 raise UserError(
                     f"{path} holds a run with another configuration: {'; '.join(changes)}. "
@@ -114,7 +114,7 @@ class Run:
         return self.checkpoints.find(which or self.config.decoding.checkpoint)
 
     def change_settings(self, values: Mapping[str, Any], remark: str) -> None:
-        """Replaces settings in config.json; announces and records each that changes."""
+        """Replaces settings in config.json; announces and records those that change."""
         before, self.config = self.config.flat(), self.config.replace(values)
         for name, value in values.items():
             if value != before[name]:
@@ -126,19 +126,19 @@ class Run:
 
         The run has a copy of the tokenizer, so the path of the original does not matter.
         """
-        before, given = self.config.data.tokenizer, config.data.tokenizer
-        if not (before and given):
+        recorded, current = self.config.data.tokenizer, config.data.tokenizer
+        if not (recorded and current):
             return config
         try:
-            same = Path(given).read_bytes() == self.tokenizer.read_bytes()
+            same = Path(current).read_bytes() == self.tokenizer.read_bytes()
         except OSError:
             return config
-        return config.replace({"data.tokenizer": before}) if same else config
+        return config.replace({"data.tokenizer": recorded}) if same else config
 
     def _with_recorded_gains(self, config: Config) -> Config:
         """Replaces default gains by those of this run, once its training has begun.
 
-        So the same command resumes a run that is older than the gains.
+        Thus the same command still resumes a run from before gains were settings.
         """
         if not self.checkpoints.state_steps():
             return config
@@ -154,7 +154,7 @@ class Run:
     def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
         """Records each changed setting, once training has begun."""
         for name, before, now in changed(self.config, config):
-            # The trainer says which size of parts it keeps.
+            # The trainer announces the size of parts itself.
             if name != "training.max_tokens_per_device" and self.checkpoints.state_steps():
                 self.record_change(name, before, now, remarks.get(name, ""))
 
@@ -183,12 +183,8 @@ class Run:
         write_lines(self.results, [*read_results(self.results), record])
 
     def tokenizer_files(self) -> tuple[Path, Path]:
-        """Returns the paths of the tokenizer and of the one for the target, which may exist."""
+        """Returns the paths of the tokenizer and of a separate one for the target, if any."""
         return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
-
-    def own_files(self) -> tuple[Path, ...]:
-        """Returns the files of any run that have checksums; a task may have more."""
-        return (*self.tokenizer_files(), self.shortlist)
 
     def require_tokenizer(self) -> Path:
         """Returns the tokenizer's file; UserError if it is missing or damaged."""
@@ -223,13 +219,13 @@ class Run:
         write_text(self.lengths, json.dumps(record) + "\n")
 
     def history(self, *also: str) -> list[dict[str, Any]]:
-        """Reads the evaluations so far, oldest first, one record of metrics each.
+        """Reads the evaluations so far, oldest first.
 
         Args:
-            *also: names that each record must have, besides those of every evaluation.
+            *also: names that every record must have, besides the usual ones.
 
         Raises:
-            UserError: if a line is not such a record.
+            UserError: if a line is not a valid record.
         """
         return read_history(self.metrics, f"valid_{self.config.training.best_by}", *also)
 

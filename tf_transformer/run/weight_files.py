@@ -1,4 +1,4 @@
-"""Files of weights: .npz arrays with checksums, LoRA adapters and dev scores inside them."""
+"""Weight files: .npz archives with checksums, LoRA adapters and dev scores."""
 
 import re
 import struct
@@ -78,7 +78,7 @@ def read_arrays(path: Path, prefix: str = "") -> Arrays:
 
 
 def read_named(path: Path, prefix: str) -> Arrays:
-    """Reads the arrays whose names begin with `prefix`, by the rest of their names."""
+    """Reads the arrays whose names begin with `prefix`, and removes it from the names."""
     arrays = read_arrays(path, prefix)
     return {name.removeprefix(prefix): array for name, array in arrays.items()}
 
@@ -89,13 +89,13 @@ def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int,
     for name in sorted(received.keys() | expected.keys()):
         if received.get(name) != expected.get(name):
             raise UserError(
-                f"The checkpoint {path} is of another model. Expected {name} of shape "
+                f"The checkpoint {path} belongs to another model. Expected {name} of shape "
                 f"{expected.get(name, '(none)')}. Received: {received.get(name, '(none)')}."
             )
 
 
 def require_numbers(path: Path, arrays: Arrays) -> None:
-    """Raises UserError unless all arrays hold finite numbers, and those of weights floats."""
+    """Raises UserError unless all arrays hold finite numbers, and weights are floats."""
     for name, array in arrays.items():
         kinds = "f" if name.startswith("model/") else "fiub"
         if array.dtype.kind not in kinds:
@@ -134,9 +134,8 @@ def merged(weights: Arrays) -> Arrays:
     return merged
 
 
-def idle(weights: Arrays) -> Arrays:
-    """Returns the adapters among `weights` with B set to 0, so that they have no effect."""
-    adapters = {name: value for name, value in weights.items() if kernel_of(name)}
+def without_effect(adapters: Arrays) -> Arrays:
+    """Returns adapters with B set to 0, so that A B is 0."""
     return {
         name: np.zeros_like(value) if name.endswith("_b") else value
         for name, value in adapters.items()
@@ -148,12 +147,7 @@ _BEST, _RECORD = "best/", "record/"
 
 
 def add_record(path: Path, record: Record) -> None:
-    """Adds the evaluation of averaged weights to their file; a step's is in the history.
-
-    Args:
-        path: the file of weights.
-        record: numbers and strings by name.
-    """
+    """Adds the evaluation of averaged weights to their file; a step's is in the history."""
     values = {f"{_RECORD}{name}": np.array(value) for name, value in record.items()}
     write_arrays(path, read_arrays(path, prefix="model/") | values)
 

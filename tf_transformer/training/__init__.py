@@ -1,1 +1,1 @@
-"""Training as a program: the trainer, its states and best weights, workers, memory."""
+"""Training: the trainer, its progress and best weights, workers, memory."""

@@ -1,4 +1,4 @@
-"""Callbacks of `fit`: a progress bar, and a watch that saves states and may end training."""
+"""Callbacks for `fit`: a progress bar, and one that counts steps, saves states and may stop."""
 
 import logging
 import math
@@ -159,11 +159,8 @@ class StepWatch(keras.callbacks.Callback):
         self.steps_now += 1
         if self.steps_now > 1:
             self.seconds_now += seconds
-        enough = (
-            self.steps_now >= STEPS_BEFORE_ESTIMATE
-            or self.seconds_now >= SECONDS_BEFORE_ESTIMATE
-        )
-        if self.is_estimated or not enough:
+        few = self.steps_now < STEPS_BEFORE_ESTIMATE
+        if self.is_estimated or (few and self.seconds_now < SECONDS_BEFORE_ESTIMATE):
             return
         self.is_estimated = True
         left = self.training.steps - step

@@ -15,8 +15,8 @@ import tensorflow as tf
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.training.interruption import Stopper
 
-# Makes a dataset of the shares of some replicas, in turn for each step; takes the indices of
-# these replicas and the number of all replicas.
+# Takes the indices of some replicas and the number of all replicas; returns a dataset of the
+# shares of these, one after another for each step.
 ShareOfData = Callable[[Sequence[int], int], tf.data.Dataset]
 
 _SECONDS_TO_FETCH = 5  # time for all workers to read the last all-reduce
@@ -47,15 +47,15 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     if devices is not None and devices < 1:
         raise UserError(f"--devices must be at least 1. Received: {devices}.")
     gpus = tf.config.list_physical_devices("GPU")
-    if gpus and devices and devices > len(gpus):
+    count = devices or max(len(gpus), 1)
+    if gpus and count > len(gpus):
         raise UserError(
             f"--devices must be at most {len(gpus)}, the number of GPUs. Received: {devices}."
         )
     if gpus and devices:
         tf.config.set_visible_devices(gpus[:devices], "GPU")
-    if not gpus and devices and devices > 1:
-        _split_cpu(devices)
-    count = devices or max(len(gpus), 1)
+    if not gpus and count > 1:
+        _split_cpu(count)
     if num_workers() > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if count == 1:
@@ -90,9 +90,9 @@ def _tf_config() -> dict:
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
-        workers = config.get("cluster", {}).get("worker", [])
-        others = set(config.get("cluster", {})) - {"worker"}
-        if others or not isinstance(workers, list):
+        cluster = config.get("cluster", {})
+        workers = cluster.get("worker", [])
+        if set(cluster) - {"worker"} or not isinstance(workers, list):
             raise ValueError("its cluster must be {'worker': [addresses]}")
         if len(workers) > 1 and config["task"]["index"] not in range(len(workers)):
             raise ValueError("its task must be {'type': 'worker', 'index': number}")
@@ -171,7 +171,7 @@ class Workers:
         return self.all_reduce(value if self.is_chief else 0)[0]
 
     def barrier(self) -> None:
-        """Waits until all workers have reached this point."""
+        """Waits until all workers have called this."""
         self.all_reduce(0.0)
 
     def final_barrier(self) -> None:

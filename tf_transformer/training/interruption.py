@@ -1,4 +1,4 @@
-"""Stopping a training early without loss: by a signal, or a budget of time or steps."""
+"""Stopping training early without losing work: by a signal, or a budget of time or steps."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ MAX_SECONDS, _MAX_STEPS = 10_000 * 86_400, 1_000_000_000
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training stopped early; everything up to that point is on disk.
+    """Raised when training stops early; everything up to that point is on disk.
 
     Attributes:
         status: exit status of the process.
@@ -56,15 +56,15 @@ class Budget:
 
 
 class Stopper:
-    """Handles signals in a block `with Stopper(budget) as stopper:`, and keeps a budget.
+    """Handles signals in a block `with Stopper(budget) as stopper:`, and enforces a budget.
 
-    The signals are Ctrl-C, SIGTERM and, when a terminal closes, SIGHUP, except under `nohup`.
-    Python handles signals in the main thread alone: in another, there is only the budget.
+    The signals are Ctrl-C, SIGTERM and SIGHUP, which a closing terminal sends; `nohup` still
+    disables SIGHUP. Outside the main thread Python cannot handle signals, and only the budget
+    applies.
 
     While `waiting` for a step to end, a signal only sets `reason`, and the trainer saves and
     stops; otherwise there is nothing to save, and the signal raises `Interrupted` at once. A
-    second signal has its default effect and ends the process immediately. Files are never half
-    written.
+    second signal ends the process immediately, which leaves no file half written.
     """
 
     def __init__(self, budget: Budget | None = None) -> None:
@@ -78,7 +78,7 @@ class Stopper:
 
     def __enter__(self) -> Self:
         self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():  # others may handle none
+        if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.getsignal(number) for number in _NAMES}
         if self._before.get(signal.SIGHUP) == signal.SIG_IGN:  # under nohup it stays ignored
             del self._before[signal.SIGHUP]
@@ -86,7 +86,7 @@ class Stopper:
         return self
 
     def listen(self) -> None:
-        """Installs the handlers, also after TensorFlow's multi-worker strategy took SIGTERM."""
+        """Installs the handlers, again once TensorFlow's multi-worker strategy took SIGTERM."""
         for number in self._before:
             signal.signal(number, self._on_signal)
 
@@ -108,7 +108,7 @@ class Stopper:
         return bool(self.reason)
 
     def join(self, by_signal: bool) -> None:
-        """Stops because another worker does; `by_signal` determines the exit status."""
+        """Stops because another worker does; the exit status depends on `by_signal`."""
         if not self.reason:
             self.reason = "another worker"
             self.status = 128 + signal.SIGTERM if by_signal else 0

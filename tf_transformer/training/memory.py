@@ -1,4 +1,4 @@
-"""Memory that a training step needs, estimated before it runs."""
+"""Estimate of the memory that a training step needs."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ PROCESS_BYTES = 900_000_000  # Python, TensorFlow and the graph, before the firs
 
 @dataclass(frozen=True)
 class _Coefficients:
-    """Float32 numbers held at the peak of a step, fitted by least squares.
+    """Counts of float32 values held at the peak of a step, fitted by least squares.
 
     A layer is an encoder layer and a decoder layer together.
 
@@ -39,16 +39,16 @@ _MIXED = _Coefficients(parameter=4.5, width=31, inner=2.0, score=4.7, logit=2.7)
 # Added to `inner`: swish keeps its input too. 2.4 and 3.0 were measured, in float32.
 _SWISH = 2.5
 
-# Added to `inner` and to `score` by dropout there, which keeps a mask and its product in both
-# feed-forward networks and all three attentions. Measured: 3.6 and 4.0, 4.2 and 6.4.
+# Added to `inner` and to `score` by dropout inside feed-forward networks and attention, which
+# keeps a mask and the product. Measured: 3.6 and 4.0, 4.2 and 6.4.
 _ACTIVATION_DROPOUT, _ATTENTION_DROPOUT = 4.0, 6.0
 
-# Share of an encoder layer in encoder and decoder layer together; it has one of the three
+# An encoder layer's share of an encoder and a decoder layer together: it has one of the three
 # attentions. For three configurations (D 256 and 512, 4 layers, 64 x 32 and 32 x 128 positions,
 # one of them in mixed_bfloat16) the estimate was 1.03, 1.07 and 1.10 times the process's peak.
 _ENCODER_SHARE = 0.3
 
-# Numbers held per weight of the output projection: the sum of its gradients over the chunks of
+# Values held per weight of the output projection: the sum of its gradients over the chunks of
 # logits, and the gradient of one chunk.
 _PROJECTION = 2.0
 
@@ -115,7 +115,7 @@ def estimate_memory(
     Raises:
         ValueError: if a number is below 1.
     """
-    if min(rows, length, replicas, positions or 1) < 1 or positions == 0:
+    if min(rows, length, replicas, 1 if positions is None else positions) < 1:
         raise ValueError(
             "`rows`, `length`, `replicas` and `positions` must be at least 1. Received: "
             f"{rows}, {length}, {replicas}, {positions}."
@@ -145,7 +145,7 @@ def estimate_memory(
 def _logit_numbers(
     model: ModelConfig, rows: int, length: int, copies: float, encoder_outputs: int
 ) -> float:
-    """Counts the numbers held for the logits at once and for the gradient of their kernel."""
+    """Counts the values held for a chunk of logits and for the gradients of their kernel."""
     if encoder_outputs:
         return copies * rows * encoder_outputs
     positions = min(rows * length, LOGIT_ROWS)
@@ -153,7 +153,7 @@ def _logit_numbers(
 
 
 def _layer_numbers(model: ModelConfig, length: int, per: _Coefficients) -> float:
-    """Counts the numbers held per position, for an encoder and a decoder layer together."""
+    """Counts the values held per position by an encoder and a decoder layer together."""
     # D, or the width of all heads together if that is larger.
     width = max(model.d_model, model.num_heads * max(_head_sizes(model)))
     inner = per.inner + _SWISH * (model.activation == "swish")
@@ -175,15 +175,16 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     feed_forward = 2 * d_model * model.d_ff + model.d_ff + d_model
     norm = 2 * d_model
     positions = model.max_length * d_model if model.positions == "learned" else 0
+    encoder = model.num_layers * (attention + feed_forward + 2 * norm)
+    encoder += model.norm_first * norm
     if encoder_outputs:
         embedding = model.vocab_size * d_model + positions
-        layers = model.num_layers * (attention + feed_forward + 2 * norm)
-        return embedding + layers + model.norm_first * norm + (d_model + 1) * encoder_outputs
+        return embedding + encoder + (d_model + 1) * encoder_outputs
+    decoder = model.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    decoder += model.norm_first * norm
     tables, position_tables = (1, 1) if model.tie_embeddings else (3, 2)
     embeddings = (tables * d_model + model.output_bias) * model.vocab_size
-    layers = model.num_layers * (attention + feed_forward + 2 * norm)
-    layers += model.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
-    return embeddings + position_tables * positions + layers + 2 * model.norm_first * norm
+    return embeddings + position_tables * positions + encoder + decoder
 
 
 def _head_sizes(model: ModelConfig) -> tuple[int, int]:

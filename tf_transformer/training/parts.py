@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # programs and the error of the estimate.
 SHARE = 0.8
 
-# Memory limit of a container, in versions 2 and 1 of Linux control groups.
+# Files with a container's memory limit, in versions 2 and 1 of Linux control groups.
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -36,14 +36,14 @@ _CGROUP_LIMITS = (
 class Workload:
     """Batches of a run, and the devices that share each of them.
 
-    The size of a part is a number of positions, as in `training.max_tokens_per_device`; 0 means
-    that a device computes its whole share of a batch at once.
+    The size of a part is in positions, like `training.max_tokens_per_device`; with 0 a device
+    computes its whole share of a batch at once.
 
     Attributes:
         config: configuration of the run.
         shapes: (rows, length) of all batches.
         replicas: devices that share a batch.
-        workers: processes that have these devices, each on its own machine.
+        workers: processes among which the devices are divided, each on its own machine.
         encoder_outputs: see `training.task.Task`.
     """
 
@@ -219,9 +219,9 @@ def device_memory() -> tuple[str, int]:
 
 @functools.cache
 def _gpu_memory(names: str) -> int | None:
-    """Returns the bytes of the smallest of some GPUs; None if nvidia-smi does not report them.
+    """Returns the memory of the smallest of some GPUs in bytes; None if nvidia-smi fails.
 
-    `names` are their numbers or UUIDs, with commas between them.
+    `names` are their numbers or UUIDs, separated by commas.
     """
     command = ["nvidia-smi", f"--id={names}", "--query-gpu=memory.total"]
     command.append("--format=csv,noheader,nounits")
@@ -229,7 +229,7 @@ def _gpu_memory(names: str) -> int | None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
         return min(int(line) * 2**20 for line in done.stdout.splitlines())
     except (OSError, ValueError, subprocess.SubprocessError):
-        text = "nvidia-smi does not report the memory of GPU %s: the RAM counts instead"
+        text = "nvidia-smi does not report the memory of GPU %s: using the RAM instead"
         logger.warning(text, names)
         return None
 

@@ -1,4 +1,4 @@
-"""Progress of a run, which a state holds beside weights, optimizer and dropout seeds."""
+"""Progress of a run, saved in a state beside weights, optimizer and dropout seeds."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Progress:
         """Restores model, optimizer and running means from a state; returns its progress.
 
         Raises:
-            UserError: if the state is damaged or of another model.
+            UserError: if the state is damaged or belongs to another model.
         """
         arrays = restore_state(path, model)
         try:

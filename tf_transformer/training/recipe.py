@@ -45,13 +45,13 @@ def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
         global_clipnorm=training.clip_norm or None,
         use_ema=training.ema_decay > 0,
         ema_momentum=training.ema_decay,
-        # Names in checkpoints begin with it; Keras would number the optimizers of a process.
+        # A prefix of names in checkpoints; Keras would number the optimizers of a process.
         name="adam",
     )
 
 
 def describe_parameters(model: TokenModel) -> str:
-    """Returns the number of parameters in words, and of the trained ones if some are frozen."""
+    """Describes the number of parameters, and of trained ones if some are frozen."""
     trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
     frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
     line = f"{trained + frozen:,} parameters"

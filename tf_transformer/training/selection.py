@@ -45,7 +45,7 @@ class BestWeights:
         return True
 
     def mend(self, history: Sequence[Record]) -> None:
-        """Restores best.npz from the best kept step if it is damaged or worse than that one."""
+        """Restores best.npz from the best step kept, if it is damaged or worse than that."""
         records = comparable(history, self.dev_set)
         if not records:
             return
@@ -98,9 +98,9 @@ class BestWeights:
 
 
 def what_is_unfinished(run: Run, steps: int) -> str:
-    """Says what a run lacks to be trained to its end; "" if it lacks nothing.
+    """Returns why a run is not finished, for a message; "" if it is.
 
-    Training ends at `steps` or with the run's patience; the evaluation of the average is last.
+    Training ends at `steps` or when patience runs out; last, the average is evaluated.
     """
     average = run.checkpoints.average
     evaluated = read_record(average)

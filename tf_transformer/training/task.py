@@ -45,7 +45,7 @@ class Task(Protocol):
 
     @property
     def dev_set(self) -> str:
-        """Name of the dev set's content; scores on different ones are not comparable."""
+        """Identity of the dev set; scores on different ones are not comparable."""
 
     def build_model(self) -> TokenModel:
         """Builds a model with float logits [B, T, V] or [B, V] and fixed layer names."""
@@ -60,7 +60,7 @@ class Task(Protocol):
         """
 
     def validation_data(self, replicas: Sequence[int], num_replicas: int) -> tf.data.Dataset:
-        """Returns one pass over the dev set, in such batches."""
+        """Returns one pass over the dev set, in batches like those of `training_data`."""
 
     def evaluator(self, model: TokenModel) -> Callable[[], Result]:
         """Returns a function that scores the model's current weights."""

@@ -95,7 +95,7 @@ class Trainer:
             if self._is_finished():
                 return self._choose()
             if not self._fit():
-                self._start_again_in_smaller_parts()
+                self._restart_in_smaller_parts()
                 continue
             self._save()
             self.stopper.waiting = self.workers.number > 1
@@ -125,7 +125,7 @@ class Trainer:
 
     def _restore(self) -> None:
         path = self.folder.latest_state()
-        self.workers.barrier()  # until all have seen the same states
+        self.workers.barrier()  # all see the same states before any is deleted
         if self.workers.is_chief:
             self.folder.clear(path)
         before = None if path is None else Progress.restore(path, self.model)
@@ -170,8 +170,8 @@ class Trainer:
             gc.collect()
         return True
 
-    def _start_again_in_smaller_parts(self) -> None:
-        """Starts again from the last state, as a new process would: no step is half applied."""
+    def _restart_in_smaller_parts(self) -> None:
+        """Restarts from the last state, as a new process would: no step is half applied."""
         self.parts.halve()
         del self.model, self.evaluate, self.watch
         gc.collect()  # frees the old model before the new one is built
@@ -216,7 +216,7 @@ class Trainer:
         return {f"valid_{name}": value for name, value in metrics.items()}, result
 
     def _trained(self) -> Record:
-        """Returns the training half of a record, from the running means of the period."""
+        """Returns the training figures of a record, from the running means of the period."""
         means = {mean.name: float(mean.result()) for mean in self.model.running_means}
         tokens, seconds = means.pop("tokens"), self.progress.period_seconds
         return {
