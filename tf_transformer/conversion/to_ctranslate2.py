@@ -16,7 +16,7 @@ from tf_transformer.files import replacing_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 
-LONGEST = 2048  # positions in the table of a model with sinusoids, which has no limit itself
+LONGEST = 2048  # positions in the table of a model with sinusoids, which itself has no limit
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
 _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 
