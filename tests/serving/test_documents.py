@@ -9,7 +9,7 @@ import pytest
 from command_line import ROOT
 
 from tf_transformer.cli.core import serve
-from tf_transformer.serving.publish import batching_parameters
+from tf_transformer.serving.publish import BATCHING_PARAMETERS
 
 SERVING = ROOT / "serving"
 
@@ -58,7 +58,7 @@ def test_configuration_is_mounted_as_a_folder():
         named = set(re.findall(r"=/config/([\w.]+)", text))
         assert named == mounted - ({"models.config"} if name == "docker-run.sh" else set())
     batching = (SERVING / "config" / "batching_params.pbtxt").read_text("utf-8")
-    assert batching == batching_parameters()
+    assert batching == BATCHING_PARAMETERS
 
 
 def test_the_limits_of_containers_agree_with_each_other_and_the_page():
