@@ -27,8 +27,8 @@ class Recorder:
     """Reads the metrics of a server every few seconds; a context manager.
 
     Attributes:
-        times: of each reading, in seconds from the start.
-        samples: the metrics of each reading.
+        times: seconds from the start to each reading.
+        samples: metrics of each reading.
     """
 
     def __init__(self, url: str, every: float = 5.0) -> None:

@@ -99,7 +99,7 @@ def draw(points: list[Point], path: Path) -> None:
 
 
 def main() -> None:
-    """Measures each number of clients and prints the results."""
+    """Measures all combinations of clients and sentences, and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("url")
     parser.add_argument("name")

@@ -84,7 +84,7 @@ def differences(client: Client, folder: Path) -> tuple[int, list[str]]:
             request = PredictionLog.FromString(record.numpy()).predict_log.request
             signature = request.model_spec.signature_name
             inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
-            columns = {name: plain_lists(each.tolist()) for name, each in inputs.items()}
+            columns = {name: plain_lists(array.tolist()) for name, array in inputs.items()}
             received = client.predict(signature, columns)
             for name, values in session.run(signature, inputs).items():
                 if not _same(plain_lists(values.tolist()), received.get(name)):
