@@ -16,11 +16,7 @@ pytest.importorskip("safetensors")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-SOURCES = [
-    "The old man sees a red house.",
-    "We work.",
-    "The dog runs and the cat sleeps here.",
-]
+SOURCES = ["The old man sees a red house.", "We work.", "The dog runs and the cat sleeps here."]
 AWKWARD = [
     *SOURCES,
     ">>deu<< The dog runs.",

@@ -128,23 +128,16 @@ class LiteSession(SavedModelSession):
                 raise TimeoutError(f"{signature} took more than {timeout:g} s")
 
         translator = self._translators[signature]
-        translations = translator.translate(texts, check)
+        arrays = _n_best(translator.translate(texts, check), translator.num_hypotheses)
         if signature == "serving_default":
-            arrays = _best(translations)
-        else:
-            arrays = _all(translations, translator.num_hypotheses)
+            best, scores = arrays["translations"][:, 0], arrays["scores"][:, 0]
+            arrays = {"translation": best, "score": scores}
         _, cut = translator.codec.encode(tf.constant(texts, tf.string))
         arrays["source_cut"] = cut.numpy()
         return {name: arrays[name] for name in outputs or definition.outputs}
 
 
-def _best(translations: list[list[Hypothesis]]) -> Arrays:
-    texts = [ranked[0].text.encode() for ranked in translations]
-    scores = [ranked[0].score for ranked in translations]
-    return {"translation": np.array(texts, object), "score": np.array(scores, np.float32)}
-
-
-def _all(translations: list[list[Hypothesis]], num_hypotheses: int) -> Arrays:
+def _n_best(translations: list[list[Hypothesis]], num_hypotheses: int) -> Arrays:
     """Returns the outputs of `nbest`; `count` excludes fillers, and is 1 for a blank text."""
     counts = [max(1, sum(one.num_tokens > 0 for one in ranked)) for ranked in translations]
     texts = [[one.text.encode() for one in ranked] for ranked in translations]

@@ -13,16 +13,11 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as DeadlineError
 from dataclasses import dataclass
 from importlib import resources
-from typing import NamedTuple
 
 from tf_transformer.errors import missing_extra
 from tf_transformer.serving.addresses import check_address, listening_errors
 from tf_transformer.serving.batcher import QueueFullError
-from tf_transformer.serving.loaded import (
-    LoadedVersions,
-    NotReadyError,
-    UnknownVersionError,
-)
+from tf_transformer.serving.loaded import LoadedVersions, NotReadyError, UnknownVersionError
 from tf_transformer.serving.rest import format_response, metadata, model_status, parse_request
 from tf_transformer.serving.session import BadRequestError, ClosedError
 
@@ -53,14 +48,6 @@ class Limits:
     deadline: float = 30.0
     idle: int = 30
     connections: int = 256
-
-
-class _Answer(NamedTuple):
-    """The answer to an error: its status, its text, and the reason shown in metrics."""
-
-    status: int
-    text: str
-    reason: str
 
 
 def make_app(
@@ -131,10 +118,10 @@ def _observe(app: flask.Flask, telemetry: Telemetry, access_log: AccessLog) -> N
 
     @app.errorhandler(Exception)
     def explain(error):
-        answer = _explained(error)
-        flask.g.error = answer.text
-        telemetry.refused(answer.reason)
-        return _reply(json.dumps({"error": answer.text}), answer.status)
+        status, text, reason = _explained(error)
+        flask.g.error = text
+        telemetry.refused(reason)
+        return _reply(json.dumps({"error": text}), status)
 
     @app.after_request
     def finish(response):
@@ -176,24 +163,24 @@ def _reply(body: str, status: int = 200) -> flask.Response:
     return flask.Response(body, status, headers, mimetype="application/json")
 
 
-def _explained(error: Exception) -> _Answer:
-    """Returns the answer to an error, which never shows a traceback."""
+def _explained(error: Exception) -> tuple[int, str, str]:
+    """Returns the status and the text that answer an error, and the reason for metrics."""
     if isinstance(error, HTTPException):
-        return _Answer(error.code or 500, error.description or "", "http")
+        return error.code or 500, error.description or "", "http"
     if isinstance(error, UnknownVersionError):
-        return _Answer(404, str(error), "unknown version")
+        return 404, str(error), "unknown version"
     if isinstance(error, BadRequestError):
-        return _Answer(400, str(error), "bad request")
+        return 400, str(error), "bad request"
     if isinstance(error, NotReadyError):
-        return _Answer(503, "The model is being loaded. Try again.", "loading")
+        return 503, "The model is being loaded. Try again.", "loading"
     if isinstance(error, QueueFullError):
-        return _Answer(503, "Too many requests are waiting. Try again.", "queue full")
+        return 503, "Too many requests are waiting. Try again.", "queue full"
     if isinstance(error, ClosedError | CancelledError):
-        return _Answer(503, "The server is stopping. Try again.", "stopping")
+        return 503, "The server is stopping. Try again.", "stopping"
     if isinstance(error, DeadlineError):
-        return _Answer(504, "The answer took too long.", "deadline")
+        return 504, "The answer took too long.", "deadline"
     logger.error("a request failed", exc_info=error)
-    return _Answer(500, "The server failed on this request.", "failure")
+    return 500, "The server failed on this request.", "failure"
 
 
 def make_server(app: flask.Flask, host: str, port: int, limits: Limits) -> Listener:
