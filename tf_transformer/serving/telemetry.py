@@ -36,10 +36,9 @@ class Telemetry(Observer):
     ) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        counter, histogram, gauge = (
-            functools.partial(kind, namespace="tf_transformer", registry=registry)
-            for kind in (Counter, Histogram, Gauge)
-        )
+        counter = functools.partial(Counter, namespace="tf_transformer", registry=registry)
+        histogram = functools.partial(Histogram, namespace="tf_transformer", registry=registry)
+        gauge = functools.partial(Gauge, namespace="tf_transformer", registry=registry)
         self._requests = counter(
             "requests", "Answers, by endpoint and status.", ["endpoint", "status"]
         )
