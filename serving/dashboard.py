@@ -27,8 +27,8 @@ class Recorder:
     """Reads the metrics of a server every few seconds; a context manager.
 
     Attributes:
-        times: of each reading, in seconds from the start.
-        samples: the metrics of each reading.
+        times: seconds from the start to each reading.
+        samples: metrics of each reading.
     """
 
     def __init__(self, url: str, every: float = 5.0) -> None:
@@ -42,7 +42,7 @@ class Recorder:
     def __enter__(self) -> "Recorder":
         try:
             self.read()
-        except (OSError, ValueError) as error:  # ValueError: no URL, or a page of text
+        except (OSError, ValueError) as error:  # ValueError: not a URL, or not metrics
             text = f"{self._url} must be a server's metrics. Received: {error}."
             raise UserError(text) from None
         self._thread.start()
@@ -57,14 +57,14 @@ class Recorder:
         """Reads, stores and returns the current metrics; OSError if there is no server."""
         with urllib.request.urlopen(self._url, timeout=60) as answer:
             text = answer.read().decode()
-        found = {
+        metrics = {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
         self.times.append(time.monotonic() - self._begun)
-        self.samples.append(found)
-        return found
+        self.samples.append(metrics)
+        return metrics
 
     def _run(self) -> None:
         while not self._end.wait(self._every):
@@ -105,14 +105,14 @@ class Metrics:
 
         Interpolates linearly within a bucket; beyond the last bound it returns that bound.
         """
-        found: dict[str, list[float]] = {f"p{100 * share:g}": [np.nan] for share in shares}
+        series: dict[str, list[float]] = {f"p{100 * share:g}": [np.nan] for share in shares}
         for before, after in pairwise(self._samples):
             bounds, counts = _buckets(after, name, endpoint)
             earlier = dict(zip(*_buckets(before, name, endpoint), strict=True))
             counts = counts - [earlier.get(bound, 0.0) for bound in bounds]
-            for share, values in zip(shares, found.values(), strict=True):
+            for share, values in zip(shares, series.values(), strict=True):
                 values.append(quantile(bounds, counts, share))
-        return {key: np.array(values) for key, values in found.items()}
+        return {key: np.array(values) for key, values in series.items()}
 
     def _keys(self, name: str, label: str) -> list[str]:
         every = {
@@ -158,13 +158,13 @@ def draw(times: Sequence[float], samples: Sequence[Sample], path: Path) -> None:
     metrics, prefix = Metrics(times, samples), "tf_transformer_"
     seconds, rate = f"{prefix}request_seconds", metrics.rate
     panels: list[tuple[str, Callable[[], Series]]] = [
-        ("answers a second, by status", lambda: rate(f"{prefix}requests_total", "status")),
+        ("answers per second, by status", lambda: rate(f"{prefix}requests_total", "status")),
         ("latency of predict, seconds",
          lambda: metrics.quantiles(seconds, "serving_default", (0.5, 0.95, 0.99))),
-        ("refusals a second, by reason", lambda: rate(f"{prefix}refused_total", "reason")),
+        ("refusals per second, by reason", lambda: rate(f"{prefix}refused_total", "reason")),
         ("rows in the queues", lambda: metrics.gauge(f"{prefix}waiting_rows", "lane")),
-        ("rows of a batch, mean", lambda: {"": metrics.mean(f"{prefix}batch_rows")}),
-        ("tokens a second",
+        ("mean rows per batch", lambda: {"": metrics.mean(f"{prefix}batch_rows")}),
+        ("tokens per second",
          lambda: {what: rate(f"{prefix}tokens_{what}_total")[""]
                   for what in ("read", "written")}),
         ("memory, MB",

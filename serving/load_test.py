@@ -2,8 +2,8 @@
 
     python serving/load_test.py http://localhost:8501 NAME in.en --picture load.png
 
-Every client sends its next request as soon as it has the answer to the last one. Each point
-takes --seconds.
+Every client sends its next request as soon as it has the answer to the last one. Measuring each
+point takes --seconds.
 """
 
 import argparse
@@ -26,7 +26,7 @@ PATIENCE = 60.0  # seconds to wait for a server that is still loading its model
 
 @dataclass(frozen=True)
 class Point:
-    """Results at one load; times are in milliseconds, None if nothing was answered."""
+    """Results at one load; latencies are in milliseconds, None if nothing was answered."""
 
     clients: int
     sentences_a_request: int
@@ -38,8 +38,10 @@ class Point:
     sentences_a_second: float
 
 
-def measure(client: RestClient, texts: list[str], clients: int, size: int, seconds: float):
-    """Runs `clients` threads for some seconds, and waits for requests under way at the end."""
+def measure(
+    client: RestClient, texts: list[str], clients: int, size: int, seconds: float
+) -> Point:
+    """Runs `clients` threads for some seconds, and waits for requests in flight at the end."""
     times: list[float] = []
     errors: list[str] = []
     end = time.monotonic() + seconds
@@ -77,17 +79,17 @@ def draw(points: list[Point], path: Path) -> None:
     for number, size in enumerate(sizes):
         style = STYLES[number % len(STYLES)] | {"markersize": 4}
         faint = {"color": style["color"], "linestyle": ":", "linewidth": 1}
-        own = [point for point in points if point.sentences_a_request == size]
-        clients = [point.clients for point in own]
-        label = f"{size} a request"
-        latency.plot(clients, [point.p50 for point in own], label=label, **style)
-        latency.plot(clients, [point.p99 for point in own], **faint)
-        throughput.plot(clients, [p.sentences_a_second for p in own], label=label, **style)
+        curve = [point for point in points if point.sentences_a_request == size]
+        clients = [point.clients for point in curve]
+        label = f"{size} per request"
+        latency.plot(clients, [point.p50 for point in curve], label=label, **style)
+        latency.plot(clients, [point.p99 for point in curve], **faint)
+        throughput.plot(clients, [p.sentences_a_second for p in curve], label=label, **style)
     title = "Latency: p50, p99 dotted"
-    latency.set(ylabel="milliseconds a request", yscale="log", title=title)
-    throughput.set(ylabel="sentences a second", ylim=(0, None), title="Throughput")
+    latency.set(ylabel="milliseconds per request", yscale="log", title=title)
+    throughput.set(ylabel="sentences per second", ylim=(0, None), title="Throughput")
     for axes in (latency, throughput):
-        axes.set(xlabel="clients at a time", xscale="log")
+        axes.set(xlabel="concurrent clients", xscale="log")
         axes.set_xticks(clients, clients)
         axes.xaxis.minorticks_off()
         axes.grid(alpha=0.3)
@@ -97,14 +99,14 @@ def draw(points: list[Point], path: Path) -> None:
 
 
 def main() -> None:
-    """Measures each number of clients and prints the results."""
+    """Measures all combinations of clients and sentences, and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("url")
     parser.add_argument("name")
     parser.add_argument("text", type=Path, help="a file of sentences")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--sentences", type=int, nargs="+", default=[1, 8], help="a request")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each point")
+    parser.add_argument("--sentences", type=int, nargs="+", default=[1, 8], help="per request")
+    parser.add_argument("--seconds", type=float, default=5.0, help="per point")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     texts = sentences(options.text)

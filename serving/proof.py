@@ -3,7 +3,8 @@
     python serving/proof.py exported/mine in.en --report serving-proof.md
 
 Starts the image with docker-run.sh, sends every warm-up request over REST and gRPC, compares
-the answers with TensorFlow's, sends the text, runs a short load test and writes a report.
+the answers with TensorFlow's, sends the text over both, runs a short load test and writes a
+report.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from load_test import Point, measure
+from script import run
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
@@ -37,12 +39,12 @@ from tf_transformer.serving.versions import find_export
 HERE = Path(__file__).resolve().parent
 REST, GRPC = "http://127.0.0.1:8501", "127.0.0.1:8500"
 SECONDS_TO_START = 300
-ROWS = 8  # of a request
+ROWS = 8  # per request
 
 
 @contextlib.contextmanager
 def started(base: Path) -> Iterator[Path]:
-    """Runs the server; yields the file of its log once the model is available."""
+    """Runs the server; yields its log file once the model is available."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with log.open("wb") as output:
@@ -69,7 +71,7 @@ def _wait(server: subprocess.Popen, name: str, log: Path) -> None:
 
 
 def differences(client: Client, folder: Path) -> tuple[int, list[str]]:
-    """Sends the warm-up requests; returns their number, and outputs that are not ours."""
+    """Sends the warm-up requests; returns their number, and the outputs that differ."""
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
@@ -82,28 +84,31 @@ def differences(client: Client, folder: Path) -> tuple[int, list[str]]:
             request = PredictionLog.FromString(record.numpy()).predict_log.request
             signature = request.model_spec.signature_name
             inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
-            columns = {name: plain_lists(each.tolist()) for name, each in inputs.items()}
-            found = client.predict(signature, columns)
+            columns = {name: plain_lists(array.tolist()) for name, array in inputs.items()}
+            received = client.predict(signature, columns)
             for name, values in session.run(signature, inputs).items():
-                if not _same(plain_lists(values.tolist()), found.get(name)):
+                if not _same(plain_lists(values.tolist()), received.get(name)):
                     wrong.append(f"{signature}: {name}")
             number += 1
     return number, wrong
 
 
-def _same(expected: list, found: list | None) -> bool:
-    if found is None or np.shape(expected) != np.shape(found):
+def _same(expected: list, received: list | None) -> bool:
+    if received is None or np.shape(expected) != np.shape(received):
         return False
     if np.asarray(expected).dtype.kind != "f":
-        return expected == found
-    return bool(np.allclose(expected, found, rtol=1e-4, atol=1e-3))
+        return expected == received
+    return bool(np.allclose(expected, received, rtol=1e-4, atol=1e-3))
 
 
 def answers(client: Client, lines: list[str]) -> list[str]:
     """Returns the answers to all lines."""
     batches = [lines[start : start + ROWS] for start in range(0, len(lines), ROWS)]
-    found = [patiently(lambda b=batch: best_answers(client, b), 60.0) for batch in batches]
-    return [text for batch in found for text in batch]
+    return [
+        text
+        for batch in batches
+        for text in patiently(lambda b=batch: best_answers(client, b), 60.0)
+    ]
 
 
 def report(
@@ -136,11 +141,7 @@ def report(
 
 
 def prove(base: Path, lines: list[str], version: str, seconds: float) -> tuple[str, bool]:
-    """Runs all checks against the servers at `REST` and `GRPC`.
-
-    Returns:
-        The report, and whether all held.
-    """
+    """Runs all checks at `REST` and `GRPC`; returns the report, and whether all passed."""
     folder = find_export(base)
     if folder is None:
         raise UserError(f"{base} must be an export. Received: a run. Export it first.")
@@ -150,31 +151,28 @@ def prove(base: Path, lines: list[str], version: str, seconds: float) -> tuple[s
     checks = {kind: differences(client, folder) for kind, client in clients.items()}
     first, second = (answers(client, lines) for client in clients.values())
     points = [measure(clients["REST"], lines, n, ROWS, seconds) for n in (1, 4, 16)]
-    held = first == second and not any(wrong for _, wrong in checks.values())
+    passed = first == second and not any(wrong for _, wrong in checks.values())
     text = report(base.name, version, checks, len(lines), first == second, points)
-    return text, held and not any(point.errors for point in points)
+    return text, passed and not any(point.errors for point in points)
 
 
 def main() -> None:
-    """Runs the checks; the status is 1 if something differs, or there is no Docker."""
+    """Runs the checks; exits with 1 if something differs, or there is no Docker."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path, help="folder of the versions of an export")
     parser.add_argument("text", type=Path, help="a file of sentences")
     parser.add_argument("--report", type=Path, default=Path("serving-proof.md"))
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each load")
+    parser.add_argument("--seconds", type=float, default=5.0, help="per load")
     options = parser.parse_args()
     if not shutil.which("docker"):
         sys.exit("The proof needs Docker, which this machine lacks: nothing was run.")
     base = options.model.resolve()
-    try:
-        with started(base) as log:
-            text, held = prove(base, list(read_lines(options.text)), _image(), options.seconds)
-            warm = re.findall(r".*[Ww]arm-?up.*", log.read_text("utf-8", "replace"))
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    with started(base) as log:
+        text, passed = prove(base, list(read_lines(options.text)), _image(), options.seconds)
+        warm = re.findall(r".*[Ww]arm-?up.*", log.read_text("utf-8", "replace"))
     write_text(options.report, "\n".join([text, "```", *warm, "```", ""]))
-    print(f"{'all held' if held else 'something differs'}: {options.report}")
-    sys.exit(0 if held else 1)
+    print(f"{'all passed' if passed else 'something differs'}: {options.report}")
+    sys.exit(0 if passed else 1)
 
 
 def _image() -> str:
@@ -186,4 +184,4 @@ def _image() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

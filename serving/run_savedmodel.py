@@ -2,7 +2,7 @@
 
     python serving/run_savedmodel.py models/mine/1 < in.en
 
-For machines without tf_transformer, and to try an export under another TensorFlow.
+For machines without tf_transformer, and to try an export with another version of TensorFlow.
 """
 
 import codecs
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 
 def main() -> None:
-    """Answers stdin to stdout, a JSON record of all outputs for each line."""
+    """Reads lines from stdin and prints all outputs for each as a JSON record."""
     if len(sys.argv) != 2:
         sys.exit("usage: python run_savedmodel.py MODEL/VERSION < in")
     found = importlib.util.find_spec("tensorflow_text")
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _lines(text: bytes) -> list[bytes]:
-    r"""Returns the lines of a text without line ends, "\n" or "\r\n", or byte order mark.
+    r"""Splits a text at "\n" and "\r\n", without a byte order mark.
 
     Text mode and `splitlines` would recognise ten other line ends.
     """

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: a text to send, and errors in one line."""
+"""Helpers of the scripts in this folder: texts to send, and errors on one line."""
 
 import sys
 from collections.abc import Callable

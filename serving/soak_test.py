@@ -2,9 +2,9 @@
 
     python serving/soak_test.py http://localhost:8501 NAME in.en --picture soak.png
 
-Ctrl-C ends it early. Every fifth of the requests it prints a JSON line: how many were answered,
-refused and failed, the latency and the memory of the server. The last line has the answers to
-the hostile clients.
+Ctrl-C ends it early. After every fifth of the requests it prints a line of JSON: how many were
+answered, refused and failed, the latency and the memory of the server. The last line has the
+answers to the hostile clients.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def request_texts(lines: list[str], number: int) -> list[str]:
 
 
 class Load:
-    """Clients that send the next request when they have the answer to the last one."""
+    """Clients that send their next request when they have the answer to the last one."""
 
     def __init__(self, client: RestClient, lines: list[str], requests: int) -> None:
         self._client, self._lines = client, lines
@@ -75,7 +75,7 @@ class Load:
             return next(self._numbers, None)
 
     def end(self) -> None:
-        """Sends no more requests."""
+        """Stops sending requests."""
         with self._lock:
             self._numbers = iter(())
 
@@ -99,7 +99,7 @@ class Hostile:
         }
 
     def start(self) -> list[threading.Thread]:
-        """Starts a thread for each kind."""
+        """Starts a thread for each kind of client."""
         bodies: dict[str, Callable[[int], bytes]] = {
             "broken": lambda n: random.Random(n).randbytes(n % 400),
             "too large": lambda n: b"[" * (2 << 20),
@@ -185,7 +185,7 @@ def main() -> None:
 def watch(
     load: Load, recorder: Recorder, requests: int, clients: Sequence[threading.Thread]
 ) -> None:
-    """Reports at every fifth of the requests, until all have ended or no client runs."""
+    """Reports after every fifth of the requests, until all have ended or no client is alive."""
     step = max(1, requests // 5)
     for goal in range(step, requests + 1, step):
         first = len(load.seconds)

@@ -1,4 +1,4 @@
-"""A Marian checkpoint to change."""
+"""A Marian checkpoint that tests may change."""
 
 import pytest
 from marian_folder import write_checkpoint
@@ -9,7 +9,7 @@ from tf_transformer.errors import UserError
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """The folder of a tiny one."""
+    """The folder of a tiny checkpoint."""
     pytest.importorskip("safetensors")
     folder = tmp_path / "opus-mt"
     folder.mkdir()

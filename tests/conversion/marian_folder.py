@@ -1,4 +1,4 @@
-"""A tiny Marian checkpoint folder, as huggingface.co has them, and Marian in NumPy.
+"""A tiny Marian checkpoint in the format of huggingface.co, and Marian in NumPy.
 
 The forward pass is written from the architecture and reads the tensors by Marian's names: it
 shares nothing with our layers or our conversion.
@@ -23,7 +23,7 @@ EXTRA_TARGET = ["Größe über Straße, schöne Füße.", "日本語のテキス
 
 
 def train_unigram(lines: list[str], size: int) -> bytes:
-    """A SentencePiece model as `spm_train` makes it by default."""
+    """A SentencePiece model like those that `spm_train` makes by default."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -38,7 +38,7 @@ def train_unigram(lines: list[str], size: int) -> bytes:
 
 
 def pieces_of(model: bytes) -> list[str]:
-    """All but the special ones."""
+    """All pieces but the special ones."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return [processor.id_to_piece(i) for i in range(3, processor.vocab_size())]
 
@@ -54,7 +54,7 @@ def trained_models() -> dict[str, bytes]:
 
 
 def write_vocabulary(folder: Path) -> dict[str, int]:
-    """source.spm, target.spm and a vocab.json that lacks some pieces of the source alone."""
+    """Writes source.spm, target.spm and a vocab.json that lacks some pieces of the source."""
     models = trained_models()
     for side, model in models.items():
         (folder / f"{side}.spm").write_bytes(model)
@@ -68,7 +68,7 @@ def write_vocabulary(folder: Path) -> dict[str, int]:
 
 
 def config_of(pieces: int, **changes) -> dict:
-    """config.json of an OPUS-MT model, but for the sizes."""
+    """The config.json of an OPUS-MT model, except for the sizes."""
     sizes = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
@@ -99,7 +99,7 @@ def config_of(pieces: int, **changes) -> dict:
 
 
 def random_tensors(pieces: int, decoder_layers: int) -> dict[str, np.ndarray]:
-    """Every tensor by Marian's names, of values that make varied translations."""
+    """All tensors by Marian's names, with values that give varied translations."""
     random = np.random.default_rng(5)
 
     def normal(*shape: int, scale: float = 0.7) -> np.ndarray:
@@ -127,26 +127,26 @@ def random_tensors(pieces: int, decoder_layers: int) -> dict[str, np.ndarray]:
 
 
 def write_checkpoint(folder: Path, **changes) -> dict[str, np.ndarray]:
-    """The whole folder; `changes` of config.json. Returns the tensors."""
+    """Writes the whole folder, with `changes` to config.json; returns the tensors."""
     from safetensors.numpy import save_file
 
     vocabulary = write_vocabulary(folder)
     config = config_of(len(vocabulary), **changes)
     tensors = random_tensors(len(vocabulary), config["decoder_layers"])
     (folder / "config.json").write_text(json.dumps(config))
-    wishes = {
+    search = {
         "num_beams": 3,
         "max_length": 40,
         "bad_words_ids": [[len(vocabulary) - 1]],
         "forced_eos_token_id": 0,
     }
-    (folder / "generation_config.json").write_text(json.dumps(wishes))
+    (folder / "generation_config.json").write_text(json.dumps(search))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return tensors
 
 
 def change_json(file: Path, changes: dict) -> None:
-    """Changes what a file of JSON holds."""
+    """Changes entries of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
@@ -154,7 +154,7 @@ def change_json(file: Path, changes: dict) -> None:
 
 
 def marian_logits(tensors, source: list[int], target: list[int], swish=True) -> np.ndarray:
-    """Ids without padding, of which the target begins with Marian's <pad>: [T, V]."""
+    """Logits [T, V] for ids without padding; the target begins with Marian's <pad>."""
     memory = _embedded(tensors, source)
     for layer in range(LAYERS):
         name = f"model.encoder.layers.{layer}"
@@ -196,12 +196,12 @@ def _attended(tensors, name: str, x, memory, causal: bool = False) -> np.ndarray
     key, value = (_dense(tensors, f"{name}.{part}_proj", memory) for part in "kv")
     heads = []
     for head in range(HEADS):
-        own = slice(head * size, (head + 1) * size)
-        scores = query[:, own] @ key[:, own].T / np.sqrt(size)
+        units = slice(head * size, (head + 1) * size)
+        scores = query[:, units] @ key[:, units].T / np.sqrt(size)
         if causal:
             scores[np.triu_indices(len(x), 1)] = -np.inf
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        heads.append(weights / weights.sum(axis=-1, keepdims=True) @ value[:, own])
+        heads.append(weights / weights.sum(axis=-1, keepdims=True) @ value[:, units])
     output = _dense(tensors, f"{name}.out_proj", np.concatenate(heads, axis=-1))
     return _norm(tensors, f"{name}_layer_norm", x + output)
 

@@ -16,11 +16,7 @@ pytest.importorskip("safetensors")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-SOURCES = [
-    "The old man sees a red house.",
-    "We work.",
-    "The dog runs and the cat sleeps here.",
-]
+SOURCES = ["The old man sees a red house.", "We work.", "The dog runs and the cat sleeps here."]
 AWKWARD = [
     *SOURCES,
     ">>deu<< The dog runs.",
@@ -39,7 +35,7 @@ AWKWARD = [
 
 @pytest.fixture(scope="module", params=["safetensors", "bin"])
 def both(request, tmp_path_factory):
-    """transformers' model and tokenizer, and our translator of the same checkpoint."""
+    """The model and tokenizer in transformers, and our translator from the same checkpoint."""
     folder = tmp_path_factory.mktemp("marian")
     vocabulary = write_vocabulary(folder)
     config = transformers.MarianConfig(**config_of(len(vocabulary), forced_eos_token_id=0))
@@ -62,51 +58,44 @@ def both(request, tmp_path_factory):
 
 
 def ours_of(tokenizer, translator) -> np.ndarray:
-    """Our id of each of Marian's."""
+    """Our id for each of Marian's."""
     pieces = translator.tokenizer.pieces(np.arange(translator.tokenizer.vocab_size)).numpy()
     names = [piece.decode() for piece in pieces]
-    own = {name.removeprefix("▁" * (">>" in name)): i for i, name in enumerate(names)}
-    own["<pad>"] = BOS_ID
-    return np.array([own[name] for name in tokenizer.encoder])
+    ids = {name.removeprefix("▁" * (">>" in name)): i for i, name in enumerate(names)}
+    ids["<pad>"] = BOS_ID
+    return np.array([ids[name] for name in tokenizer.encoder])
 
 
-def test_texts_have_the_ids_of_its_tokenizer(both):
+@pytest.mark.parametrize(
+    ("side", "texts"),
+    [
+        ("text", AWKWARD),
+        ("text_target", ["Der alte Mann sieht ein Haus.", "schöne Füße", "", " ein  Mann ☃"]),
+    ],
+)
+def test_texts_have_the_ids_of_marians_tokenizer(both, side, texts):
     _, tokenizer, translator = both
     ours = ours_of(tokenizer, translator)
-    found = translator.codec.encode(tf.constant(AWKWARD))[0].to_list()
-    for text, ids in zip(AWKWARD, found, strict=True):
-        expected = ours[tokenizer(text)["input_ids"]].tolist()
-        # Pieces that vocab.json lacks have ids of their own, and are <unk> to Marian.
-        assert [1 if i > len(ours) else i for i in ids] == expected, text
-
-
-def test_texts_of_the_target_have_the_ids_of_its_tokenizer(both):
-    _, tokenizer, translator = both
-    ours = ours_of(tokenizer, translator)
-    texts = ["Der alte Mann sieht ein Haus.", "schöne Füße", "", " ein  Mann ☃"]
-    found = translator.codec.encode(tf.constant(texts), target=True)[0].to_list()
-    for text, ids in zip(texts, found, strict=True):
-        expected = ours[tokenizer(text_target=text)["input_ids"]].tolist()
+    found, _ = translator.codec.encode(tf.constant(texts), target=side == "text_target")
+    for text, ids in zip(texts, found.to_list(), strict=True):
+        expected = ours[tokenizer(**{side: text})["input_ids"]].tolist()
+        # Pieces that vocab.json lacks have their own ids here, and are <unk> to Marian.
         assert [1 if i > len(ours) else i for i in ids] == expected, text
 
 
 @pytest.mark.parametrize(
     ("text", "theirs", "ours"),
     [
-        # What the source model cannot spell, it looks up as a whole among the target's pieces.
+        # Marian looks up whole what the source model cannot spell, in the target's pieces too.
         ("e ü e", ["▁", "e", "▁", "ü", "▁", "e"], ["▁", "e", "▁", "<unk>", "▁", "e"]),
-        # It cuts a language off the beginning whatever follows, and nowhere else.
+        # It splits off a language tag at the beginning, whatever follows, and nowhere else.
         (">>deu<<e", [">>deu<<", "▁", "e"], [">>deu<<", "e"]),
-        (
-            "a >>deu<<",
-            ["▁", "a", "▁", *["<unk>", "d", "e", "u", "<unk>"]],
-            ["▁", "a", ">>deu<<"],
-        ),
-        # Its special tokens can be written.
+        ("a >>deu<<", [*"▁a▁", "<unk>", *"deu", "<unk>"], ["▁", "a", ">>deu<<"]),
+        # It reads special tokens in text.
         ("</s>", ["</s>"], ["▁", "<unk>", "s", "<unk>"]),
     ],
 )
-def test_what_differs_from_its_tokenizer_is_known(both, text, theirs, ours):
+def test_differences_from_marians_tokenizer_are_known(both, text, theirs, ours):
     _, tokenizer, translator = both
     vocabulary = tokenizer.encoder
 
@@ -121,7 +110,7 @@ def test_what_differs_from_its_tokenizer_is_known(both, text, theirs, ours):
     ]
 
 
-def test_ids_have_the_text_of_its_target_model(both):
+def test_ids_decode_to_the_text_of_marians_target_model(both):
     _, tokenizer, translator = both
     random = np.random.default_rng(2)
     ours = ours_of(tokenizer, translator)
@@ -129,11 +118,11 @@ def test_ids_have_the_text_of_its_target_model(both):
     texts = translator.tokenizer.detokenize(np.int32(ours[ids])).numpy()
     for row, text in zip(ids, texts, strict=True):
         spelled = tokenizer.spm_target.decode_pieces([tokenizer.decoder[i] for i in row])
-        # It leaves the marks of pieces that only the source model has.
+        # Marian keeps the "▁" of pieces that only the source model has.
         assert text.decode().strip() == spelled.replace("▁", " ").strip()
 
 
-def test_logits_are_its_logits(both):
+def test_logits_are_those_of_transformers(both):
     model, tokenizer, translator = both
     ours = ours_of(tokenizer, translator)
     (epsilon,) = {part.eps for part in model.modules() if isinstance(part, torch.nn.LayerNorm)}
@@ -151,8 +140,8 @@ def test_logits_are_its_logits(both):
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_translations_are_its_translations(both, beams):
-    """Without a length penalty, for ours is of another form."""
+def test_translations_are_at_least_as_probable(both, beams):
+    """Without a length penalty, because ours has another form."""
     model, tokenizer, translator = both
     ours = ours_of(tokenizer, translator)
     decoding = dataclasses.replace(
@@ -179,5 +168,5 @@ def test_translations_are_its_translations(both, beams):
     if beams == 1:
         np.testing.assert_array_equal(found.tokens[:, 0, :12], theirs)
     log_probs = translator.scorer.log_probs(encoded, theirs).numpy()
-    # Ours may end a hypothesis where it is not among the best 4, and find a better one.
+    # Ours may end a hypothesis outside the best 4 of a step, and so find a better one.
     assert np.all(found.log_probs[:, 0] > log_probs - 1e-4)

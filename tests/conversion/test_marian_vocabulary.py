@@ -1,4 +1,4 @@
-"""Pieces of Marian that SentencePiece cannot have."""
+"""Marian vocabularies that SentencePiece cannot represent."""
 
 import json
 
@@ -26,13 +26,13 @@ def test_pieces_that_sentencepiece_cannot_have_are_refused(
     assert_refused(message)
 
 
-def test_an_id_that_is_a_text_is_refused(checkpoint, assert_refused):
+def test_an_id_that_is_a_string_is_refused(checkpoint, assert_refused):
     change_json(checkpoint / "vocab.json", {">>fra<<": "3"})
     assert_refused("ids in vocab.json must be 0 to")
 
 
-def test_tokenizers_that_cannot_be_opened_are_not_published(checkpoint, assert_refused):
-    """A second unknown piece, under a name that vocab.json has."""
+def test_tokenizers_that_cannot_be_opened_are_refused(checkpoint, assert_refused):
+    """The source model has a second unknown piece, under a name in vocab.json."""
     vocabulary = json.loads((checkpoint / "vocab.json").read_text())
     model = sentencepiece_proto.ModelProto.FromString((checkpoint / "source.spm").read_bytes())
     name = next(piece.piece for piece in model.pieces[3:] if piece.piece in vocabulary)

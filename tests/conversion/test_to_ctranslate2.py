@@ -38,7 +38,7 @@ def pieces(translator, texts: list[str]) -> list[list[str]]:
 
 
 def forced(converted, translator, sources, targets) -> list[float]:
-    """The log-probability of each target, the end included."""
+    """The log-probability of each target, EOS included."""
     pairs = pieces(translator, sources), pieces(translator, targets)
     return [sum(result.log_probs) for result in converted.score_batch(*pairs)]
 
@@ -64,7 +64,7 @@ def test_forced_scores_are_the_same(translator, trained_run, tmp_path, variant):
     tokenizer = type(translator.tokenizer)(translator.tokenizer.path)
     model = Transformer(tokenizer.vocab_size, **SMALL, **variant)
     rng = np.random.default_rng(3)
-    for weight in model.trainable_weights:  # else every norm and bias would be as good as none
+    for weight in model.trainable_weights:  # initial norms and biases would have no effect
         weight.assign(weight + rng.normal(0, 0.1, weight.shape))
     random = BatchTranslator(model, tokenizer, DECODING)
     to_ctranslate2(model, tokenizer, tmp_path / "ct2")
@@ -75,8 +75,8 @@ def test_forced_scores_are_the_same(translator, trained_run, tmp_path, variant):
     assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_search_finds_the_same_but_for_a_few(translator, trained_run, tmp_path):
-    """Its stopping rule is another one, which now and then ends too early."""
+def test_most_translations_are_the_same(translator, trained_run, tmp_path):
+    """CTranslate2 has another stopping rule, which sometimes ends the search too early."""
     to_ctranslate2(translator.model, translator.tokenizer, tmp_path / "ct2")
     converted = ctranslate2.Translator(str(tmp_path / "ct2"))
     sources = trained_run.lines("train.en")
@@ -111,7 +111,7 @@ def test_both_tokenizers_of_separate_vocabularies_are_copied(translator, tmp_pat
         assert (tmp_path / "ct2" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_convert_writes_a_folder_once(trained_run, tmp_path, capsys):
+def test_convert_writes_a_folder_and_does_not_overwrite_it(trained_run, tmp_path, capsys):
     output = tmp_path / "int8"
     command = ["convert", str(trained_run.path), "--to", "ctranslate2", str(output)]
     assert main([*command, "--quantization", "int8"]) == 0

@@ -1,4 +1,4 @@
-"""One exported model for all tests of serving, and one server of it of each kind."""
+"""One exported model for all serving tests, and one server of each kind for it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def translator(trained_run) -> BatchTranslator:
 
 @pytest.fixture(scope="session")
 def text_free(trained_run, tmp_path_factory) -> Path:
-    """As `exported`, without text, by the command."""
+    """An export like `exported` but without text, made by the command."""
 
     def make(folder: Path) -> Path:
         options = ["--checkpoint", "best", "--no-text", "--output", str(folder / "ids")]
@@ -46,7 +46,7 @@ def session(exported) -> Iterator[SavedModelSession]:
 
 @pytest.fixture(scope="session")
 def make_lanes(session, exported) -> Callable[..., Lanes]:
-    """`make_lanes(waiting=1)`: lanes of the exported model with these limits of batches."""
+    """`make_lanes(waiting=1)`: lanes of the exported model with these batch limits."""
     meter = Meter(session, token_limits(exported))
     return lambda observer=None, **limits: Lanes(
         session, meter, BatchLimits(**limits), observer
@@ -54,8 +54,8 @@ def make_lanes(session, exported) -> Callable[..., Lanes]:
 
 
 @contextmanager
-def served(session, make_lanes, limits=None, access_log=None, **of_batches) -> Iterator[int]:
-    """Serves the exported model: the port."""
+def served(session, make_lanes, limits=None, access_log=None, **batch_limits) -> Iterator[int]:
+    """Serves the exported model; yields the port."""
     pytest.importorskip("flask")
     pytest.importorskip("waitress")
     from tf_transformer.serving.server import Limits, make_app, make_server
@@ -63,7 +63,7 @@ def served(session, make_lanes, limits=None, access_log=None, **of_batches) -> I
 
     limits = limits or Limits()
     telemetry = Telemetry(lambda: loaded.waiting(), lambda: loaded.numbers())
-    lanes = make_lanes(telemetry, **of_batches)
+    lanes = make_lanes(telemetry, **batch_limits)
     loaded = one_version(session, lanes)
     app = make_app(loaded, "small", limits, telemetry, access_log)
     server = make_server(app, "localhost", 0, limits)
@@ -75,7 +75,7 @@ def served(session, make_lanes, limits=None, access_log=None, **of_batches) -> I
 
 @pytest.fixture(scope="module")
 def start(session, make_lanes) -> Iterator[Callable[..., int]]:
-    """`start(limits, access_log, waiting=1)`: the port of a server of this module's own."""
+    """`start(limits, access_log, waiting=1)`: the port of a new server for this module."""
     with ExitStack() as stack:
         yield lambda *args, **kwargs: stack.enter_context(
             served(session, make_lanes, *args, **kwargs)
@@ -84,7 +84,7 @@ def start(session, make_lanes) -> Iterator[Callable[..., int]]:
 
 @pytest.fixture(scope="session")
 def port(session, make_lanes) -> Iterator[int]:
-    """The port of a server with the usual limits."""
+    """The port of a server with the default limits."""
     with served(session, make_lanes) as port:
         yield port
 

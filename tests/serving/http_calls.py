@@ -1,4 +1,4 @@
-"""A served model, and calls of it over HTTP."""
+"""A served model, and HTTP calls to it."""
 
 import http.client
 import json

@@ -1,6 +1,6 @@
-"""TF Serving's PredictionService on a session of ours, with the protos of the real one.
+"""TF Serving's PredictionService, with its real protos, on our session.
 
-What it proves is the requests, the answers and the errors; not the server's binary.
+It puts requests, answers and errors to the test, but not the server's binary.
 """
 
 from concurrent import futures
@@ -17,9 +17,9 @@ Code = grpc.StatusCode
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Replays the warm-up file of BASE/VERSION on its session, answers Predict.
+    """Replays the warm-up file of BASE/VERSION, then answers Predict.
 
-    The next `busy` calls are told to come back later.
+    The next `busy` calls are answered with UNAVAILABLE.
     """
 
     def __init__(self, folder: Path, session: SavedModelSession) -> None:

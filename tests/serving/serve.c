@@ -5,8 +5,8 @@
  *       ((in TENSOR TYPE RANK DIMENSION... VALUE...)... (out TENSOR)... run)...
  *
  * TYPE is string (values in hexadecimal after an x), int32 or float. For each output it prints
- * a line: its type, its rank, its dimensions and its values, strings likewise; of a run that
- * fails: error, the code and the message.
+ * a line with the type, the rank, the dimensions and the values in the same form or, if the run
+ * fails, with the word error, the code and the message.
  */
 #include <stdio.h>
 #include <stdlib.h>

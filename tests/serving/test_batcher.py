@@ -1,4 +1,4 @@
-"""Requests computed together are answered as if each were alone."""
+"""Requests computed together get the same answers as alone."""
 
 import threading
 import time
@@ -18,17 +18,17 @@ def text(*lines: str) -> dict[str, np.ndarray]:
 
 
 class Gate:
-    """A batcher of a session that waits for leave before each batch, and counts its rows."""
+    """A batcher whose session waits for a permit before each batch, and records its rows."""
 
     def __init__(self, session, streams: int = 1, **limits) -> None:
         self.session = session
-        self.begun, self.leave = threading.Semaphore(0), threading.Semaphore(0)
+        self.begun, self.permits = threading.Semaphore(0), threading.Semaphore(0)
         self.rows: list[tuple[str, int]] = []
         self.batcher = Batcher(self, BatchLimits(**limits), Observer(), streams)
 
     def run(self, signature, inputs, timeout):
         self.begun.release()
-        assert self.leave.acquire(timeout=60)
+        assert self.permits.acquire(timeout=60)
         self.rows.append((signature, len(next(iter(inputs.values())))))
         return self.session.run(signature, inputs, timeout=timeout)
 
@@ -36,21 +36,20 @@ class Gate:
         return self.batcher.submit("serving_default", text(*lines), longest)
 
     def occupy(self) -> Future:
-        """A request that is being computed, so that others must wait."""
+        """Sends a request that is being computed, so that others must wait."""
         answer = self.ask("first")
         assert self.begun.acquire(timeout=60)
         return answer
 
     def finish(self, *answers: Future) -> None:
         """Lets the batcher compute, and waits until all requests are answered."""
-        for _ in range(10):
-            self.leave.release()
+        self.permits.release(10)
         assert not wait(answers, timeout=60).not_done
 
 
 @pytest.fixture
 def gated():
-    """`gated(session, rows=4)`: a gate with these limits of batches."""
+    """`gated(session, rows=4)`: a gate with these batch limits."""
     gates = []
 
     def gated(session, **limits) -> Gate:
@@ -59,8 +58,7 @@ def gated():
 
     yield gated
     for gate in gates:
-        for _ in range(100):
-            gate.leave.release()
+        gate.permits.release(100)
         gate.batcher.close()
 
 
@@ -69,7 +67,7 @@ def gate(session, gated) -> Gate:
     return gated(session, rows=4, positions=100, waiting=8)
 
 
-def test_those_who_wait_are_computed_together(session, gate):
+def test_waiting_requests_are_computed_together(session, gate):
     first = gate.occupy()
     answers = [gate.ask(line) for line in TEXTS]
     gate.finish(first, *answers)
@@ -80,7 +78,7 @@ def test_those_who_wait_are_computed_together(session, gate):
         assert answer.result()["score"] == pytest.approx(alone["score"], abs=1e-4)
 
 
-def test_signatures_and_widths_do_not_mix(session, gate):
+def test_signatures_are_not_mixed_and_widths_are_padded(session, gate):
     first = gate.occupy()
     rows = [[5, 3], [5, 6, 7, 8, 3], [9, 10, 3]]
     ids = [{"tokens": np.array([row], "int32")} for row in rows]
@@ -95,7 +93,7 @@ def test_signatures_and_widths_do_not_mix(session, gate):
         assert answer.result()["tokens"][0, :size].tolist() == alone[:size].tolist()
 
 
-def test_a_bad_request_does_not_fail_its_company(gate):
+def test_a_bad_request_does_not_fail_others_in_its_batch(gate):
     first = gate.occupy()
     good = gate.ask("The dog.")
     bad = gate.batcher.submit("serving_default", {"text": np.array([1], "int32")})
@@ -105,8 +103,8 @@ def test_a_bad_request_does_not_fail_its_company(gate):
         bad.result()
 
 
-class Moody:
-    """A session that fails on the texts it is told to, each in its own way."""
+class Failing:
+    """A session that fails on certain texts, each in its own way."""
 
     def __init__(self, session, failures) -> None:
         self.session, self.failures = session, failures
@@ -128,8 +126,8 @@ def fail(error: BaseException):
     return raise_it
 
 
-UNUSUAL = {
-    "error": (fail(AttributeError("ours")), AttributeError),
+FAILURES = {
+    "error": (fail(AttributeError("a bug")), AttributeError),
     "out of memory": (fail(MemoryError()), MemoryError),
     "exit": (fail(SystemExit(1)), RuntimeError),
     "interrupt": (fail(KeyboardInterrupt()), RuntimeError),
@@ -140,27 +138,27 @@ UNUSUAL = {
 }
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_whatever_fails_hits_only_its_own_request(session, gated, name):
-    """And the thread goes on: the next request is answered."""
-    failure, expected = UNUSUAL[name]
-    moody = Moody(session, {"bad": failure})
-    gate = gated(moody)
+@pytest.mark.parametrize("name", FAILURES)
+def test_any_failure_affects_only_its_own_request(session, gated, name):
+    """The thread survives too: the next request is answered."""
+    failure, expected = FAILURES[name]
+    failing = Failing(session, {"bad": failure})
+    gate = gated(failing)
     first = gate.occupy()
     lines = ["The dog.", "bad", "A cat."]
     answers = [gate.ask(line) for line in lines]
     gate.finish(first, *answers)
-    assert moody.calls[1:] == [lines, *([line] for line in lines)]
+    assert failing.calls[1:] == [lines, *([line] for line in lines)]
     assert isinstance(answers[1].exception(), expected)
-    for place in (0, 2):
-        alone = session.run("serving_default", text(lines[place]))["translation"]
-        assert answers[place].result()["translation"].tolist() == alone.tolist()
+    for index in (0, 2):
+        alone = session.run("serving_default", text(lines[index]))["translation"]
+        assert answers[index].result()["translation"].tolist() == alone.tolist()
     assert gate.batcher.alive
     assert gate.ask("again").result(60)
 
 
 class Timed:
-    """A session that computes only single requests, and notes how long each call may take."""
+    """A session that computes only single requests, and records the timeout of each call."""
 
     def __init__(self) -> None:
         self.timeouts: list[float] = []
@@ -178,27 +176,26 @@ def test_a_deadline_leaves_time_for_each_request_alone(gated):
     answers = [gate.ask("a") for _ in range(4)]
     gate.finish(first, *answers)
     assert all(answer.result() for answer in answers)
-    shares = [60, 60 / 2, 60 / 4, 60 / 3, 60 / 2, 60]  # the first, the batch, each
+    shares = [60, 60 / 2, 60 / 4, 60 / 3, 60 / 2, 60]  # the first, the batch, one by one
     assert gate.session.timeouts == pytest.approx(shares, rel=0.2)
 
 
-def test_what_has_no_time_left_is_not_computed(session, gated):
+def test_a_request_past_its_deadline_is_not_computed(session, gated):
     gate = gated(session, deadline=0.2)
     first = gate.occupy()
     late = gate.ask("late")
     time.sleep(0.3)
-    gate.leave.release()
+    gate.permits.release()
     assert isinstance(late.exception(60), TimeoutError)
     assert gate.rows == [("serving_default", 1)]
     assert first.done()
 
 
-def test_a_batch_has_so_many_positions_at_most(gate):
+def test_batches_are_limited_in_positions(gate):
     first = gate.occupy()
-    longest = [40, 30, 10, 101, 40]  # of a row each, and 100 together
-    answers = [gate.ask("a", longest=size) for size in longest]
+    answers = [gate.ask("a", longest=size) for size in (40, 30, 10, 101, 40)]
     gate.finish(first, *answers)
-    # 40 and 30 are 2 rows of 40, and a third would make it 120.
+    # Of 100 positions, 40 and 30 need 2 x 40; a third row would make it 120.
     assert [rows for _, rows in gate.rows] == [1, 2, 2, 1]
 
 
@@ -206,14 +203,14 @@ def test_two_streams_compute_two_batches_at_the_same_time(session, gated):
     gate = gated(session, streams=2, rows=1)
     first, second = gate.occupy(), gate.occupy()
     third = gate.ask("third")
-    assert not gate.begun.acquire(timeout=0.1)  # waits for one of them
+    assert not gate.begun.acquire(timeout=0.1)  # it waits for a stream
     gate.finish(first, second, third)
     assert gate.rows == [("serving_default", 1)] * 3
     gate.batcher.close()
     assert not gate.batcher.alive
 
 
-def test_a_thread_that_ends_by_an_error_of_ours_leaves_nobody_waiting(gate, monkeypatch):
+def test_no_request_waits_for_a_crashed_thread(gate, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(gate.batcher, "_fits", lambda batch, one: 1 / 0)
     answer = gate.ask("a")
@@ -225,7 +222,7 @@ def test_a_thread_that_ends_by_an_error_of_ours_leaves_nobody_waiting(gate, monk
         gate.ask("b")
 
 
-def test_a_full_queue_refuses_and_empties_again(gate):
+def test_a_full_queue_refuses_requests_until_it_empties(gate):
     first = gate.occupy()
     answers = [gate.ask("a", "b") for _ in range(4)]
     with pytest.raises(QueueFullError):
@@ -234,23 +231,23 @@ def test_a_full_queue_refuses_and_empties_again(gate):
     assert gate.ask("again").result(60)
 
 
-def test_what_was_given_up_is_not_computed_and_takes_no_room(gate):
+def test_cancelled_requests_are_not_computed_and_take_no_room(gate):
     first = gate.occupy()
-    given_up = [gate.ask(*"abcd") for _ in range(2)]
-    assert all(answer.cancel() for answer in given_up)
+    cancelled = [gate.ask(*"abcd") for _ in range(2)]
+    assert all(answer.cancel() for answer in cancelled)
     kept = [gate.ask(*"ab") for _ in range(3)]
-    given_up.append(kept.pop(0))
-    assert given_up[-1].cancel()
-    gate.finish(first, *given_up, *kept)
+    cancelled.append(kept.pop(0))
+    assert cancelled[-1].cancel()
+    gate.finish(first, *cancelled, *kept)
     assert gate.rows == [("serving_default", 1), ("serving_default", 4)]
 
 
-def test_closing_cancels_what_waits(session, gated):
+def test_closing_cancels_waiting_requests(session, gated):
     gate = gated(session)
     first = gate.occupy()
     waiting = gate.ask("a")
-    gate.leave.release()
-    threading.Timer(0.2, gate.leave.release).start()
+    gate.permits.release()
+    threading.Timer(0.2, gate.permits.release).start()
     gate.batcher.close()
     assert first.done()
     assert waiting.cancelled() or waiting.result()
@@ -258,14 +255,12 @@ def test_closing_cancels_what_waits(session, gated):
         gate.ask("late")
 
 
-def test_refusing_still_answers_what_waits(session, gated):
+def test_refusing_new_requests_still_answers_waiting_ones(session, gated):
     gate = gated(session)
     first = gate.occupy()
     waiting = gate.ask("a")
     gate.batcher.refuse()
     with pytest.raises(ClosedError):
         gate.ask("late")
-    for _ in range(2):
-        gate.leave.release()
-    wait([first, waiting], timeout=60)
+    gate.finish(first, waiting)
     assert len(waiting.result()["translation"]) == 1

@@ -1,7 +1,7 @@
-"""The SavedModel without Python: a C program on the loader that TF Serving uses.
+"""The SavedModel without Python: a C program with the loader that TF Serving uses.
 
-The program turns XLA compilation off as the server's main() does, and knows of SentencePiece
-only the library of its operations.
+The program turns off XLA compilation, as the server's main() does, and has nothing of
+SentencePiece but the library of its operations.
 """
 
 import importlib.util
@@ -46,7 +46,7 @@ def operations() -> str:
 
 
 def words(values: np.ndarray) -> list[str]:
-    """A tensor as the program reads it."""
+    """The arguments that describe a tensor to the program."""
     texts = values.flat
     if values.dtype == object:
         texts = ["x" + tf.compat.as_bytes(text).hex() for text in texts]
@@ -62,7 +62,7 @@ def parse(line: str) -> np.ndarray:
 
 
 def run(program, path, calls, library=None):
-    """Runs the program on calls: a definition of a signature and its inputs, each."""
+    """Runs the program on calls, pairs of a signature's definition and its inputs."""
     command = [str(program), str(path), library or operations()]
     for definition, inputs in calls:
         for name, values in inputs.items():
@@ -75,7 +75,7 @@ def run(program, path, calls, library=None):
 
 
 def answers(program, path, calls, library=None) -> list[dict[str, str]]:
-    """The lines that the program prints for the outputs of each call."""
+    """Returns the line that the program prints for each output of each call."""
     done = run(program, path, calls, library)
     assert done.returncode == 0, done.stderr
     lines = iter(done.stdout.removesuffix("\n").split("\n"))
@@ -94,8 +94,6 @@ def assert_agree(found: dict[str, str], expected: dict[str, np.ndarray]) -> None
 
 
 SIGNATURES = ("serving_default", "nbest", "with_options", "tokens", "attention", "score")
-
-
 TEXT = {"text": np.array(TEXTS, object)}
 WRONG = {
     "rank 0": np.array("a scalar", object),
@@ -106,28 +104,28 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def calls(translator) -> dict[str, tuple[str, dict[str, np.ndarray]]]:
-    """Signature and inputs of what one process is asked, by a name."""
-    asked = {}
+    """The signature and inputs of every call to one process, by a name."""
+    calls = {}
     for signature in SIGNATURES:
         inputs = next(r.inputs for r in requests(translator) if r.signature == signature)
-        asked[signature] = (signature, TEXT if set(inputs) == {"text"} else inputs)
-    return asked | {name: ("serving_default", {"text": text}) for name, text in WRONG.items()}
+        calls[signature] = (signature, TEXT if set(inputs) == {"text"} else inputs)
+    return calls | {name: ("serving_default", {"text": text}) for name, text in WRONG.items()}
 
 
 @pytest.fixture(scope="module")
 def found(program, exported, session, calls) -> dict[str, dict[str, str]]:
     """The answers to the calls."""
-    asked = [(session.signatures[name], inputs) for name, inputs in calls.values()]
-    return dict(zip(calls, answers(program, exported, asked), strict=True))
+    defined = [(session.signatures[name], inputs) for name, inputs in calls.values()]
+    return dict(zip(calls, answers(program, exported, defined), strict=True))
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_c_gets_what_python_gets(found, session, calls, signature):
+def test_c_and_python_give_the_same_outputs(found, session, calls, signature):
     assert_agree(found[signature], session.run(*calls[signature]))
 
 
 @pytest.mark.parametrize("exported_task", ["exported_parser", "exported_classifier"])
-def test_c_gets_what_python_gets_of_other_tasks(program, request, exported_task):
+def test_c_and_python_give_the_same_outputs_for_other_tasks(program, request, exported_task):
     path = request.getfixturevalue(exported_task)
     inputs = {"text": np.array([*TEXTS, "the dog sees a cat ."], object)}
     with SavedModelSession(path) as loaded:
@@ -137,7 +135,7 @@ def test_c_gets_what_python_gets_of_other_tasks(program, request, exported_task)
     assert_agree(only, expected)
 
 
-def test_ids_are_translated_without_any_library_of_operations(
+def test_ids_are_translated_without_an_operation_library(
     program, exported, text_free, translator, session
 ):
     inputs = {"tokens": source_ids(translator, TEXTS)}
@@ -146,10 +144,10 @@ def test_ids_are_translated_without_any_library_of_operations(
     (only,) = answers(program, text_free, [(definition, inputs)], library="-")
     assert_agree(only, session.run("tokens", inputs))
     with_text = run(program, exported, [(session.signatures["tokens"], inputs)], library="-")
-    assert "Sentencepiece" in with_text.stderr  # so the other does without
+    assert "Sentencepiece" in with_text.stderr  # so it is the export that makes the difference
 
 
-def test_every_signature_is_run(session):
+def test_every_signature_is_tested(session):
     assert set(SIGNATURES) == set(session.signatures)
 
 

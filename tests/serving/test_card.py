@@ -1,4 +1,4 @@
-"""The model card of a run whose data has gone."""
+"""The model card: missing data, and the evaluation of the exported weights."""
 
 import shutil
 
@@ -12,11 +12,11 @@ from tf_transformer.serving.card import model_card
 
 @pytest.fixture
 def folder(trained_run, tmp_path):
-    """A copy of the run, to change."""
+    """A copy of the run, which tests may change."""
     return shutil.copytree(trained_run.path, tmp_path / "run")
 
 
-def test_a_card_says_what_is_not_there(folder, trained_run, tmp_path):
+def test_a_card_reports_missing_data_and_evaluations(folder, trained_run, tmp_path):
     gone = str(tmp_path / "gone")
     text = (folder / "config.json").read_text("utf-8")
     (folder / "config.json").write_text(text.replace(str(trained_run.corpus), gone))
@@ -34,7 +34,7 @@ def test_a_card_says_what_is_not_there(folder, trained_run, tmp_path):
 
 
 @pytest.mark.parametrize("step", [160, 240])
-def test_a_card_has_the_record_of_its_own_step(trained_run, step):
+def test_a_card_has_the_evaluation_of_its_step(trained_run, step):
     run = Run.open(trained_run.path)
     (record,) = [record for record in run.history() if record["step"] == step]
     file = run.checkpoints.find(str(step))
@@ -43,7 +43,7 @@ def test_a_card_has_the_record_of_its_own_step(trained_run, step):
     assert "tok:13a" in card["evaluation_of_these_weights"]["bleu_signature"]
 
 
-def test_a_card_has_the_scores_of_an_average(trained_run):
+def test_a_card_has_the_scores_of_averaged_weights(trained_run):
     run = Run.open(trained_run.path)
     card = model_card(run, "average", run.checkpoints.find("average"))
     record = card["evaluation_of_these_weights"]
@@ -52,7 +52,7 @@ def test_a_card_has_the_scores_of_an_average(trained_run):
     assert record["step"] == 240 and record["valid_chrf"] > 0
 
 
-def test_the_record_of_the_best_is_the_one_that_chose_it(folder):
+def test_the_best_weights_have_the_evaluation_that_chose_them(folder):
     run = Run.open(folder)
     record = run.history()[0]
     best = run.checkpoints.best
@@ -64,7 +64,7 @@ def test_the_record_of_the_best_is_the_one_that_chose_it(folder):
 
 
 @pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160), ("", 160)])
-def test_an_equal_score_on_another_dev_set_is_not_that_of_the_best(folder, dev_set, expected):
+def test_an_equal_score_on_another_dev_set_does_not_count(folder, dev_set, expected):
     run = Run.open(folder)
     first, second, _ = run.history()
     assert (first["step"], second["step"]) == (80, 160)

@@ -1,4 +1,4 @@
-"""What the guides and serving/ say of the SavedModel is what it has."""
+"""The guides and the files in serving/ agree with the package and with each other."""
 
 import argparse
 import re
@@ -9,12 +9,12 @@ import pytest
 from command_line import ROOT
 
 from tf_transformer.cli.core import serve
-from tf_transformer.serving.publish import batching_parameters
+from tf_transformer.serving.publish import BATCHING_PARAMETERS
 
 SERVING = ROOT / "serving"
 
 
-def test_the_page_names_every_input_and_output(session):
+def test_the_guide_names_every_input_and_output(session):
     text = (ROOT / "docs" / "guides" / "exporting.md").read_text("utf-8")
     for name, signature in session.signatures.items():
         (row,) = re.findall(rf"^\| `{name}` \|(.*)\|(.*)\|$", text, re.MULTILINE)
@@ -25,7 +25,7 @@ def test_the_page_names_every_input_and_output(session):
             assert named == set(known), name
 
 
-def test_tf_serving_reads_the_labels():
+def test_tf_serving_can_read_the_version_labels():
     config = pytest.importorskip("tensorflow_serving.config.model_server_config_pb2")
     from google.protobuf import text_format
 
@@ -36,32 +36,32 @@ def test_tf_serving_reads_the_labels():
     assert set(model.version_labels) == {"stable", "canary"}
 
 
-def started_with() -> dict[str, str]:
-    """What each file starts TF Serving with, as text: its flags and what is beside them."""
+def launch_files() -> dict[str, str]:
+    """Returns the text of each file that starts TF Serving."""
     names = ("compose.yaml", "docker-run.sh", "kubernetes.yaml")
     return {name: (SERVING / name).read_text("utf-8") for name in names}
 
 
-def test_all_files_start_the_server_alike():
+def test_all_files_start_the_server_with_the_same_flags():
     flag = re.compile(r"--(?:enable|tensorflow|batching|monitoring|model_config|allow)[\w./=]*")
-    flags = {name: set(flag.findall(text)) for name, text in started_with().items()}
+    flags = {name: set(flag.findall(text)) for name, text in launch_files().items()}
     assert flags["compose.yaml"] == flags["kubernetes.yaml"] > flags["docker-run.sh"]
     assert "--tensorflow_intra_op_parallelism=2" in flags["docker-run.sh"]
-    for text in started_with().values():
+    for text in launch_files().values():
         assert "tensorflow/serving:2.19.1" in text
 
 
 def test_configuration_is_mounted_as_a_folder():
     mounted = {"models.config", "monitoring.config", "batching_params.pbtxt"}
     assert {path.name for path in (SERVING / "config").iterdir()} == mounted
-    for name, text in started_with().items():
+    for name, text in launch_files().items():
         named = set(re.findall(r"=/config/([\w.]+)", text))
         assert named == mounted - ({"models.config"} if name == "docker-run.sh" else set())
     batching = (SERVING / "config" / "batching_params.pbtxt").read_text("utf-8")
-    assert batching == batching_parameters()
+    assert batching == BATCHING_PARAMETERS
 
 
-def test_the_limits_of_containers_agree_with_each_other_and_the_page():
+def test_the_limits_of_containers_agree_with_each_other_and_the_guide():
     yaml = pytest.importorskip("yaml")
     service = yaml.safe_load((SERVING / "compose.yaml").read_text("utf-8"))["services"]
     deployment, *_ = yaml.safe_load_all((SERVING / "kubernetes.yaml").read_text("utf-8"))
@@ -71,7 +71,7 @@ def test_the_limits_of_containers_agree_with_each_other_and_the_page():
     assert service["serving"]["cpus"] == 2
     assert service["serving"]["stop_grace_period"] == "45s"
     assert pod["terminationGracePeriodSeconds"] == 45
-    assert "--cpus 2 --memory 6g --stop-timeout 45" in started_with()["docker-run.sh"]
+    assert "--cpus 2 --memory 6g --stop-timeout 45" in launch_files()["docker-run.sh"]
     page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
     for said in ("| 6 GB of memory |", "| 2 CPUs, and ", "| 45 s to shut down |"):
         assert said in page
@@ -81,7 +81,7 @@ def test_the_limits_of_containers_agree_with_each_other_and_the_page():
         assert not [source for source in one["volumes"] if re.match(r"\.[\w./]*\.\w+:", source)]
 
 
-def test_the_page_tells_of_every_option_of_serve():
+def test_the_guide_names_every_option_of_serve():
     parser = argparse.ArgumentParser()
     serve.add_arguments(parser)
     options = {name for action in parser._actions for name in action.option_strings}
@@ -90,17 +90,17 @@ def test_the_page_tells_of_every_option_of_serve():
 
 
 def test_kubernetes_accepts_every_object():
-    """By the OpenAPI schemas of two releases, in which unknown fields are errors."""
+    """According to the OpenAPI schemas of two releases, in which unknown fields are errors."""
     validate = pytest.importorskip("kubernetes_validate").validate
     yaml = pytest.importorskip("yaml")
     objects = list(yaml.safe_load_all((SERVING / "kubernetes.yaml").read_text("utf-8")))
-    assert [each["kind"] for each in objects] == [
+    assert [item["kind"] for item in objects] == [
         "Deployment", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget",
         "NetworkPolicy",
     ]  # fmt: skip
-    for each in objects:
+    for item in objects:
         for release in ("1.29", "1.34"):
-            validate(each, release, strict=True)
+            validate(item, release, strict=True)
 
 
 def test_docker_accepts_the_compose_file():

@@ -29,10 +29,10 @@ def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp
     texts = [*trained_run.lines("dev.en")[:8], ""]
     expected = load(runs[0], ensemble=[runs[1]]).translate(texts)
     found = load(both).translate(texts)
-    assert [str(each) for each in found] == [str(each) for each in expected]
-    scores = [each.score for each in expected]
-    assert [each.score for each in found] == pytest.approx(scores, abs=1e-4)
-    alone = [each.score for (each,) in translator.translate(texts)]
+    assert list(map(str, found)) == list(map(str, expected))
+    scores = [translation.score for translation in expected]
+    assert [translation.score for translation in found] == pytest.approx(scores, abs=1e-4)
+    alone = [best.score for (best,) in translator.translate(texts)]
     assert max(abs(one - other) for one, other in zip(alone, scores, strict=True)) > 1e-3
     card = json.loads((both / CARD).read_text("utf-8"))
     weights = sha256(Run.open(runs[1]).checkpoints.find("160"))
@@ -50,6 +50,6 @@ def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp
         (["--checkpoint", "7"], "no checkpoint '7'"),
     ],
 )
-def test_what_an_ensemble_cannot_have_is_refused(runs, arguments, message, tmp_path, capsys):
+def test_options_for_a_single_run_are_refused(runs, arguments, message, tmp_path, capsys):
     assert main(["export", *runs, *arguments, "--output", str(tmp_path / "new")]) == 1
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Rows computed in groups: the same answers, in no more room than asked for."""
+"""Rows computed in groups: the same results, within the limit on positions."""
 
 import itertools
 
@@ -17,14 +17,14 @@ def padded(lengths: list[int]) -> np.ndarray:
     """Row r holds 10 r + 1, 10 r + 2 ..."""
     width = max(lengths, default=0)
     rows = [
-        [10 * row + 1 + place if place < length else 0 for place in range(width)]
+        [10 * row + 1 + column if column < length else 0 for column in range(width)]
         for row, length in enumerate(lengths)
     ]
     return np.array(rows, "int32").reshape(len(lengths), width)
 
 
 class Recorder:
-    """A function of ids and a number for each row that tells what it was given."""
+    """A function of ids and a number for each row that records the shapes of its calls."""
 
     def __init__(self) -> None:
         self.shapes: list[tuple[int, int]] = []
@@ -51,7 +51,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("lengths", CASES, ids=str)
-def test_groups_give_what_all_rows_give_at_once(lengths):
+def test_groups_give_the_same_results_as_all_rows_at_once(lengths):
     ids = padded(lengths)
     numbers = np.arange(len(lengths), dtype="float32") / 4
     recorder = Recorder()
@@ -61,23 +61,23 @@ def test_groups_give_what_all_rows_give_at_once(lengths):
     np.testing.assert_array_equal(found["sum"], ids.sum(axis=1) + numbers)
     for rows, width in recorder.shapes:
         assert rows == 1 or rows * width <= POSITIONS
-    # As few and as narrow as that allows.
+    # As few groups, and as narrow, as that allows.
     assert sum(rows for rows, _ in recorder.shapes) == len(lengths)
     for (rows, width), (_, narrower) in itertools.pairwise(recorder.shapes):
         assert narrower <= width
         assert (rows + 1) * max(width, 1) > POSITIONS
 
 
-def test_all_matrices_count_and_each_is_cut_for_itself():
+def test_the_widest_matrix_sets_the_groups_and_each_is_cut_to_its_own_width():
     shapes = []
 
     def function(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        def record(*given: np.ndarray) -> np.int32:
-            shapes.append([each.shape for each in given])
+        def record(*ids: np.ndarray) -> np.int32:
+            shapes.append([matrix.shape for matrix in ids])
             return np.int32(0)
 
-        seen = tf.ensure_shape(tf.numpy_function(record, [one, other], tf.int32), [])
-        return tf.reduce_sum(one, axis=1) - tf.reduce_sum(other, axis=1) + seen
+        zero = tf.ensure_shape(tf.numpy_function(record, [one, other], tf.int32), [])
+        return tf.reduce_sum(one, axis=1) - tf.reduce_sum(other, axis=1) + zero
 
     one, other = padded([2, 3, 1, 1]), padded([1, 1, 9, 2])
     found = in_groups(function, [IDS, IDS], POSITIONS)(one, other)
@@ -85,7 +85,7 @@ def test_all_matrices_count_and_each_is_cut_for_itself():
     assert shapes == [[(1, 1), (1, 9)], [(3, 3), (3, 2)]]
 
 
-def test_padding_inside_a_row_is_no_end():
+def test_padding_inside_a_row_does_not_end_it():
     ids = np.array([[5, 0, 6, 0], [7, 0, 0, 0]], "int32")
     found = in_groups(lambda ids: 2 * ids, [IDS], 1)(ids)
     np.testing.assert_array_equal(found, 2 * ids[:, :3])

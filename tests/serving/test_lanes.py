@@ -1,4 +1,4 @@
-"""The length of a request, and which lane it takes."""
+"""The length of a request in tokens, and the lane that it takes."""
 
 import json
 import threading
@@ -29,14 +29,14 @@ def options(text: str, prefix: str) -> dict[str, np.ndarray]:
     }
 
 
-def test_tokens_are_counted_as_the_graph_does(session, translator):
+def test_tokens_are_counted_as_in_the_graph(session, translator):
     meter = Meter(session, LIMITS)
     for line in ("", "The dog.", "\ufdfa emoji 🙂", "word " * 60):
         ids, _ = translator.codec.encode(texts(line))
         assert meter.size({"text": texts("", line)}).longest == len(ids[0])
 
 
-def test_a_row_counts_no_further_than_the_model_reads(session):
+def test_rows_count_only_up_to_the_limit_of_the_model(session):
     meter = Meter(session, LIMITS)
     assert meter.size({"text": texts("a", "The dog. " * 5_000)}).longest == LIMITS.target
     assert meter.size({"tokens": np.full([2, 7], 5, "int32")}).longest == 7
@@ -44,7 +44,7 @@ def test_a_row_counts_no_further_than_the_model_reads(session):
     assert meter.size({"text": texts()}).longest == 1
 
 
-def test_a_damaged_tokenizer_is_the_models_fault():
+def test_a_damaged_tokenizer_is_reported():
     class Damaged:
         tokenizers = (b"garbage",)
 
@@ -74,16 +74,13 @@ def test_a_prefix_counts_and_has_a_limit(session):
             TokenLimits(target=150, group=2_048),
         ),
         (
-            {
-                "decoding": {},
-                "config": {"model": {"positions": "learned", "max_length": 50}},
-            },
+            {"decoding": {}, "config": {"model": {"positions": "learned", "max_length": 50}}},
             TokenLimits(target=50, group=1_024),
         ),
     ],
     ids=["none", "damaged", "number", "type", "of a run", "learned positions"],
 )
-def test_the_card_says_the_limits(tmp_path, card, expected):
+def test_limits_come_from_the_card(tmp_path, card, expected):
     if card is not None:
         (tmp_path / CARD).parent.mkdir()
         text = card if isinstance(card, str) else json.dumps(card)
@@ -91,7 +88,7 @@ def test_the_card_says_the_limits(tmp_path, card, expected):
     assert token_limits(tmp_path) == expected
 
 
-def test_the_limits_of_an_export_are_the_translators(translator, exported):
+def test_an_export_has_the_limits_of_its_translator(translator, exported):
     assert translator.decoding == DecodingConfig()
     assert token_limits(exported).target == translator.codec.target_limit
 
@@ -111,16 +108,16 @@ def test_requests_that_fit_no_batch_are_refused(make_lanes, inputs, message):
 
 
 class Held:
-    """A session that keeps long texts until it may go on."""
+    """A session that keeps long texts waiting until `released` is set."""
 
     def __init__(self, session) -> None:
         self.session = session
         self.tokenizers, self.streams = session.tokenizers, session.streams
-        self.may_go_on = threading.Event()
+        self.released = threading.Event()
 
     def run(self, signature, inputs, timeout):
         if max(map(len, inputs["text"])) > 100:
-            assert self.may_go_on.wait(60)
+            assert self.released.wait(60)
         return self.session.run(signature, inputs, timeout=timeout)
 
 
@@ -131,7 +128,7 @@ def test_a_short_request_does_not_wait_for_a_long_one(session, long):
     slow = lanes.submit("serving_default", {"text": long})
     queued = lanes.submit("serving_default", {"text": long})
     assert lanes.submit("serving_default", {"text": texts("A cat.")}).result(60)
-    held.may_go_on.set()
+    held.released.set()
     assert len(slow.result(60)["score"]) == len(queued.result(60)["score"]) == len(long)
     assert lanes.alive
     lanes.close()

@@ -18,7 +18,7 @@ CONNECTIONS = 8
 
 @pytest.fixture
 def listener(session, make_lanes):
-    """A server with few connections, which nothing serves yet."""
+    """A server with few connections, which is not serving yet."""
     lanes = make_lanes()
     limits = Limits(connections=CONNECTIONS, idle=60)
     app = make_app(one_version(session, lanes), "small", limits)
@@ -44,8 +44,8 @@ def ask(port: int, *texts: str, signature: str = "serving_default") -> int:
     return predict(port, *texts, signature=signature)[0]
 
 
-def test_serving_ends_with_its_sockets(listener):
-    """A thread that goes on would turn in circles, and slow down all others."""
+def test_closing_the_sockets_ends_serving(listener):
+    """Otherwise its thread would spin and slow down all others."""
     serving = begin(listener)
     assert ask(listener.effective_port, "A dog.") == 200
     listener.close()
@@ -66,7 +66,7 @@ def test_held_connections_give_way_to_new_ones(listener, sent):
         one.close()
 
 
-def test_a_request_under_way_keeps_its_connection(listener):
+def test_a_request_in_progress_keeps_its_connection(listener):
     begin(listener)
     port = listener.effective_port
     with ThreadPoolExecutor() as pool:
@@ -80,7 +80,7 @@ def test_a_request_under_way_keeps_its_connection(listener):
         one.close()
 
 
-def test_a_stop_answers_what_was_taken_and_refuses_the_rest(listener):
+def test_stopping_answers_accepted_requests_and_refuses_new_ones(listener):
     serving = begin(listener)
     port = listener.effective_port
     assert ask(port, "A dog.") == 200
@@ -96,7 +96,7 @@ def test_a_stop_answers_what_was_taken_and_refuses_the_rest(listener):
         ask(port, "A dog.")
 
 
-def test_serving_ends_when_nothing_is_computed_any_more(listener):
+def test_serving_ends_when_the_model_no_longer_computes(listener):
     begin(listener, alive=lambda: False).join(10)
     with connect(listener.effective_port, b"GET / HTTP/1.0\r\n\r\n") as one:
         one.settimeout(0.2)

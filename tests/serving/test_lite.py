@@ -31,9 +31,7 @@ def translator(trained_run):
     return load(trained_run.path)
 
 
-def test_the_example_translates_greedily_what_the_command_exports(
-    trained_run, translator, tmp_path
-):
+def test_the_example_translates_with_an_export(trained_run, translator, tmp_path):
     output = tmp_path / "phone"
     export = ["export", str(trained_run.path), "--format", "litert", "--output", str(output)]
     assert main(export) == 0
@@ -54,14 +52,14 @@ def test_the_example_translates_greedily_what_the_command_exports(
         timeout=300,
     )
     expected = translator.translate(texts, beam_size=1)
-    assert done.stdout.splitlines() == [str(each) for each in expected]
+    assert done.stdout.splitlines() == [str(translation) for translation in expected]
     with pytest.raises(UserError, match="must be a SavedModel. Received: an export for LiteRT"):
         find_export(folder.parent)
 
 
 @pytest.fixture(scope="module")
-def of_fixed_sizes(trained_run, tmp_path_factory) -> Path:
-    """An export for sources of at most 40 tokens, with room for 50 more in the cache."""
+def fixed_export(trained_run, tmp_path_factory) -> Path:
+    """An export for sources of at most 40 tokens, whose cache has room for 50 more."""
     base = tmp_path_factory.mktemp("fixed")
     arguments = ["--format", "litert", "--fixed-length", "40", "--beam", "1"]
     assert main(["export", str(trained_run.path), "--output", str(base), *arguments]) == 0
@@ -69,11 +67,11 @@ def of_fixed_sizes(trained_run, tmp_path_factory) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
-def test_sizes_are_fixed_if_asked_for(of_fixed_sizes):
-    card = json.loads((of_fixed_sizes / "model_card.json").read_text("utf-8"))
+def test_a_fixed_length_fixes_all_sizes(fixed_export):
+    card = json.loads((fixed_export / "model_card.json").read_text("utf-8"))
     assert card["sizes"]["max_source_tokens"] == 40
     assert card["translated_as_in_float32"] == "9 of 9 texts"
-    interpreter = tf.lite.Interpreter(str(of_fixed_sizes / "model.tflite"))
+    interpreter = tf.lite.Interpreter(str(fixed_export / "model.tflite"))
     inputs = interpreter.get_signature_runner("step").get_input_details()
     sizes = {name: tuple(details["shape_signature"]) for name, details in inputs.items()}
     cached = (1, 1, 4, 90, 16)
@@ -84,8 +82,8 @@ def test_sizes_are_fixed_if_asked_for(of_fixed_sizes):
     }  # fmt: skip
 
 
-def test_the_example_in_c_plus_plus_finds_the_same(
-    of_fixed_sizes, translator, trained_run, tmp_path
+def test_the_example_in_cpp_gives_the_same_translations(
+    fixed_export, translator, trained_run, tmp_path
 ):
     package = importlib.util.find_spec("ai_edge_litert")
     if not shutil.which("g++") or not package:
@@ -96,24 +94,24 @@ def test_the_example_in_c_plus_plus_finds_the_same(
     subprocess.run([*command, f"-Wl,-rpath,{folder}"], check=True, timeout=300)
     texts = [*trained_run.lines("train.en")[:12], ""]
     tokenizer = sentencepiece.SentencePieceProcessor(
-        model_file=str(of_fixed_sizes / "tokenizer.model")
+        model_file=str(fixed_export / "tokenizer.model")
     )
     rows = [[*tokenizer.encode(text), EOS_ID] if text else [] for text in texts]
     done = subprocess.run(
-        [str(tmp_path / "greedy"), str(of_fixed_sizes / "model.tflite")],
+        [str(tmp_path / "greedy"), str(fixed_export / "model.tflite")],
         input="".join(" ".join(map(str, row)) + "\n" for row in rows),
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    found = [[int(token) for token in line.split()] for line in done.stdout.splitlines()]
+    printed = [[int(token) for token in line.split()] for line in done.stdout.splitlines()]
     expected = translator.translate(texts, beam_size=1)
-    assert [tokenizer.decode(row[:-1]) for row in found] == [str(each) for each in expected]
-    assert [row[-1:] for row in found] == [[EOS_ID]] * 12 + [[]]
+    assert [tokenizer.decode(row[:-1]) for row in printed] == list(map(str, expected))
+    assert [row[-1:] for row in printed] == [[EOS_ID]] * 12 + [[]]
 
 
-def test_python_refuses_what_a_format_cannot_hold(translator, trained_run, tmp_path):
+def test_export_refuses_options_of_another_format(translator, trained_run, tmp_path):
     for options, message in (
         ({"fixed_length": 40}, "`fixed_length` needs the format litert. Received: savedmodel"),
         ({"format": "tflite"}, "`format` must be savedmodel or litert. Received: 'tflite'"),
@@ -134,7 +132,7 @@ def test_python_refuses_what_a_format_cannot_hold(translator, trained_run, tmp_p
         (["--format", "litert", "--no-text"], "--no-text is for a SavedModel. Received: --fo"),
     ],
 )
-def test_what_a_format_cannot_hold_is_refused(trained_run, tmp_path, capsys, options, message):
+def test_options_of_another_format_are_refused(trained_run, tmp_path, capsys, options, message):
     output = tmp_path / "phone"
     assert main(["export", str(trained_run.path), "--output", str(output), *options]) == 1
     error = capsys.readouterr().err
@@ -142,7 +140,7 @@ def test_what_a_format_cannot_hold_is_refused(trained_run, tmp_path, capsys, opt
 
 
 @pytest.fixture(scope="module")
-def of_lite(translator, exported):
+def lite_session(translator, exported):
     lite = LiteModel(lite_file(translator.model, "float32"), threads=1)
     model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
     return LiteSession(exported, BatchTranslator(model, tokenizer, decoding, lite=lite))
@@ -150,10 +148,10 @@ def of_lite(translator, exported):
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
 @pytest.mark.parametrize("signature", ["serving_default", "nbest"])
-def test_it_answers_what_the_session_answers(of_lite, session, trained_run, signature, rows):
+def test_litert_gives_the_same_answers(lite_session, session, trained_run, signature, rows):
     texts = ["", *trained_run.lines("train.en")[:4], "Füße \udcff", "word " * 1_200][rows]
-    text = np.array([each.encode("utf-8", "surrogatepass") for each in texts], object)
-    found = of_lite.run(signature, {"text": text})
+    text = np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)
+    found = lite_session.run(signature, {"text": text})
     expected = session.run(signature, {"text": text})
     assert found.keys() == expected.keys()
     for name, values in expected.items():
@@ -164,18 +162,18 @@ def test_it_answers_what_the_session_answers(of_lite, session, trained_run, sign
             assert found[name].tolist() == values.tolist()
 
 
-def test_requests_are_checked_cancelled_and_passed_on_as_before(of_lite, session, trained_run):
+def test_litert_checks_cancels_and_forwards_requests(lite_session, session, trained_run):
     text = np.array([line.encode() for line in trained_run.lines("train.en")], object)
-    assert of_lite.run("nbest", {"text": text[:2]}, ["count"]).keys() == {"count"}
+    assert lite_session.run("nbest", {"text": text[:2]}, ["count"]).keys() == {"count"}
     with pytest.raises(BadRequestError, match="text must be a string. Received: 1"):
-        of_lite.run("nbest", {"text": [1]})
+        lite_session.run("nbest", {"text": [1]})
     with pytest.raises(TimeoutError, match="nbest took more than 0.001 s"):
-        of_lite.run("nbest", {"text": text}, timeout=0.001)
+        lite_session.run("nbest", {"text": text}, timeout=0.001)
     pair = {"source": text[:2], "target": text[2:4]}
-    found, expected = of_lite.run("score", pair), session.run("score", pair)
+    found, expected = lite_session.run("score", pair), session.run("score", pair)
     assert {name: found[name].tolist() for name in found} == {
         name: expected[name].tolist() for name in expected
     }
-    of_lite.close()
+    lite_session.close()
     with pytest.raises(ClosedError):
-        of_lite.run("serving_default", {"text": text})
+        lite_session.run("serving_default", {"text": text})

@@ -15,7 +15,7 @@ from tf_transformer.serving.loaded import (
 
 
 class Part:
-    """A session and its lanes in one; only whether they run."""
+    """Stands in for both the session and the lanes of a version."""
 
     alive = True
 
@@ -31,7 +31,7 @@ class Part:
 
 @pytest.fixture
 def folders(tmp_path):
-    """`folders(1, 2)` leaves these folders alone on the disk."""
+    """`folders(1, 2)` leaves only these version folders on disk."""
 
     def leave(*numbers: int) -> None:
         for folder in tmp_path.iterdir():
@@ -47,7 +47,7 @@ def folders(tmp_path):
 
 @pytest.fixture
 def loaded(tmp_path):
-    """The versions of the folder; one whose file is not empty cannot be loaded."""
+    """The versions of the folder; one whose file has content cannot be loaded."""
 
     def load(number: int, path: Path) -> LoadedVersion:
         if reason := (path / "saved_model.pb").read_text():
@@ -76,7 +76,7 @@ def test_nothing_is_ready_before_the_first_version(loaded, folders):
     assert loaded.ready and announced == [3] and loaded.states() == {3: ("AVAILABLE", "")}
 
 
-def test_the_newest_answers_and_the_one_before_stays(loaded, folders):
+def test_the_newest_version_answers_and_the_previous_one_stays(loaded, folders):
     for numbers in ((1,), (1, 2), (1, 2, 3)):
         folders(*numbers)
         loaded.update()
@@ -89,7 +89,7 @@ def test_the_newest_answers_and_the_one_before_stays(loaded, folders):
     assert loaded.waiting() == {"short": 2, "long": 0}
 
 
-def test_deleting_the_newest_rolls_back_and_the_last_stays(loaded, folders):
+def test_deleting_the_newest_version_rolls_back_but_the_last_one_stays(loaded, folders):
     for numbers in ((1,), (1, 2), (1,), ()):
         folders(*numbers)
         loaded.update()
@@ -97,7 +97,7 @@ def test_deleting_the_newest_rolls_back_and_the_last_stays(loaded, folders):
     assert loaded.numbers() == [1]
 
 
-def test_a_version_that_fails_is_passed_over_until_its_files_change(
+def test_a_version_that_fails_is_skipped_until_its_files_change(
     loaded, folders, tmp_path, caplog
 ):
     folders(1)
@@ -116,7 +116,7 @@ def test_a_version_that_fails_is_passed_over_until_its_files_change(
     assert newest(loaded) == 2
 
 
-def test_a_start_falls_back_on_the_newest_version_that_loads(loaded, folders, tmp_path, caplog):
+def test_a_start_skips_versions_that_cannot_be_loaded(loaded, folders, tmp_path, caplog):
     folders(1, 2, 3, 4)
     for number in (3, 4):
         (tmp_path / str(number) / "saved_model.pb").write_text("broken")
@@ -137,7 +137,7 @@ def test_one_version_must_load_at_the_start(loaded, folders, tmp_path):
     assert not loaded.alive and str(loaded.failure) == "nothing in 1"
 
 
-def test_folders_that_cannot_be_listed_for_a_moment_change_nothing(loaded, folders, tmp_path):
+def test_folders_that_briefly_cannot_be_listed_change_nothing(loaded, folders, tmp_path):
     folders(1)
     loaded.update()
     away = tmp_path.with_name("away")

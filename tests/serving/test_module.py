@@ -1,4 +1,4 @@
-"""The signatures: the same answers as the Python translator's, whatever is asked."""
+"""The signatures give the same answers as the Python translator, whatever the request."""
 
 import dataclasses
 
@@ -63,14 +63,14 @@ def test_the_saved_model_translates_as_python_does(translator, session, texts):
     assert len({text for text, _ in expected}) > 15
 
 
-def test_pythons_loader_gives_the_same(session, in_python, texts):
+def test_the_python_loader_gives_the_same_answers(session, in_python, texts):
     answer = in_python(text=tf.constant(texts))
     translations = [text.decode() for text in answer["translation"].numpy()]
     pairs = list(zip(translations, answer["score"].numpy().tolist(), strict=True))
     assert_same(served(session, texts), pairs)
 
 
-def test_no_sentence_spoils_another(session, trained_run):
+def test_awkward_texts_do_not_change_other_translations(session, trained_run):
     good = trained_run.lines("train.en")[: len(BAD)]
     mixed = [text for pair in zip(good, BAD, strict=True) for text in pair]
     assert_same(served(session, mixed)[::2], served(session, good))
@@ -89,8 +89,8 @@ def test_an_answer_has_a_row_for_each_text(session, size):
         "attention": {"text": text},
     }
     assert set(inputs) == set(session.signatures)
-    for signature, given in inputs.items():
-        for name, values in session.run(signature, given).items():
+    for signature, columns in inputs.items():
+        for name, values in session.run(signature, columns).items():
             assert len(values) == size, (signature, name)
 
 
@@ -98,7 +98,7 @@ def test_blank_text_is_not_translated(session):
     assert served(session, ["", "  ", "\t\n"]) == [("", 0.0)] * 3
 
 
-def test_a_megabyte_is_cut_and_says_so(session):
+def test_a_megabyte_of_text_is_cut_and_reported(session):
     text = strings(["word " * 200_000, "short"])
     answer = session.run("serving_default", {"text": text})
     assert answer["source_cut"].tolist() == [True, False]
@@ -108,10 +108,10 @@ def test_a_megabyte_is_cut_and_says_so(session):
 # --- nbest -------------------------------------------------------------------------------
 
 
-def test_the_n_best_are_pythons(translator, session, texts):
+def test_the_n_best_are_those_of_python(translator, session, texts):
     answer = session.run("nbest", {"text": strings(texts)})
-    of_four = translator.with_decoding(translator.decoding, 4)
-    for row, found in enumerate(of_four.translate(texts)):
+    in_python = translator.with_decoding(translator.decoding, 4)
+    for row, found in enumerate(in_python.translate(texts)):
         assert answer["translations"][row][0].decode() == found[0].text
         assert answer["scores"][row].tolist() == pytest.approx(
             [one.score for one in found], abs=1e-4
@@ -124,15 +124,15 @@ def test_the_n_best_are_pythons(translator, session, texts):
 
 
 def options(texts, alpha=-1.0, max_length=-1, prefix="") -> dict[str, np.ndarray]:
-    given = {"alpha": alpha, "max_length": max_length, "prefix": prefix}
+    values = {"alpha": alpha, "max_length": max_length, "prefix": prefix}
     columns = {
         name: np.array(value if isinstance(value, list) else [value] * len(texts))
-        for name, value in given.items()
+        for name, value in values.items()
     }
     return {"text": strings(texts)} | columns
 
 
-def test_no_option_is_the_n_best(session, texts):
+def test_without_options_the_answer_is_that_of_nbest(session, texts):
     answer = session.run("with_options", options(texts, alpha=float("nan"), max_length=0))
     assert answer["scores"] == pytest.approx(
         session.run("nbest", {"text": strings(texts)})["scores"], abs=1e-4
@@ -151,10 +151,10 @@ def test_each_text_has_its_own_alpha(translator, session, trained_run):
         assert answer["scores"][row][0] == pytest.approx(found.score, abs=1e-4)
 
 
-def test_each_text_has_its_own_beginning_and_limit(translator, session, trained_run):
+def test_each_text_has_its_own_prefix_and_limit(translator, session, trained_run):
     lines = [trained_run.lines("train.en")[0]] * 4
-    own = options(lines, max_length=[-1, 3, 10**9, 1], prefix=["", "", "Zwei", "Zwei"])
-    answer = session.run("with_options", own)
+    inputs = options(lines, max_length=[-1, 3, 10**9, 1], prefix=["", "", "Zwei", "Zwei"])
+    answer = session.run("with_options", inputs)
     sizes = [
         [len(ids) + 1 for ids in translator.tokenizer.tokenize(row).numpy()]
         for row in answer["translations"]
@@ -162,17 +162,17 @@ def test_each_text_has_its_own_beginning_and_limit(translator, session, trained_
     assert max(sizes[1]) <= 3 < max(sizes[0])
     assert all(text.startswith(b"Zwei") for text in answer["translations"][2])
     assert not answer["translations"][0][0].startswith(b"Zwei")
-    assert answer["translations"][3][0] == b""  # the limit goes before the beginning
+    assert answer["translations"][3][0] == b""  # the limit overrides the prefix
     assert answer["prefix_cut"].tolist() == [False, False, False, True]
     assert answer["count"].tolist() == [4, 4, 4, 1]
     for row in range(4):
-        alone = session.run("with_options", {k: v[row : row + 1] for k, v in own.items()})
+        alone = session.run("with_options", {k: v[row : row + 1] for k, v in inputs.items()})
         assert alone["translations"][0][0] == answer["translations"][row][0]
         assert alone["scores"][0] == pytest.approx(answer["scores"][row], abs=1e-4)
 
 
 @pytest.mark.parametrize("alpha", [float("inf"), float("-inf"), 1e38, float("nan")])
-def test_no_alpha_spoils_anything(session, trained_run, alpha):
+def test_an_extreme_alpha_does_not_change_other_translations(session, trained_run, alpha):
     lines = trained_run.lines("train.en")[:2]
     answer = session.run("with_options", options(lines, alpha=[alpha, 0.6]))
     expected = session.run("with_options", options(lines[1:], alpha=0.6))
@@ -180,7 +180,7 @@ def test_no_alpha_spoils_anything(session, trained_run, alpha):
     assert answer["translations"][1][0] == expected["translations"][0][0]
 
 
-def test_alpha_is_10_at_most(session, trained_run):
+def test_alpha_is_at_most_10(session, trained_run):
     lines = trained_run.lines("train.en")[:2]
     most = session.run("with_options", options(lines, alpha=10.0))
     for alpha in (10.5, 1000.0):
@@ -190,14 +190,14 @@ def test_alpha_is_10_at_most(session, trained_run):
     assert not np.allclose(less["scores"], most["scores"], rtol=1e-2, atol=0)
 
 
-def test_a_long_beginning_is_cut_and_says_so(session):
+def test_a_long_prefix_is_cut_and_reported(session):
     prefixes = ["wort " * 5_000, "x"]
     for limit in (-1, 5):
-        given = options(["a", "b"], max_length=limit, prefix=prefixes)
-        answer = session.run("with_options", given)
+        inputs = options(["a", "b"], max_length=limit, prefix=prefixes)
+        answer = session.run("with_options", inputs)
         assert answer["prefix_cut"].tolist() == [True, False]
         assert prefixes[0].encode().startswith(answer["translations"][0][0])
-        alone = session.run("with_options", {k: v[1:] for k, v in given.items()})
+        alone = session.run("with_options", {k: v[1:] for k, v in inputs.items()})
         assert answer["translations"][1][0] == alone["translations"][0][0]
 
 
@@ -226,7 +226,7 @@ def test_attention_is_that_of_the_translation(translator, session, trained_run):
         s, t = len(seen.source), len(seen.target)
         assert [piece.decode() for piece in answer["source_pieces"][row][:s]] == seen.source
         assert not any(answer["source_pieces"][row][s:])
-        heads = seen.cross[0]  # the one layer that this model has
+        heads = seen.cross[0]  # the model's only layer
         np.testing.assert_allclose(answer["heads"][row, :, :t, :s], heads, atol=1e-5)
         assert not answer["heads"][row, :, t:].any()
         assert not answer["heads"][row, ..., s:].any()
@@ -249,7 +249,7 @@ def test_blank_text_attends_to_nothing(session):
     assert set(answer["alignment"][0]) == {-1}
 
 
-# --- Requests of a wrong form ------------------------------------------------------------
+# --- Malformed requests ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Ids in, ids out: as from text, and without it wherever TensorFlow or LiteRT runs."""
+"""Ids in, ids out: the same translations as from text, in TensorFlow and in LiteRT."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from tf_transformer.serving.publish import CARD, TOKENIZER, agree
 from tf_transformer.serving.session import SavedModelSession
 
 
-def test_ids_give_what_their_text_gives(translator, session, trained_run):
+def test_ids_give_the_same_translation_as_their_text(translator, session, trained_run):
     lines = ["", *trained_run.lines("train.en")[:5]]
     answer = session.run("tokens", {"tokens": source_ids(translator, lines)})
     texts = translator.tokenizer.detokenize(tf.constant(answer["tokens"])).numpy()
@@ -35,7 +35,7 @@ def test_ids_give_what_their_text_gives(translator, session, trained_run):
         assert set(ids[size:]) <= {PAD_ID}
 
 
-def test_what_follows_the_end_of_a_row_is_not_read(translator, session, trained_run):
+def test_ids_after_the_end_of_a_row_are_ignored(translator, session, trained_run):
     ids = source_ids(translator, trained_run.lines("train.en")[:1])
     expected = session.run("tokens", {"tokens": ids})
     for filling in (PAD_ID, EOS_ID, int(ids[0, 0]), -1, 10**9):
@@ -67,14 +67,14 @@ TRANSLATE, CONVERT, INTERPRET = snippets("docs/guides/exporting.md")
 
 @pytest.fixture(scope="module")
 def folder(text_free, tmp_path_factory) -> Path:
-    """A working directory in which the export has the name that the page gives it."""
-    made = tmp_path_factory.mktemp("page")
-    (made / "exported" / "ids").mkdir(parents=True)
-    (made / "exported" / "ids" / "1").symlink_to(text_free)
-    return made
+    """A working directory in which the export has the same path as in the guide."""
+    path = tmp_path_factory.mktemp("guide")
+    (path / "exported" / "ids").mkdir(parents=True)
+    (path / "exported" / "ids" / "1").symlink_to(text_free)
+    return path
 
 
-def test_tensorflow_and_sentencepiece_translate_with_it_and_nothing_else(
+def test_an_export_without_text_needs_only_tensorflow_and_sentencepiece(
     folder, translator, trained_run
 ):
     texts = trained_run.lines("train.en")[:5]
@@ -89,7 +89,7 @@ def test_tensorflow_and_sentencepiece_translate_with_it_and_nothing_else(
 
 @pytest.fixture(scope="module")
 def lite(folder) -> tf.lite.Interpreter:
-    """The model in LiteRT's own operations: with others the conversion fails."""
+    """The model in LiteRT's built-in operations; the conversion would fail with any other."""
     imports, _, rest = INTERPRET.partition("\n")  # TensorFlow has what ai_edge_litert has
     assert imports.startswith(
         "from ai_edge_litert.interpreter import Interpreter, OpResolverType"
@@ -108,7 +108,7 @@ def lite(folder) -> tf.lite.Interpreter:
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
-def test_litert_gives_what_tensorflow_gives(lite, ids_session, translator, trained_run, rows):
+def test_litert_gives_the_same_outputs(lite, ids_session, translator, trained_run, rows):
     texts = ["", *trained_run.lines("train.en")[:6], "word " * 60]
     ids = source_ids(translator, texts)[rows]
     found = lite.get_signature_runner("tokens")(tokens=ids)
@@ -119,34 +119,37 @@ def test_litert_gives_what_tensorflow_gives(lite, ids_session, translator, train
             assert found[name].tolist() == expected.tolist()
 
 
-def test_it_has_the_one_signature_and_nothing_of_text(text_free, ids_session):
+def test_an_export_without_text_has_one_signature_and_no_text_operations(
+    text_free, ids_session
+):
     assert set(ids_session.signatures) == {"tokens"}
     operations = {node.op for node in graph_nodes(text_free)}
     assert "While" in operations  # so these are the nodes that do the work
     assert not [op for op in operations if "Sentencepiece" in op or "Ragged" in op]
 
 
-def test_beside_it_are_its_tokenizer_and_what_its_ids_mean(text_free, translator):
+def test_an_export_without_text_comes_with_its_tokenizer_and_special_ids(text_free, translator):
     assert (text_free / TOKENIZER).read_bytes() == translator.tokenizer.model_bytes
     vocabulary = json.loads((text_free / CARD).read_text("utf-8"))["vocabulary"]
     assert vocabulary["size"] == translator.model.vocab_size
     assert vocabulary["ids"] == {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
 
 
-def test_its_warm_up_asks_for_ids_alone(text_free):
+def test_its_warm_up_requests_contain_only_ids(text_free):
     found = records(text_free)
     assert len(found) == 2
     assert all(b"tokens" in record and b"text" not in record for record in found)
 
 
-def test_its_self_test_overlooks_nothing(ids_session, translator):
-    assert all(agree(*each[2:]) for each in comparisons(ids_session, translator, text=False))
-    found = list(comparisons(Tampered(ids_session), translator, text=False))
+def test_its_self_test_notices_every_wrong_output(ids_session, translator):
+    right = comparisons(ids_session, translator, text=False)
+    assert all(agree(*values) for _, _, *values in right)
+    wrong = comparisons(Tampered(ids_session), translator, text=False)
     outputs = {f"tokens: {name}" for name in ids_session.signature("tokens").outputs}
-    assert {what for what, _, *values in found if not agree(*values)} == outputs
+    assert {output for output, _, *values in wrong if not agree(*values)} == outputs
 
 
-def test_serve_says_that_it_takes_no_text(text_free, capsys):
+def test_serve_refuses_an_export_without_text(text_free, capsys):
     assert main(["serve", str(text_free.parent), "--port", "0"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: `serve` needs a model that takes text. Received: ")

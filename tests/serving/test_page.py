@@ -36,7 +36,7 @@ def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_
     assert html.count('type="radio"') == 1 + translator.model.config.num_heads
 
 
-def test_text_is_never_markup(port, tmp_path):
+def test_text_is_never_interpreted_as_markup(port, tmp_path):
     html = page(port, "<img src=x onerror=document.title='broken'>", tmp_path)
     assert "<title>small</title>" in html
     assert "<img" not in html

@@ -1,4 +1,4 @@
-"""A SavedModel on the disk: nothing superfluous in it, and there only if it is right."""
+"""A SavedModel on disk: it has nothing superfluous, and is published only if it is right."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def graph_nodes(path: Path) -> list:
     return [*graph.node, *functions]
 
 
-def test_the_graph_runs_where_there_is_no_python_and_no_xla(exported):
+def test_the_graph_needs_neither_python_nor_xla(exported):
     operations = {node.op for node in graph_nodes(exported)}
     assert "SentencepieceTokenizeOp" in operations  # so these are the nodes that do the work
     assert not [op for op in operations if "PyFunc" in op or op.startswith("Xla")]
@@ -41,18 +41,16 @@ def test_nothing_of_training_is_exported(exported):
 
 def test_no_keras_object_is_exported(exported):
     model = SavedModel.FromString((exported / "saved_model.pb").read_bytes())
-    kinds = {node.WhichOneof("kind") for node in model.meta_graphs[0].object_graph_def.nodes}
-    assert "variable" in kinds
-    identifiers = {
-        node.user_object.identifier for node in model.meta_graphs[0].object_graph_def.nodes
-    }
-    assert not [name for name in identifiers if "keras" in name]
+    nodes = model.meta_graphs[0].object_graph_def.nodes
+    assert "variable" in {node.WhichOneof("kind") for node in nodes}
+    assert not [node for node in nodes if "keras" in node.user_object.identifier]
 
 
-def test_a_search_is_in_the_graph_once_for_all_that_use_it(exported):
-    """serving_default, tokens and attention share one, nbest has its own: two loops each.
+def test_signatures_share_the_loops_of_a_search(exported):
+    """serving_default, tokens and attention share one search; nbest and with_options another.
 
-    Both, score and the pass of attention have another loop, over groups of rows.
+    A search has two loops. Both searches, score and the weights of attention also have a loop
+    over groups of rows.
     """
     loops = [node for node in graph_nodes(exported) if node.op in ("While", "StatelessWhile")]
     assert len(loops) == 2 * 2 + 4
@@ -71,10 +69,7 @@ def test_weights_are_stored_once(translator, exported):
 
 @pytest.fixture(scope="module")
 def traced(translator):
-    """What is exported, and how often each search was traced for it.
-
-    For tests of files alone: nothing is replayed, and the self-test finds no fault.
-    """
+    """The exportable model without warm-up and self-test, and how often it traced a search."""
     traces, search = [], Searcher.search
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Searcher, "search", lambda *a, **k: traces.append(a) or search(*a, **k))
@@ -103,7 +98,7 @@ def test_versions_count_up_and_are_never_replaced(untested, tmp_path):
 
 
 def test_each_of_the_two_searches_is_traced_once(traced):
-    assert traced[1] == 2  # the best of each, and all
+    assert traced[1] == 2  # for the best hypothesis, and for all
 
 
 def test_nothing_is_left_beside_the_version(exported):
@@ -117,7 +112,7 @@ def test_nothing_is_left_beside_the_version(exported):
     ]  # fmt: skip
 
 
-def test_the_card_is_the_one_given_with_vocabulary_and_sizes(exported, translator):
+def test_vocabulary_and_sizes_are_added_to_the_card(exported, translator):
     weights = sum(weight.numpy().size for weight in translator.model.trainable_weights)
     assert json.loads((exported / CARD).read_text("utf-8")) == {
         "description": "a small model",
@@ -130,8 +125,8 @@ def test_the_card_is_the_one_given_with_vocabulary_and_sizes(exported, translato
     }
 
 
-def test_a_model_that_translates_otherwise_is_not_published(untested, translator, tmp_path):
-    """As an export of wrong weights would: they change after they were exported."""
+def test_a_model_that_translates_differently_is_not_published(untested, translator, tmp_path):
+    """The weights change after the export, as if the wrong ones had been exported."""
     weights = translator.model.trainable_weights
     right = [weight.numpy() for weight in weights]
 

@@ -1,4 +1,4 @@
-"""The storm of requests against a server of a small model."""
+"""The storm of requests, on a server with a small model."""
 
 import itertools
 import shutil
@@ -12,7 +12,7 @@ pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 
-def test_a_server_withstands_one_of_each(exported, tmp_path, monkeypatch):
+def test_a_server_withstands_every_kind_of_request(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "SESSION", 8)
     shutil.copytree(exported, tmp_path / "model" / "1")
     outcomes = list(itertools.islice(requests.tries(Lab(tmp_path, 1)), 8 + 2))

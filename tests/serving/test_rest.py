@@ -44,7 +44,7 @@ def test_a_text_can_be_written_in_many_ways(session, record):
     assert request.inputs["text"].tolist() == ["é".encode()]
 
 
-def test_numbers_become_the_type_of_the_signature(session):
+def test_numbers_are_converted_to_the_types_of_the_signature(session):
     option = {"text": "a", "alpha": 1, "max_length": 3, "prefix": ""}
     inputs = parse(session, {"signature_name": "with_options", "instances": [option]}).inputs
     assert {name: values.dtype.name for name, values in inputs.items()} == {
@@ -54,7 +54,7 @@ def test_numbers_become_the_type_of_the_signature(session):
 
 @pytest.mark.parametrize("record", [{"instances": []}, {"inputs": []}])
 @pytest.mark.parametrize("signature", ["serving_default", "tokens"])
-def test_nothing_is_a_request_too(session, record, signature):
+def test_a_request_may_be_empty(session, record, signature):
     request = parse(session, {"signature_name": signature} | record)
     assert all(len(values) == 0 for values in request.inputs.values())
     json.loads(format_response(session.run(signature, request.inputs), request.by_row))
@@ -93,7 +93,7 @@ WHOLE = r"must be a whole number \(int32\)"
         (b'{"signature_name": "tokens", "instances": [[' + b"9" * 5_000 + b"]]}", "JSON"),
     ],
 )
-def test_what_is_no_request_is_refused(session, body, message):
+def test_malformed_requests_are_refused(session, body, message):
     with pytest.raises(BadRequestError, match=message):
         parse_request(body, session)
 

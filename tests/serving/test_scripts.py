@@ -1,4 +1,4 @@
-"""The scripts in serving/: load test, dashboard and long load, and the proof of an export."""
+"""The scripts in serving/: load test, soak test, dashboard and the proof of an export."""
 
 import dataclasses
 import http.server
@@ -36,7 +36,7 @@ SERVING = ROOT / "serving"
 # --- load_test.py and run_savedmodel.py --------------------------------------------------
 
 
-def test_a_load_that_nobody_answers_is_no_number(tmp_path):
+def test_latencies_are_null_if_nothing_was_answered(tmp_path):
     client = RestClient("http://127.0.0.1:1", "small", 5.0)
     point = load_test.measure(client, ["a"], clients=2, size=1, seconds=0.05)
     assert point.errors > 0
@@ -47,11 +47,11 @@ def test_a_load_that_nobody_answers_is_no_number(tmp_path):
     assert (tmp_path / "load.png").stat().st_size > 0
 
 
-ODD = "one\u2028still one\x85and\x0bon\r\ntwo\n"  # what str.splitlines takes for six lines
+ODD = "one\u2028still one\x85and\x0bon\r\ntwo\n"  # five lines to str.splitlines
 
 
-def test_a_text_is_split_at_line_ends_alone(tmp_path, monkeypatch):
-    """The first request asks for eight lines of the file; a server that keeps it refuses it."""
+def test_a_text_is_split_only_at_newlines(tmp_path, monkeypatch):
+    """The server records the first request, up to eight lines of the file, and refuses it."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -73,8 +73,7 @@ def test_a_text_is_split_at_line_ends_alone(tmp_path, monkeypatch):
     assert asked[0]["inputs"]["text"] == ["one\u2028still one\x85and\x0bon", "two"]
 
 
-def test_a_saved_model_is_asked_for_a_line_a_line(exported):
-    """With TensorFlow alone, as a machine without the package has it."""
+def test_run_savedmodel_answers_line_by_line(exported):
     program = [sys.executable, str(SERVING / "run_savedmodel.py"), str(exported)]
     text = ODD.encode().replace(b"\n", b"\r\n", 1)
     done = subprocess.run(program, input=text, capture_output=True, check=True)
@@ -90,17 +89,17 @@ def test_a_saved_model_is_asked_for_a_line_a_line(exported):
         (ODD.encode(), [b"one\xe2\x80\xa8still one\xc2\x85and\x0bon", b"two"]),
     ],
 )
-def test_a_saved_model_gets_the_lines_that_translate_would_read(text, lines):
+def test_run_savedmodel_splits_lines_as_translate_does(text, lines):
     assert run_savedmodel._lines(text) == lines
 
 
-def test_a_saved_model_must_be_named(monkeypatch):
+def test_run_savedmodel_needs_a_model(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["run_savedmodel.py"])
     with pytest.raises(SystemExit, match="^usage: "):
         run_savedmodel.main()
 
 
-def test_a_saved_model_needs_tensorflow_text(exported, monkeypatch):
+def test_run_savedmodel_needs_tensorflow_text(exported, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["run_savedmodel.py", str(exported)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="tensorflow_text is not installed"):
@@ -114,23 +113,14 @@ def test_a_saved_model_needs_tensorflow_text(exported, monkeypatch):
     ("command", "message"),
     [
         ("load_test.py URL small none.en", "none.en cannot be read: No such file"),
-        (
-            "load_test.py URL small blank.en",
-            "blank.en must have a line of text.",
-        ),
-        (
-            "soak_test.py URL small blank.en",
-            "blank.en must have a line of text.",
-        ),
-        (
-            "soak_test.py URL small in.en",
-            "URL/monitoring.* must be .*metrics. .*refused",
-        ),
+        ("load_test.py URL small blank.en", "blank.en must have a line of text."),
+        ("soak_test.py URL small blank.en", "blank.en must have a line of text."),
+        ("soak_test.py URL small in.en", "URL/monitoring.* must be .*metrics. .*refused"),
         ("dashboard.py URL --picture x.png", "URL/monitoring.* must be a server's metrics. "),
         ("dashboard.py nothing --picture x.png", "nothing/monitoring.* Received: unknown url"),
     ],
 )
-def test_a_script_answers_a_mistake_with_one_line(command, message, tmp_path, monkeypatch):
+def test_scripts_report_a_mistake_on_one_line(command, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blank.en").write_text(" \n\n")
     (tmp_path / "in.en").write_text("a dog\n")
@@ -151,7 +141,7 @@ def port(start) -> int:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
-def test_a_quantile_is_in_the_bucket_of_that_share(share):
+def test_a_quantile_is_in_its_bucket(share):
     times = np.random.default_rng(4).exponential(0.3, 5_000)
     bounds = np.array([0.1, 0.2, 0.5, 1.0, 2.0, np.inf])
     counts = np.array([(times <= bound).sum() for bound in bounds])
@@ -159,12 +149,12 @@ def test_a_quantile_is_in_the_bucket_of_that_share(share):
     row = np.searchsorted(bounds, exact)
     low = bounds[row - 1] if row else 0.0
     assert low <= dashboard.quantile(bounds, counts, share) <= bounds[row]
-    assert dashboard.quantile(bounds, counts * 0, share) != 0  # NaN
+    assert np.isnan(dashboard.quantile(bounds, counts * 0, share))
     even = np.array([10, 20, 50, 100, 200, 200]) * 1.0  # uniform up to 2
     assert dashboard.quantile(bounds, even, share) == pytest.approx(2 * share)
 
 
-def test_a_recording_has_what_was_asked(port, tmp_path):
+def test_a_recording_counts_the_requests(port, tmp_path):
     with dashboard.Recorder(f"http://127.0.0.1:{port}", every=60.0) as recorder:
         for _ in range(3):
             predict(port, "a", "b")
@@ -199,11 +189,11 @@ def test_a_load_counts_every_request_once(port):
     assert again == soak_test.request_texts(["a dog", "two cats"], 5) and 1 <= len(again) <= 8
 
 
-def test_a_load_without_a_living_client_ends(port, capsys):
+def test_watching_ends_when_no_client_is_alive(port, capsys):
     url = f"http://127.0.0.1:{port}"
     load = soak_test.Load(RestClient(url, "small", 60.0), ["a dog"], requests=10)
     with dashboard.Recorder(url, every=60.0) as recorder:
-        soak_test.watch(load, recorder, 10, [threading.Thread()])  # as one that has died
+        soak_test.watch(load, recorder, 10, [threading.Thread()])  # not alive: never started
     reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [report["requests"] for report in reports] == [0] * 5
 
@@ -211,19 +201,19 @@ def test_a_load_without_a_living_client_ends(port, capsys):
 # --- proof.py ----------------------------------------------------------------------------
 
 
-def test_what_holds_is_reported(port, grpc_server, exported, trained_run, monkeypatch):
+def test_a_proof_that_passes_is_reported(port, grpc_server, exported, trained_run, monkeypatch):
     monkeypatch.setattr(proof, "REST", f"http://127.0.0.1:{port}")
     monkeypatch.setattr(proof, "GRPC", grpc_server[1])
     lines = trained_run.lines("dev.en")[:10]
-    text, held = proof.prove(exported.parent, lines, "an image", seconds=0.2)
-    assert held
+    text, passed = proof.prove(exported.parent, lines, "an image", seconds=0.2)
+    assert passed
     assert text.startswith("# TF Serving with small\n\nan image; ")
     assert text.count("12 warm-up requests; outputs that differ from TensorFlow here: ") == 2
     assert "10 lines of text: REST and gRPC agree" in text
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == 1 + 3
 
 
-def test_what_differs_is_named(port, exported):
+def test_outputs_that_differ_are_named(port, exported):
     class Tampered(proof.RestClient):
         def predict(self, signature, inputs):
             outputs = super().predict(signature, inputs)

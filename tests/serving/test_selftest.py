@@ -19,7 +19,7 @@ from tf_transformer.tasks.models import load_translator
 
 
 class Tampered:
-    """A session that answers a little wrongly wherever `outputs` says so."""
+    """A session whose `outputs`, by default all, are slightly wrong."""
 
     def __init__(self, session, outputs: set[tuple[str, str]] | None = None) -> None:
         self.session = session
@@ -28,12 +28,11 @@ class Tampered:
     def run(self, signature, inputs, outputs=()):
         answer = self.session.run(signature, inputs, outputs)
         return {
-            name: self._changed(value) if self._concerns(signature, name) else value
+            name: self._changed(value)
+            if self.outputs is None or (signature, name) in self.outputs
+            else value
             for name, value in answer.items()
         }
-
-    def _concerns(self, signature: str, name: str) -> bool:
-        return self.outputs is None or (signature, name) in self.outputs
 
     def _changed(self, value: np.ndarray) -> np.ndarray:
         if value.dtype == object:
@@ -46,23 +45,23 @@ class Tampered:
 
 
 def test_every_output_of_every_signature_agrees_with_python(session, translator):
-    found = list(comparisons(session, translator))
-    assert [each for each in found if not agree(*each[2:])] == []
+    compared = list(comparisons(session, translator))
+    assert [comparison for comparison in compared if not agree(*comparison[2:])] == []
     outputs = {
         f"{name}: {output}"
-        for name in session.signatures
-        for output in session.signature(name).outputs
+        for name, signature in session.signatures.items()
+        for output in signature.outputs
     }
-    assert {what for what, *_ in found} == outputs
+    assert {output for output, *_ in compared} == outputs
 
 
-def test_nothing_that_is_wrong_is_overlooked(session, translator):
-    found = list(comparisons(Tampered(session), translator))
-    noticed = {what for what, _, *values in found if not agree(*values)}
-    assert noticed == {what for what, *_ in found}
+def test_every_wrong_output_is_noticed(session, translator):
+    compared = list(comparisons(Tampered(session), translator))
+    noticed = {output for output, _, *values in compared if not agree(*values)}
+    assert noticed == {output for output, *_ in compared}
 
 
-def test_the_error_says_where(session, translator):
+def test_the_error_names_the_output_and_the_text(session, translator):
     tampered = Tampered(session, {("with_options", "scores")})
     with pytest.raises(UserError, match="self-test, with_options: scores of 'A short"):
         self_test(comparisons(tampered, translator), FLOAT32)
@@ -79,8 +78,8 @@ class Traced:
         return {name: value.numpy() for name, value in answer.items()}
 
 
-def test_it_holds_whatever_the_limits(translator):
-    """With `max_length`, in the tests of the gate."""
+def test_exports_with_other_limits_pass(translator):
+    """The tests of the gate export a model with `max_length`."""
     decoding = DecodingConfig(
         min_length=15, beam_size=2, max_source_length=20, no_repeat_ngram=2
     )
@@ -91,49 +90,40 @@ def test_it_holds_whatever_the_limits(translator):
 
 
 @pytest.mark.parametrize(
-    ("expected", "received", "same"),
+    ("tolerance", "expected", "received", "same"),
     [
-        (-1.0, -1.00009, True),
-        (-1.0, -1.00011, False),
-        (-1031.9785, -1031.9787, True),
-        (-1031.9785, -1031.98, False),
-        (np.zeros([2, 2]), np.full([2, 2], 9e-5), True),
-        (np.zeros([2, 2]), np.array([[0, 0], [0, 2e-4]]), False),
-        (np.zeros([2, 2]), np.zeros([2, 3]), True),
-        (np.zeros([2, 2]), np.array([[0, 0, 1], [0, 0, 0]]), False),
-        (np.zeros([2, 3]), np.zeros([2, 2]), False),
-        ([1, 2], np.array([1, 2, 0]), True),
-        ([1, 2], np.array([1]), False),
-        ("a", b"a", True),
-        ("a", b"b", False),
-        (False, np.bool_(True), False),
+        (FLOAT32, -1.0, -1.00009, True),
+        (FLOAT32, -1.0, -1.00011, False),
+        (FLOAT32, -1031.9785, -1031.9787, True),
+        (FLOAT32, -1031.9785, -1031.98, False),
+        (FLOAT32, np.zeros([2, 2]), np.full([2, 2], 9e-5), True),
+        (FLOAT32, np.zeros([2, 2]), np.array([[0, 0], [0, 2e-4]]), False),
+        (FLOAT32, np.zeros([2, 2]), np.zeros([2, 3]), True),
+        (FLOAT32, np.zeros([2, 2]), np.array([[0, 0, 1], [0, 0, 0]]), False),
+        (FLOAT32, np.zeros([2, 3]), np.zeros([2, 2]), False),
+        (FLOAT32, [1, 2], np.array([1, 2, 0]), True),
+        (FLOAT32, [1, 2], np.array([1]), False),
+        (FLOAT32, "a", b"a", True),
+        (FLOAT32, "a", b"b", False),
+        (FLOAT32, False, np.bool_(True), False),
+        (BFLOAT16, -0.01, -0.0109, True),
+        (BFLOAT16, -0.01, -0.0111, False),
+        (BFLOAT16, -1.0, -1.01, False),
+        (BFLOAT16, -200.0, -200.19, True),
+        (BFLOAT16, -200.0, -200.3, False),
+        (BFLOAT16, np.zeros([2, 2]), np.full([2, 2], 0.019), True),
+        (BFLOAT16, np.zeros([2, 2]), np.full([2, 2], 0.021), False),
     ],
 )
-def test_agreement_allows_for_rounding_alone(expected, received, same):
-    assert bool(agree(expected, received)) is same
-
-
-@pytest.mark.parametrize(
-    ("expected", "received", "same"),
-    [
-        (-0.01, -0.0109, True),
-        (-0.01, -0.0111, False),
-        (-1.0, -1.01, False),
-        (-200.0, -200.19, True),
-        (-200.0, -200.3, False),
-        (np.zeros([2, 2]), np.full([2, 2], 0.019), True),
-        (np.zeros([2, 2]), np.full([2, 2], 0.021), False),
-    ],
-)
-def test_agreement_in_bfloat16_is_as_close_as_its_rounding_allows(expected, received, same):
-    assert bool(agree(expected, received, BFLOAT16)) is same
+def test_values_agree_up_to_rounding(tolerance, expected, received, same):
+    assert bool(agree(expected, received, tolerance)) is same
 
 
 @pytest.fixture(scope="module")
 def bfloat16(
     trained_run, exported_in_bfloat16
 ) -> Iterator[tuple[SavedModelSession, BatchTranslator]]:
-    """A translator in bfloat16 and its export, loaded, which has passed its self-test."""
+    """A loaded export in bfloat16, which passed its self-test, and its translator."""
     run, decoding = Run.open(trained_run.path), DecodingConfig(beam_size=2, alpha=0.8)
     translator = load_translator(run, "average", decoding, precision="bfloat16")
     with SavedModelSession(exported_in_bfloat16) as loaded:
@@ -148,14 +138,14 @@ def bfloat16(
         "decoder/layer_0/cross_attention/key_kernel",
     ],
 )
-def test_one_matrix_off_by_a_hundredth_is_noticed_in_bfloat16(bfloat16, matrix):
+def test_one_matrix_off_by_one_percent_is_noticed_in_bfloat16(bfloat16, matrix):
     loaded, translator = bfloat16
     [weights] = [one for one in translator.model.trainable_weights if one.path == matrix]
     right = weights.numpy()
     weights.assign(right.astype("float32") * 1.01)
     try:
-        found = list(comparisons(loaded, translator))
+        compared = list(comparisons(loaded, translator))
     finally:
         weights.assign(right)
-    noticed = {what for what, _, *values in found if not agree(*values, BFLOAT16)}
+    noticed = {output for output, _, *values in compared if not agree(*values, BFLOAT16)}
     assert {"score: log_prob", "score: score", "nbest: scores", "tokens: score"} <= noticed

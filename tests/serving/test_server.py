@@ -55,8 +55,8 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
     assert ("error" in json.loads(text)) == (status != 200)
 
 
-def test_what_is_refused_is_told_why_in_json(port):
-    """Also what never reaches the application."""
+def test_refusals_give_their_reason_in_json(port):
+    """Even to requests that never reach the application."""
     for path, body, status, message in (
         (PREDICT, b"x" * 20_000, 400, "must be JSON"),
         (PREDICT, body_of(*["a"] * 33), 400, "at most 32 rows"),
@@ -68,19 +68,19 @@ def test_what_is_refused_is_told_why_in_json(port):
         assert message in json.loads(text)["error"]
 
 
-def test_too_much_work_is_refused_for_now(start):
+def test_requests_beyond_the_queue_are_asked_to_come_back(start):
     crowded = start(Limits(), waiting=1)
     status, headers, _ = call(crowded, "POST", PREDICT, body_of("a", "b"))
     assert (status, headers["Retry-After"]) == (503, "1")
     assert predict(crowded, "a")[0] == 200
 
 
-def test_an_answer_that_takes_too_long_is_given_up(start):
+def test_an_answer_past_the_deadline_is_abandoned(start):
     hurried = start(Limits(deadline=1e-4))
     assert predict(hurried, "A long sentence of many words.")[0] == 504
 
 
-def test_a_computation_that_takes_too_long_is_ended(session, make_lanes):
+def test_a_computation_that_takes_too_long_is_cancelled(session, make_lanes):
     lanes = make_lanes(deadline=1e-2)
     client = client_of(session, lanes, Limits(deadline=60))
     assert client.post(PREDICT, data=body_of(*["A dog. " * 50] * 32)).status_code == 504
@@ -88,7 +88,7 @@ def test_a_computation_that_takes_too_long_is_ended(session, make_lanes):
 
 
 class Broken:
-    """A session with an error of ours in it."""
+    """A session with a bug."""
 
     def __init__(self, session) -> None:
         self.signatures, self.signature = session.signatures, session.signature
@@ -98,7 +98,7 @@ class Broken:
         raise RuntimeError("a secret of the server")
 
 
-def test_an_error_of_ours_is_not_shown(session, caplog):
+def test_a_bug_is_logged_but_not_shown_to_clients(session, caplog):
     broken = Broken(session)
     lanes = Lanes(broken, Meter(broken, TokenLimits(1_074, 1_024)), BatchLimits())
     answer = client_of(broken, lanes).post(PREDICT, data=body_of("a"))
@@ -108,14 +108,14 @@ def test_an_error_of_ours_is_not_shown(session, caplog):
     lanes.close()
 
 
-def test_a_closed_server_is_unavailable_for_now(session, make_lanes):
+def test_a_stopping_server_asks_clients_to_come_back(session, make_lanes):
     lanes = make_lanes()
     lanes.close()
     answer = client_of(session, lanes).post(PREDICT, data=body_of("a"))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
 
-def test_health_and_readiness(port):
+def test_a_server_with_a_version_is_healthy_and_ready(port):
     assert [call(port, "GET", path)[0] for path in ("/healthz", "/readyz")] == [200, 200]
 
 
@@ -128,17 +128,16 @@ def test_a_server_without_a_version_yet_is_alive_but_not_ready():
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
 
-def test_a_request_that_waits_for_a_thread_is_no_event(port):
+def test_waitress_does_not_log_waiting_requests(port):
     assert not logging.getLogger("waitress.queue").isEnabledFor(logging.WARNING)
-    assert not logging.getLogger("waitress").isEnabledFor(logging.WARNING)
 
 
-def test_a_host_of_several_addresses_is_refused():
+def test_a_host_with_several_addresses_is_refused():
     with pytest.raises(UserError, match="resolves to 127.0.0.1 and ::1. Give --host"):
         make_server(None, "", 0, Limits())
 
 
-def test_the_page_may_ask_nobody_but_this_server(port):
+def test_the_page_connects_only_to_this_server(port):
     status, headers, html = call(port, "GET", "/")
     assert status == 200
     assert headers["Content-Type"].startswith("text/html")
@@ -166,7 +165,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_a_hostile_client_is_shut_out_and_others_served(port, attack):
+def test_hostile_clients_are_disconnected_and_others_served(port, attack):
     sockets = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(10)]
     for one in sockets:
         one.sendall(attack)
@@ -185,11 +184,11 @@ def test_a_hostile_client_is_shut_out_and_others_served(port, attack):
 
 
 @pytest.mark.parametrize(
-    ("of_task", "output"), [("exported_parser", "tree"), ("exported_classifier", "label")]
+    ("export", "output"), [("exported_parser", "tree"), ("exported_classifier", "label")]
 )
-def test_exports_of_other_tasks_are_served(request, of_task, output):
-    """Over the REST paths, and as `client` reads the answers."""
-    version = load_version(1, request.getfixturevalue(of_task), BatchLimits())
+def test_exports_of_other_tasks_are_served(request, export, output):
+    """Over the REST paths, with the answers read as by `client`."""
+    version = load_version(1, request.getfixturevalue(export), BatchLimits())
     texts = ["the dog sees a cat .", "", "we saw the cat . " * 40]
     rest = client_of(version.session, version.lanes, name="other")
 

@@ -20,7 +20,7 @@ def test_only_numbers_are_versions(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["absent", "file"])
-def test_what_is_no_folder_has_none(tmp_path, name):
+def test_a_path_that_is_not_a_folder_has_no_versions(tmp_path, name):
     (tmp_path / "file").write_text("")
     assert versions(tmp_path / name) == {}
 
@@ -29,7 +29,7 @@ def names(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_exports_at_the_same_time_get_numbers_of_their_own(tmp_path):
+def test_concurrent_exports_get_different_numbers(tmp_path):
     (tmp_path / "3").mkdir()
     with reserved(tmp_path) as first, reserved(tmp_path) as second:
         assert (first.name, second.name) == ("4", "5")
@@ -40,7 +40,7 @@ def test_exports_at_the_same_time_get_numbers_of_their_own(tmp_path):
     assert names(tmp_path) == ["3", "4", "5"]
 
 
-def test_a_number_that_is_given_up_is_free_again(tmp_path):
+def test_an_unused_number_becomes_free_again(tmp_path):
     for _ in range(2):
         with reserved(tmp_path / "new") as final:
             assert final == tmp_path / "new" / "1"
@@ -58,7 +58,7 @@ def test_a_number_that_is_taken_is_refused_at_once(tmp_path, published):
     assert names(tmp_path) == (["7"] if published else [])
 
 
-def test_a_killed_export_keeps_no_number(tmp_path):
+def test_a_killed_export_releases_its_number(tmp_path):
     script = (
         "import sys, time; from pathlib import Path\n"
         "from tf_transformer.serving.versions import reserved\n"
@@ -79,7 +79,7 @@ def test_a_killed_export_keeps_no_number(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_no_number_below_one(tmp_path):
+def test_numbers_below_one_are_refused(tmp_path):
     expected = "--version must be at least 1. Received: 0"
     with pytest.raises(UserError, match=expected), reserved(tmp_path, 0):
         pass

@@ -1,4 +1,4 @@
-"""The warm-up file: messages that TF Serving's own classes read."""
+"""The warm-up file: messages that TF Serving's own classes can read."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def records(exported):
     return [record.numpy() for record in dataset]
 
 
-def test_serving_reads_what_was_meant(translator, exported):
+def test_tf_serving_reads_the_same_requests(translator, exported):
     log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     expected = requests(translator)
     found = [log.PredictionLog.FromString(record) for record in records(exported)]
@@ -42,12 +42,12 @@ def test_fields_of_any_length_are_read(size):
     assert text == b"x" * size
 
 
-def test_every_signature_is_warm(translator, session):
+def test_every_signature_is_warmed_up(translator, session):
     warm = {request.signature for request in requests(translator) if not request.outputs}
     assert warm == set(session.signatures)
 
 
-def test_a_request_that_fails_is_found(session):
+def test_a_request_that_fails_is_reported(session):
     text = np.array(["a"], object)
     good = Request("serving_default", {"text": text})
     replay(session, [good])

@@ -14,7 +14,7 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
 
-# Values that config.json must have, each with the default in transformers.
+# Values that config.json must have, each with its default in transformers.
 _REQUIRED = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
@@ -25,10 +25,11 @@ _REQUIRED = {
     "share_encoder_decoder_embeddings": (True, True),
     "tie_word_embeddings": (True, True),
 }
-# Values that must be the same in encoder and decoder.
-_COMMON = {
+# Numbers that must be equal.
+_EQUAL = {
     "encoder_attention_heads": "decoder_attention_heads",
     "encoder_ffn_dim": "decoder_ffn_dim",
+    "decoder_start_token_id": "pad_token_id",
 }
 _LAYERS = "encoder_layers", "decoder_layers"
 _ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}
@@ -44,19 +45,20 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
         run: the folder to write; it must not exist.
 
     Raises:
-        UserError: if a file is missing or damaged, or the architecture cannot be converted.
-            Nothing is written in that case.
+        UserError: if a file is missing or damaged, or the architecture or the search cannot be
+            converted. Nothing is written in that case.
     """
     if run.exists():
         raise UserError(f"{run} exists already. Choose another folder.")
-    record = _stated(read_json(checkpoint / "config.json"))
-    _check(record)
-    pieces = read_json(checkpoint / "vocab.json")
+    record = _without_nulls(_read_json(checkpoint / "config.json"))
+    _check_architecture(record)
+    pieces = _read_json(checkpoint / "vocab.json")
     _check_vocabulary(record, pieces)
     vocabulary = merge_vocabulary(pieces, checkpoint / "source.spm", checkpoint / "target.spm")
-    generation = _stated(read_json(checkpoint / "generation_config.json", optional=True))
+    generation = checkpoint / "generation_config.json"
+    search = record | (_without_nulls(_read_json(generation)) if generation.exists() else {})
     model_settings = _model_settings(record, len(vocabulary.rows))
-    config = Config().replace(model_settings | search_settings(record, record | generation))
+    config = Config().replace(model_settings | _search_settings(record, search))
     model = Transformer(config.model, name="transformer")
     assign_weights(model, read_weights(checkpoint), vocabulary)
     with replacing_folder(run, replace=False) as temporary:
@@ -74,15 +76,13 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
     return Run.open(run)
 
 
-def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
-    """Reads a JSON object; an `optional` file that is missing counts as an empty one."""
-    if optional and not path.exists():
-        return {}
+def _read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object; raises UserError if the file cannot be read or holds no object."""
     try:
         record = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
-            f"{path} cannot be read: {error.strerror}. Expected a checkpoint's folder as on "
+            f"{path} cannot be read: {error.strerror}. Expected a checkpoint folder as on "
             "huggingface.co: config.json, vocab.json, source.spm, target.spm and "
             "model.safetensors or pytorch_model.bin."
         ) from None
@@ -93,13 +93,13 @@ def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
     return record
 
 
-def _stated(record: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a record without its nulls, which mean defaults."""
     return {name: value for name, value in record.items() if value is not None}
 
 
 def _check_written(folder: Path) -> None:
-    """Opens the written run, as every command will."""
+    """Opens the written run as any command would; raises UserError if that fails."""
     try:
         Tokenizer(Run.open(folder).tokenizer)
     except UserError as error:
@@ -109,22 +109,19 @@ def _check_written(folder: Path) -> None:
         ) from None
 
 
-def _check(record: dict[str, Any]) -> None:
+def _check_architecture(record: dict[str, Any]) -> None:
     """Raises UserError for an architecture that cannot be converted."""
     for name, (required, default) in _REQUIRED.items():
         _require(record, name, record.get(name, default), required)
-    for encoder, decoder in _COMMON.items():
-        _require(record, encoder, record.get(encoder), record.get(decoder))
-    _require(record, "decoder_start_token_id", record.get("decoder_start_token_id"),
-             record.get("pad_token_id"))  # fmt: skip
+    for name, other in _EQUAL.items():
+        _require(record, name, record.get(name), record.get(other))
     activation = record.get("activation_function")
     if type(activation) is not str or activation not in _ACTIVATIONS:
         raise UserError(
             f"`activation_function` in config.json must be one of {tuple(_ACTIVATIONS)}. "
             f"Received: {quoted(activation)}."
         )
-    sizes = "d_model", "max_position_embeddings", "vocab_size", *_LAYERS, *_COMMON
-    for name in sizes:
+    for name in ("d_model", "max_position_embeddings", "vocab_size", *_LAYERS, *_EQUAL):
         if type(record.get(name)) is not int:
             raise UserError(
                 f"`{name}` in config.json must be int. Received: {quoted(record.get(name))}."
@@ -175,7 +172,7 @@ def _model_settings(record: dict[str, Any], vocab_size: int) -> dict[str, Any]:
     }
 
 
-# Options of transformers' search that ours lacks, each with the value that disables it.
+# Options of the search in transformers that ours lacks, each with the value that disables it.
 _NEUTRAL = {
     "do_sample": False,
     "repetition_penalty": 1,
@@ -198,7 +195,7 @@ _NEUTRAL = {
 }
 
 
-def search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
+def _search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
     """Returns the search settings of a checkpoint as settings of `decoding`.
 
     The checkpoint's length penalty divides by length ** alpha, ours by
@@ -210,7 +207,7 @@ def search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str,
         search: search settings from config.json and generation_config.json.
 
     Raises:
-        UserError: if our search lacks one of the settings.
+        UserError: if our search does not support one of the settings.
     """
     _check_search(record, search)
     longest = record["max_position_embeddings"]
@@ -228,7 +225,7 @@ def search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str,
 
 
 def _check_search(record: dict[str, Any], search: dict[str, Any]) -> None:
-    """Raises UserError for rules that our search lacks."""
+    """Raises UserError for rules that our search does not support."""
     banned = search.get("bad_words_ids", [])
     if banned not in ([], [[record["pad_token_id"]]]):
         raise UserError(
@@ -252,7 +249,7 @@ def _check_search(record: dict[str, Any], search: dict[str, Any]) -> None:
 def _setting(
     search: dict[str, Any], name: str, ours: str, default: float | None = None
 ) -> float:
-    """Returns a number within the bounds of our setting, by default that setting's default."""
+    """Returns a number within the bounds of our setting, whose default is the fallback."""
     default = getattr(DecodingConfig, ours) if default is None else default
     return _number(search, name, default, SETTINGS[f"decoding.{ours}"].bounds)
 

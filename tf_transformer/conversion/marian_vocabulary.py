@@ -1,8 +1,8 @@
 """The vocabulary of a Marian checkpoint as SentencePiece models with our special ids.
 
 Marian has a SentencePiece model for each language, and one list of pieces for both, vocab.json.
-Each of our two models has the whole list: the pieces of its language segment text as before,
-the others only turn the decoder's output into text.
+Both of our models have the whole list: the pieces of a model's language segment text as before,
+and the others only turn the decoder's output into text.
 """
 
 import re
@@ -35,11 +35,11 @@ class MarianVocabulary:
     Attributes:
         source_model, target_model: SentencePiece models with the same V pieces, for text of the
             source and the target language.
-        rows: int [V], the id of each piece in vocab.json: that of <pad> for our BOS, because
+        rows: int [V], the id of each piece in vocab.json; that of <pad> for our BOS, because
             Marian's decoder starts with <pad>, and that of <unk> for pieces that vocab.json
             lacks.
-        inputs_only: bool [V], pieces that Marian cannot generate: padding, and pieces that
-            vocab.json lacks.
+        inputs_only: bool [V], true for pieces that Marian cannot generate: padding, and pieces
+            that vocab.json lacks.
     """
 
     source_model: bytes
@@ -53,10 +53,10 @@ def merge_vocabulary(
 ) -> MarianVocabulary:
     """Merges vocab.json, source.spm and target.spm into SentencePiece models with our ids.
 
-    Ids 0 to 3 are our special ids. The other pieces follow in the order of vocab.json, each
-    with its score in the model, or unused if the model lacks it. Language tags of multilingual
-    models, such as >>fra<<, are user-defined pieces. Pieces that vocab.json lacks come last:
-    Marian reads them as <unk>.
+    Ids 0 to 3 are our special ids. The other pieces follow in the order of vocab.json, with
+    their scores in the model, or marked as unused if the model lacks them. Language tags of
+    multilingual models, such as >>fra<<, are user-defined pieces. Pieces that vocab.json lacks
+    come last: Marian reads them as <unk>.
 
     Args:
         vocabulary: ids of the pieces, which must be 0 to len(vocabulary) - 1.
@@ -152,8 +152,8 @@ def _special_pieces(vocabulary: dict[str, int]) -> list:
     bos = next(name for name in free if name not in vocabulary)
     names = {PAD_ID: PAD, UNK_ID: UNK, BOS_ID: bos, EOS_ID: EOS}
     return [
-        _Piece(piece=names[i], type=_Piece.UNKNOWN if i == UNK_ID else _Piece.CONTROL)
-        for i in range(len(names))
+        _Piece(piece=name, type=_Piece.UNKNOWN if name == UNK else _Piece.CONTROL)
+        for _, name in sorted(names.items())
     ]
 
 

@@ -2,7 +2,7 @@
 
 Marian's positional encodings have all sines before all cosines; ours alternate. Nothing else
 depends on the order of the D units between layers, so the conversion permutes them in every
-weight that reads or writes them, and no setting is needed.
+weight that reads or writes them, and the model needs no setting for that.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 # A logit that makes a piece impossible without dominating a label-smoothed loss.
 _NEVER = -100.0
 _SHARED = "model.shared.weight"
-# Other names of the same matrix, all optional.
+# Other names for the same matrix, all optional.
 _COPIES = (
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
@@ -60,7 +60,7 @@ def _assign_layer(layer, marian: "_Tensors", prefix: str) -> None:
 
 
 class _Tensors:
-    """The tensors of a checkpoint, each of which may be taken once.
+    """The tensors of a checkpoint, which can be taken only once.
 
     Attributes:
         units: int [D], Marian's unit for each of ours: sine i is unit i, cosine i is D / 2 + i.
@@ -72,7 +72,7 @@ class _Tensors:
         self.units = halves.T.reshape(-1)
 
     def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Removes a tensor and returns it; raises UserError if missing or of another shape."""
+        """Removes and returns a tensor; raises UserError if it is missing or misshapen."""
         tensor = self._left.pop(name, None)
         if tensor is None or tensor.shape != tuple(shape):
             raise UserError(
@@ -131,16 +131,12 @@ class _Tensors:
 
 
 def _are_sinusoids(table: np.ndarray, d_model: int) -> bool:
+    """Returns whether a table has the positional encodings of Section 3.5, sines first."""
     if table.ndim != 2 or table.shape[1] != d_model:
         return False
-    return np.allclose(table, _sinusoids(*table.shape), atol=2e-3)
-
-
-def _sinusoids(length: int, d_model: int) -> np.ndarray:
-    """Returns the positional encodings of Section 3.5, sines first: [length, D]."""
     rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    angles = np.arange(length)[:, None] * rates
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    angles = np.arange(len(table))[:, None] * rates
+    return np.allclose(table, np.concatenate([np.sin(angles), np.cos(angles)], 1), atol=2e-3)
 
 
 # --- Files --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tf_transformer.files import replacing_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 
-LONGEST = 2048  # positions in the table of a model with sinusoids, which has no limit itself
+LONGEST = 2048  # positions in the table of a model with sinusoids, which itself has no limit
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
 _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 
@@ -118,18 +118,16 @@ def _set_stack(spec, stack) -> None:
 
 
 def _set_attention(spec, attention, norm, projections: list[tuple[str, ...]]) -> None:
+    """Sets the linear layers from the projections that each concatenates, and the norm."""
     for linear, names in zip(spec.linear, projections, strict=True):
-        _set_projections(linear, attention, *names)
+        kernels = [_array(getattr(attention, f"{name}_kernel")).T for name in names]
+        biases = [
+            _bias(getattr(attention, f"{name}_bias"), len(kernel))
+            for name, kernel in zip(names, kernels, strict=True)
+        ]
+        linear.weight = np.concatenate(kernels)  # [outputs, inputs]
+        linear.bias = np.concatenate(biases)
     _set_norm(spec.layer_norm, norm.norm)
-
-
-def _set_projections(spec, attention, *names: str) -> None:
-    """Sets kernels [inputs, outputs], concatenated to [outputs, inputs], and their biases."""
-    kernels = [_array(getattr(attention, f"{name}_kernel")).T for name in names]
-    biases = [getattr(attention, f"{name}_bias") for name in names]
-    sizes = [len(kernel) for kernel in kernels]
-    spec.weight = np.concatenate(kernels)
-    spec.bias = np.concatenate([_bias(b, size) for b, size in zip(biases, sizes, strict=True)])
 
 
 def _bias(weight, size: int) -> np.ndarray:

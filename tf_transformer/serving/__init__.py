@@ -1,1 +1,1 @@
-"""SavedModels: their export, self-test and HTTP server."""
+"""Export of SavedModels, their self-test, and an HTTP server for them."""

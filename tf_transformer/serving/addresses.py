@@ -22,7 +22,7 @@ def check_address(host: str, port: int) -> str:
     with listening_errors(host, port):
         entries = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
         addresses = sorted({str(address[0]) for *_, address in entries})
-        if len(addresses) > 1:  # each of them would need a server
+        if len(addresses) > 1:  # each would need its own server
             raise UserError(
                 f"Cannot listen on {host!r}: it resolves to {' and '.join(addresses)}. Give "
                 "--host one of them, or 0.0.0.0 for every IPv4 address."

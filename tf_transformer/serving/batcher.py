@@ -48,7 +48,7 @@ class BatchLimits:
 
 
 class Observer:
-    """Callbacks for the events of batchers, in their threads; these do nothing."""
+    """Callbacks that batchers call from their threads; these do nothing."""
 
     def queued(self, tokens: int) -> None:
         """Called when a request is queued, with its number of tokens."""
@@ -63,20 +63,20 @@ class _Request:
     inputs: Mapping[str, np.ndarray]
     rows: int
     longest: int
-    until: float  # its deadline, in time.monotonic()
+    until: float  # deadline in time.monotonic()
     answer: Future = field(default_factory=Future)
 
 
 class Batcher:
-    """A queue in front of a session, emptied by one thread or several.
+    """A queue in front of a session, emptied by one or more threads.
 
     A batch that fails is computed again one request at a time, so that an error or a deadline
-    hits only the request that causes it.
+    affects only the request that causes it.
 
     Args:
         session: runs the batches.
         limits: limits of batches and of the queue.
-        observer: is notified of each batch.
+        observer: notified of each batch.
         streams: number of batches computed at the same time.
     """
 
@@ -116,8 +116,7 @@ class Batcher:
 
         Args:
             signature: name of the signature.
-            inputs: arrays as the signature takes them, see `session.checked`, with the same
-                number of rows.
+            inputs: arrays that passed `session.checked`, all with the same number of rows.
             longest: number of tokens in the longest row.
 
         Raises:
@@ -143,7 +142,7 @@ class Batcher:
             self._changed.notify_all()
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancels queued requests, and waits `seconds` at most for running batches."""
+        """Cancels queued requests, and waits at most `seconds` for running batches."""
         self.refuse()
         self._cancel_all()
         end = None if seconds is None else time.monotonic() + seconds
@@ -160,10 +159,10 @@ class Batcher:
         try:
             while batch := self._next_batch():
                 running = [r for r in batch if r.answer.set_running_or_notify_cancel()]
-                if running:  # half the time is kept for answering several of them singly
+                if running:  # half the time is reserved for answering several one by one
                     self._answer(running, shares=min(len(running), 2))
         finally:
-            self.refuse()  # after an unexpected error too: nothing would be answered any more
+            self.refuse()  # after an unexpected error too, since no thread would answer
             self._cancel_all()
 
     def _next_batch(self) -> list[_Request]:
@@ -197,12 +196,12 @@ class Batcher:
         return self._queue
 
     def _answer(self, batch: list[_Request], shares: int) -> None:
-        """Answers requests together, within 1/`shares` of their time; singly if that fails."""
+        """Answers a batch within 1/`shares` of its remaining time; one by one if that fails."""
         try:
             outputs = self._computed(batch, shares)
         except BaseException as error:
             if len(batch) > 1 and not isinstance(error, ClosedError):
-                self._answer_singly(batch, error)
+                self._answer_one_by_one(batch, error)
                 return
             if not isinstance(error, Exception):
                 # Such as SystemExit, which must not end a thread that waits for an answer.
@@ -213,11 +212,11 @@ class Batcher:
             for request, arrays in zip(batch, outputs, strict=True):
                 request.answer.set_result(arrays)
 
-    def _answer_singly(self, batch: list[_Request], error: BaseException) -> None:
+    def _answer_one_by_one(self, batch: list[_Request], error: BaseException) -> None:
         """Answers requests one by one, each within an equal share of the remaining time."""
         if not isinstance(error, BadRequestError):
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            logger.warning("a batch of %d requests is rerun singly: %s", len(batch), reason)
+            logger.warning("rerunning %d requests one by one: %s", len(batch), reason)
         for number, request in enumerate(batch):
             self._answer([request], shares=len(batch) - number)
 
@@ -227,25 +226,22 @@ class Batcher:
         if left <= 0:
             raise TimeoutError("the deadline for the answer has passed")
         timeout = None if left == float("inf") else left / shares
+        signature, names = batch[0].signature, batch[0].inputs
+        inputs = {name: _stacked([request.inputs[name] for request in batch]) for name in names}
         start = time.monotonic()
-        outputs = self._session.run(batch[0].signature, _merged(batch), timeout=timeout)
+        outputs = self._session.run(signature, inputs, timeout=timeout)
         ends = np.cumsum([request.rows for request in batch]).tolist()
         self._observer.computed(ends[-1], time.monotonic() - start)
         if any(len(values) != ends[-1] for values in outputs.values()):
-            raise ValueError(f"{batch[0].signature} must have {ends[-1]} rows of each output.")
+            raise ValueError(f"Every output of {signature} must have {ends[-1]} rows.")
         return [
             {name: values[end - request.rows : end] for name, values in outputs.items()}
             for request, end in zip(batch, ends, strict=True)
         ]
 
 
-def _merged(batch: list[_Request]) -> Arrays:
-    """Stacks the inputs of all requests, padding narrower ones with PAD."""
-    names = batch[0].inputs
-    return {name: _stacked([request.inputs[name] for request in batch]) for name in names}
-
-
 def _stacked(parts: list[np.ndarray]) -> np.ndarray:
+    """Concatenates the rows of arrays; narrower matrices are padded with PAD."""
     if parts[0].ndim == 2:
         width = max(part.shape[1] for part in parts)
         parts = [

@@ -27,10 +27,10 @@ def model_card(
         run: the exported run.
         checkpoint: best, average, last, a step, or "average of last 5".
         file: the checkpoint's file.
-        precision: data type of its weights.
-        shortlist: whether it searches with the run's shortlist.
-        tag: text that it puts before each source.
-        ensemble: files of further weights, by the run directory they come from.
+        precision: data type of the exported weights.
+        shortlist: whether the export searches with the run's shortlist.
+        tag: text that the export puts before each source.
+        ensemble: weight files of the other models, by run directory.
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -42,15 +42,10 @@ def model_card(
         "tag": tag,
         "evaluation_of_these_weights": evaluation_of(run, file) if not ensemble else None,
         "best_evaluation": best_record(run),
-        "data": _data(run),
+        "data": {  # the hashes at this moment
+            data.path: data.sha256 or "not there at the time of the export"
+            for data in data_files(run)
+        },
         "config": dataclasses.asdict(run.config),
         "versions": versions(),
-    }
-
-
-def _data(run: Run) -> dict[str, str]:
-    """Returns the present hash of each training and dev file."""
-    return {
-        file.path: file.sha256 or "not there at the time of the export"
-        for file in data_files(run)
     }

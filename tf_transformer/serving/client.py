@@ -20,7 +20,7 @@ from tf_transformer.strings import strings
 Columns = dict[str, list]
 Answer = TypeVar("Answer")
 
-_PAUSE = 1.0  # seconds to a retry over gRPC, which has no Retry-After; that of `serve`
+_PAUSE = 1.0  # seconds before a retry over gRPC, which has no Retry-After; as `serve` sends
 
 
 class ServerError(Exception):
@@ -28,7 +28,7 @@ class ServerError(Exception):
 
     Attributes:
         code: HTTP or gRPC status, or a word for a network failure.
-        retry_after: seconds after which a busy server may be asked again; else None.
+        retry_after: seconds to wait before a retry, if the server is busy; else None.
     """
 
     def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
@@ -62,7 +62,7 @@ class RestClient:
         body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
         try:
             with urllib.request.urlopen(self._url, body, self._deadline) as answer:
-                outputs = parse_json(answer.read())["outputs"]
+                return parse_json(answer.read())["outputs"]
         except urllib.error.HTTPError as error:
             pause = _pause(error) if error.code == 503 else None
             raise ServerError(str(error.code), _reason(error.read()), pause) from None
@@ -73,7 +73,6 @@ class RestClient:
             if isinstance(reason, TimeoutError):
                 raise ServerError("DEADLINE", f"no answer in {self._deadline:g} s") from None
             raise ServerError("UNAVAILABLE", str(reason)) from None
-        return outputs
 
 
 def _reason(body: bytes) -> str:
@@ -138,7 +137,7 @@ class GrpcClient:
         }
 
     def _reached(self) -> bool:
-        """Returns whether there is a connection: else the server is not busy, but not there."""
+        """Returns whether the server can be connected to: if not, it is absent, not busy."""
         import grpc
 
         connected = grpc.channel_ready_future(self._channel)
@@ -154,7 +153,7 @@ class GrpcClient:
 def best_answers(client: Client, texts: Sequence[str]) -> list[str]:
     """Returns the translation, tree or label of each text.
 
-    They are the output of `serving_default` that has one string for each text.
+    This is the output of `serving_default` that has one string per text.
 
     Raises:
         ServerError: if the request fails, or there is no such output.
@@ -172,11 +171,11 @@ def _are_strings(values: object) -> TypeGuard[list[str]]:
 
 
 def patiently(ask: Callable[[], Answer], seconds: float) -> Answer:
-    """Returns the result of `ask`, which is retried as long as a busy server requests that.
+    """Returns the result of `ask`, retrying whenever a busy server asks for that.
 
     Args:
         ask: sends a request.
-        seconds: time after which no retry begins.
+        seconds: time after which no retry starts.
 
     Raises:
         ServerError: if the last attempt fails.

@@ -33,7 +33,7 @@ def source_ids(translator: BatchTranslator, texts: Sequence[Text]) -> np.ndarray
 def comparisons(
     session: SavedModelSession, translator: BatchTranslator, text: bool = True
 ) -> Iterator[Comparison]:
-    """Yields the translator's answers for all outputs, with those of the export.
+    """Yields the translator's value and the export's for every output and text.
 
     Args:
         session: the exported model.
@@ -183,7 +183,7 @@ class _Signatures:
         translations: list[list[Hypothesis]],
         answer: Answer,
     ) -> Iterator[Comparison]:
-        """Compares all hypotheses, except the texts of those that tie with the last one."""
+        """Compares all hypotheses, but not the texts of those that tie with the last one."""
         tolerance = tolerance_of(models_of(self._translator.model)[0])
         counts = [sum(h.num_tokens > 0 for h in hypotheses) or 1 for hypotheses in translations]
         expected: Expected = {"count": counts, "source_cut": [False] * len(texts)}
@@ -200,7 +200,7 @@ class _Signatures:
                 yield f"{signature}: translations", text, value, received
 
     def _with_all_hypotheses(self, **settings) -> BatchTranslator:
-        """Returns a translator with changed decoding settings, and all W hypotheses."""
+        """Returns a translator with changed decoding settings that returns all W hypotheses."""
         decoding = dataclasses.replace(self._translator.decoding, **settings)
         return self._translator.with_decoding(decoding, decoding.beam_size)
 

@@ -41,10 +41,7 @@ class ExportedModel:
             )
 
     def answers(
-        self,
-        signature: str,
-        inputs: Arrays,
-        progress: Callable[[int], None] | None = None,
+        self, signature: str, inputs: Arrays, progress: Callable[[int], None] | None = None
     ) -> Iterator[Arrays]:
         """Yields the outputs of a signature, some rows at a time; warns if texts were cut.
 

@@ -1,7 +1,7 @@
 """TensorFlow functions of signatures: their arguments, and computation in groups of rows.
 
 B batch. Groups of rows of similar length bound the memory of a request: a row of a thousand
-tokens neither widens short rows, nor is computed together with many others of its length.
+tokens neither widens short rows nor is computed together with many others of its length.
 """
 
 import functools
@@ -17,12 +17,12 @@ Function: TypeAlias = tf.types.experimental.PolymorphicFunction
 
 
 def exported(function: Callable, *specs: tf.TensorSpec) -> Function:
-    """Returns a TensorFlow function with arguments of these specs."""
+    """Returns a TensorFlow function whose arguments have these specs."""
     return tf.function(function, input_signature=specs, autograph=False)
 
 
 def of_vectors(method: Callable[..., Outputs], **types: tf.DType) -> Function:
-    """Returns a TensorFlow function with vectors of these names and types as arguments."""
+    """Returns a TensorFlow function whose arguments are vectors with these names and types."""
     specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
     return exported(
         lambda *vectors: method(*(tf.ensure_shape(vector, [None]) for vector in vectors)),
@@ -38,7 +38,7 @@ def longest(sizes: tf.Tensor) -> tf.Tensor:
 def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int) -> Callable:
     """Returns a TensorFlow function that computes `function` one group of rows at a time.
 
-    Outputs of different width are padded with zeros.
+    Outputs of different widths are padded with zeros.
 
     Args:
         function: takes tensors and returns a nest of tensors, all with dimension 0 = B. The
@@ -48,7 +48,7 @@ def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int
         positions: maximum positions in a group, its rows times its longest row; a group has at
             least one row.
     """
-    compute = tf.function(function, input_signature=specs, autograph=False)
+    compute = exported(function, *specs)
     outputs = compute.get_concrete_function().structured_outputs
 
     def grouped(*tensors):
@@ -76,7 +76,7 @@ def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int
         back = tf.argsort(order)  # the inverse, in an operation that LiteRT has
         return tf.nest.map_structure(lambda result: tf.gather(result, back), results)
 
-    return tf.function(grouped, input_signature=specs, autograph=False)
+    return exported(grouped, *specs)
 
 
 def _is_matrix(tensor: tf.Tensor) -> bool:

@@ -38,7 +38,7 @@ class Gate:
     margin: float = 0.0
 
     def compare(self, new: SavedModelSession, card: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs both models on the dev text, in turns, and compares their scores.
+        """Runs both models on the dev text, batch by batch in turn, and compares their scores.
 
         Args:
             new: the new export.

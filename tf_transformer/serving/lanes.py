@@ -1,4 +1,4 @@
-"""Two lanes for requests by their length in tokens: short ones never wait for long ones."""
+"""Two lanes for requests, by length in tokens: short ones never wait for long ones."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ _LARGE = 4_096  # bytes of text: larger requests are tokenised one at a time
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a request in tokens, EOS counted: of its longest row, and of all rows."""
+    """The size of a request in tokens, EOS included: of its longest row, and of all rows."""
 
     longest: int
     total: int
@@ -35,7 +35,7 @@ class TokenLimits:
     """Limits of an exported model, in tokens.
 
     Attributes:
-        target: maximum tokens in a translation, EOS counted.
+        target: maximum tokens in a translation, EOS included.
         group: maximum positions computed together, see `in_groups`.
     """
 
@@ -65,7 +65,7 @@ class Meter:
     """Counts the tokens of requests as the graph does, with the tokenizer stored in it.
 
     Args:
-        session: holds the tokenizer; without one only ids are counted.
+        session: holds the tokenizer; without one, only ids are counted.
         limits: limits of the model.
 
     Raises:
@@ -87,7 +87,7 @@ class Meter:
         """Counts the tokens of texts, prefixes and rows of ids, each row up to the limit.
 
         Args:
-            inputs: arrays as a signature takes them, see `session.checked`.
+            inputs: arrays that passed `session.checked`.
 
         Raises:
             BadRequestError: if a prefix is longer than any translation may be.
@@ -99,7 +99,7 @@ class Meter:
         if (prefix := max(sizes.get("prefix", ()), default=0)) > self.limits.target:
             raise BadRequestError(
                 f"`prefix` must have at most {self.limits.target - 1} tokens, since a "
-                f"translation has at most {self.limits.target}, the end counted. Received: "
+                f"translation has at most {self.limits.target}, EOS included. Received: "
                 f"{prefix - 1} tokens. Give a shorter one."
             )
         rows = [min(size, self.limits.target) for column in sizes.values() for size in column]
@@ -119,23 +119,22 @@ class Meter:
         return [values.shape[1]] * len(values) if values.ndim == 2 else []
 
     def _count(self, text: bytes) -> int:
-        # With a tokenizer for each language, the text's own one needs the fewest tokens.
+        # With a tokenizer for each language, the one of the text's language needs the fewest.
         return min((len(tokenizer.encode(text)) for tokenizer in self._tokenizers), default=0)
 
 
 class Lanes:
     """Two batchers that share the cores, each with its own queue.
 
-    Short requests are computed in as many streams as the session allows, long ones in one.
-
-    A request is long if a row has more than `SHORT` tokens, or if all rows together have more
+    Short requests are computed in as many streams as the session allows, long ones in one. A
+    request is long if a row has more than `SHORT` tokens, or if all rows together have more
     positions than the model computes at a time.
 
     Args:
         session: runs the batches.
         meter: measures the length of a request, and of its answer.
         limits: limits of each lane.
-        observer: is notified of each request that is queued, and of each batch.
+        observer: notified of each queued request and each batch.
     """
 
     def __init__(
@@ -160,10 +159,15 @@ class Lanes:
         """Queues a request in the lane for its length; see `Batcher.submit`.
 
         Raises:
-            BadRequestError: also if the inputs have different numbers of rows, or too many, or
-                a prefix is longer than any translation may be.
+            BadRequestError: if the inputs have different numbers of rows, or too many, or a
+                prefix is longer than any translation may be.
         """
-        rows = row_count(inputs, self._limits.rows)
+        counts = {len(values) for values in inputs.values()}
+        if len(counts) != 1:
+            raise BadRequestError("All inputs must have the same number of rows.")
+        (rows,) = counts
+        if rows > (most := self._limits.rows):
+            raise BadRequestError(f"A request must have at most {most} rows. Received: {rows}.")
         size = self.meter.size(inputs)
         is_short = size.longest <= SHORT and rows * size.longest <= self._limits.positions
         lane = self._short if is_short else self._long
@@ -181,17 +185,6 @@ class Lanes:
         self._long.refuse()
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancels queued requests; waits for running batches, `seconds` at most for each."""
+        """Cancels queued requests; waits at most `seconds` for the batches of each lane."""
         self._short.close(seconds)
         self._long.close(seconds)
-
-
-def row_count(inputs: Mapping[str, np.ndarray], most: int) -> int:
-    """Counts the rows of a request; BadRequestError if inputs disagree or have too many."""
-    counts = {len(values) for values in inputs.values()}
-    if len(counts) != 1:
-        raise BadRequestError("All inputs must have the same number of rows.")
-    (rows,) = counts
-    if rows > most:
-        raise BadRequestError(f"A request must have at most {most} rows. Received: {rows}.")
-    return rows

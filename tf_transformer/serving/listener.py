@@ -66,7 +66,7 @@ class Listener(TcpWSGIServer):
         self.pull_trigger()
 
     def close(self) -> None:
-        """Closes all sockets and ends `serve`, which would have nothing left to wait for."""
+        """Closes all sockets, and ends `serve`, which would spin without them."""
         self._told_to_stop = True
         super().close()
 
@@ -77,7 +77,7 @@ class Listener(TcpWSGIServer):
         return sum(len(c.requests) or bool(c.total_outbufs_len) for c in channels)
 
     def drain(self, seconds: float) -> None:
-        """Stops accepting connections, and waits for pending answers, `seconds` at most."""
+        """Stops accepting connections, and waits at most `seconds` for pending answers."""
         if self.accepting:
             self.accepting = False
             self.del_channel()

@@ -37,7 +37,7 @@ def export_lite(
         base: the folder of the model's versions.
         version: version number; None for the next free one.
         card: content of the card.
-        fixed: whether to fix the shapes, for one source of at most the translator's limit.
+        fixed: whether to fix the shapes, for a single source up to the translator's limit.
 
     Raises:
         UserError: if the version exists or cannot be written, the model is in bfloat16 or has a
@@ -67,7 +67,7 @@ def export_lite(
 
 
 def _fitting(translator: BatchTranslator, text: str) -> str:
-    """Returns the longest beginning of a text that is translated without being cut."""
+    """Returns the longest beginning of a text that fits the source limit."""
     limit, ids = translator.codec.source_limit, translator.tokenizer.ids
     return next(text[:n] for n in range(len(text), -1, -1) if len(ids([text[:n]])[0]) < limit)
 
@@ -90,7 +90,7 @@ def _compare(translator: BatchTranslator, lite: LiteModel) -> str:
 
 
 class LiteSession(SavedModelSession):
-    """Answers `serving_default` and `nbest` in LiteRT, the rest as usual.
+    """Answers `serving_default` and `nbest` with LiteRT, other signatures with the SavedModel.
 
     Args:
         path: the folder of the SavedModel.
@@ -128,26 +128,17 @@ class LiteSession(SavedModelSession):
                 raise TimeoutError(f"{signature} took more than {timeout:g} s")
 
         translator = self._translators[signature]
-        translations = translator.translate(texts, check)
+        arrays = _n_best(translator.translate(texts, check), translator.num_hypotheses)
         if signature == "serving_default":
-            arrays = _best(translations)
-        else:
-            arrays = _all(translations, translator.num_hypotheses)
-        if texts:
-            arrays["source_cut"] = translator.codec.encode(tf.constant(texts))[1].numpy()
-        else:
-            arrays["source_cut"] = np.zeros([0], bool)
+            best, scores = arrays["translations"][:, 0], arrays["scores"][:, 0]
+            arrays = {"translation": best, "score": scores}
+        _, cut = translator.codec.encode(tf.constant(texts, tf.string))
+        arrays["source_cut"] = cut.numpy()
         return {name: arrays[name] for name in outputs or definition.outputs}
 
 
-def _best(translations: list[list[Hypothesis]]) -> Arrays:
-    texts = [ranked[0].text.encode() for ranked in translations]
-    scores = [ranked[0].score for ranked in translations]
-    return {"translation": np.array(texts, object), "score": np.array(scores, np.float32)}
-
-
-def _all(translations: list[list[Hypothesis]], num_hypotheses: int) -> Arrays:
-    """Returns the outputs of `nbest`; `count` leaves out fillers, and is 1 for a blank text."""
+def _n_best(translations: list[list[Hypothesis]], num_hypotheses: int) -> Arrays:
+    """Returns the outputs of `nbest`; `count` excludes fillers, and is 1 for a blank text."""
     counts = [max(1, sum(one.num_tokens > 0 for one in ranked)) for ranked in translations]
     texts = [[one.text.encode() for one in ranked] for ranked in translations]
     scores = [[one.score for one in ranked] for ranked in translations]

@@ -1,7 +1,7 @@
 """The loaded versions of a served model: picked up, used, replaced and freed.
 
-A request uses one version from its start to its end, so that no answer mixes two, and a version
-is freed only when nothing uses it. See `LoadedVersions` for which are loaded.
+A request uses one version from start to end, so that no answer mixes two, and a version is
+freed only when nothing uses it.
 """
 
 import dataclasses
@@ -60,8 +60,8 @@ def load_version(
     Args:
         number: version number.
         path: folder of the SavedModel.
-        limits: limits of each lane, except for positions, which the model's card limits.
-        observer: is notified of each request and batch.
+        limits: limits of each lane, except `positions`, which comes from the model's card.
+        observer: notified of each request and batch.
         open_session: loads the folder.
 
     Raises:
@@ -69,7 +69,7 @@ def load_version(
     """
     session = open_session(path)
     try:
-        if set(session.signatures) == {"tokens"}:  # which page and REST paths could not use
+        if set(session.signatures) == {"tokens"}:  # neither the page nor clients expect ids
             raise UserError(
                 f"`serve` needs a model that takes text. Received: {path}, exported with "
                 "--no-text. Export it without that option, or serve it with TF Serving."
@@ -87,7 +87,7 @@ class LoadedVersions:
     """Follows the version folders of a model: loads the newest, keeps the previous one.
 
     If the newest folder disappears, the previous version answers again. A version that cannot
-    be loaded is reported once, and tried again when its files change; the others still answer.
+    be loaded is reported once, and retried when its files change; the others still answer.
 
     Args:
         find: returns the folders by number.
@@ -111,14 +111,14 @@ class LoadedVersions:
 
     @property
     def ready(self) -> bool:
-        """True while a version is loaded and computes."""
+        """True while a version is loaded and its lanes are running."""
         with self._lock:
             newest = max(self._loaded, default=None)
             return newest is not None and self._loaded[newest].lanes.alive
 
     @property
     def alive(self) -> bool:
-        """True unless no version could be loaded, or a loaded one no longer computes."""
+        """True unless no version could be loaded, or the lanes of a loaded one have stopped."""
         with self._lock:
             running = all(version.lanes.alive for version in self._loaded.values())
             return self.failure is None and running
@@ -129,7 +129,7 @@ class LoadedVersions:
             return sorted(self._loaded)
 
     def waiting(self) -> dict[str, int]:
-        """Returns the rows in the queues, of all versions, by lane."""
+        """Returns the rows in the queues of all versions, by lane."""
         with self._lock:
             counts = [version.lanes.waiting() for version in self._loaded.values()]
         return {lane: sum(count[lane] for count in counts) for lane in ("short", "long")}
@@ -138,13 +138,13 @@ class LoadedVersions:
         """Returns the state of each version in TF Serving's words, and its error or ""."""
         with self._lock:
             states = {number: ("END", reason) for number, (_, reason) in self._failed.items()}
-            if (loading := self._loading) is not None:
-                states[loading] = ("LOADING", "")
+            if self._loading is not None:
+                states[self._loading] = ("LOADING", "")
             return states | {number: ("AVAILABLE", "") for number in self._loaded}
 
     @contextmanager
     def use(self, number: int | None = None) -> Iterator[LoadedVersion]:
-        """Yields a loaded version, the newest by default, which stays until the block ends.
+        """Yields a loaded version, by default the newest; it stays loaded inside the block.
 
         Raises:
             UnknownVersionError: if that version is not loaded.
@@ -168,7 +168,7 @@ class LoadedVersions:
                 version.users -= 1
 
     def follow(self, announce: Callable[[int], None]) -> threading.Thread:
-        """Starts a thread that updates until `close`; see `update`."""
+        """Starts a thread that calls `update` every `POLL_SECONDS` until `close`."""
 
         def watch() -> None:
             try:
@@ -186,10 +186,10 @@ class LoadedVersions:
         """Loads the newest folder that can be loaded, and frees versions no longer kept.
 
         Args:
-            announce: called with the number of a version that was loaded.
+            announce: called with the number of a newly loaded version.
 
         Raises:
-            UserError: if none can be loaded, and none is.
+            UserError: if no version is loaded and none can be.
             OSError: if the folders cannot be listed and no version is loaded.
         """
         try:
@@ -208,14 +208,14 @@ class LoadedVersions:
             number = untried.pop()
             if self._add(number, folders[number], announce, is_last=not untried):
                 break
-        present = sorted(self._loaded.keys() & folders.keys())
-        for number in self._loaded.keys() - set(present[-KEPT:]) if present else ():
-            self._free(number)
+        if present := sorted(self._loaded.keys() & folders.keys()):
+            for number in self._loaded.keys() - set(present[-KEPT:]):
+                self._free(number)
 
     def _add(
         self, number: int, path: Path, announce: Callable[[int], None], is_last: bool
     ) -> bool:
-        """Loads a version and returns whether that worked; raises if none is left to try."""
+        """Loads a version and returns whether that worked; raises if no other is available."""
         self._loading, stamp = number, _stamp(path)  # files may change while it is loaded
         try:
             version = self._load(number, path)

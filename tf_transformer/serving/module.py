@@ -1,4 +1,4 @@
-"""The functions that a SavedModel serves: plain variables and operations, no Keras.
+"""The functions that a SavedModel serves: plain variables and operations, without Keras.
 
 B batch, S source length, T target length, H heads, W beam width. Every output has one row for
 each row of the request, so that a server may batch requests. No row changes the values of
@@ -31,17 +31,17 @@ class TokenSignature:
     converts it.
 
     Args:
-        translator: the translator to serve; its `num_hypotheses` is not used.
+        translator: the translator to serve; its `num_hypotheses` is ignored.
 
     Attributes:
-        search: the search for the best translations of ids, as a TensorFlow function.
+        search: the search for the best translations of ids, as a TensorFlow function that the
+            graphs of all signatures share.
         positions: maximum positions computed together, see `in_groups`.
     """
 
     def __init__(self, translator: BatchTranslator) -> None:
         self._translator = translator
         self.positions = translator.decoding.batch_tokens // translator.decoding.beam_size
-        # A TensorFlow function, so that the graphs of all signatures share it.
         self.search = in_groups(translator.searcher.search, [IDS], self.positions)
 
     def functions(self) -> dict[str, Function]:
@@ -69,7 +69,7 @@ class Signatures:
     """All signatures as TensorFlow functions, which share the two searches and the scorer.
 
     Args:
-        translator: the translator to serve; its `num_hypotheses` is not used.
+        translator: the translator to serve; its `num_hypotheses` is ignored.
     """
 
     def __init__(self, translator: BatchTranslator) -> None:
@@ -134,8 +134,8 @@ class Signatures:
         Args:
             text: strings [B].
             alpha: float32 [B], exponent of the length penalty; negative for the export's.
-            max_length: int32 [B], maximum tokens, EOS counted, within the limits of the
-                export; 0 or negative for those limits alone.
+            max_length: int32 [B], maximum tokens, EOS included, within the export's limits;
+                0 or negative for only those limits.
             prefix: strings [B], beginning of every translation, cut at its limit; may be
                 empty.
         """
@@ -169,7 +169,7 @@ class Signatures:
     def attention(self, text: tf.Tensor) -> Outputs:
         """Returns the best translation of each text, strings [B], with its attention.
 
-        The weights are those of each head, and their mean, in the cross-attention of the layer
+        The weights, of each head and their mean, are those of the cross-attention in the layer
         that alignments are read from (see `decoding.alignment`).
         """
         source, cut = self._codec.encode(text)
@@ -220,21 +220,21 @@ class Signatures:
 
 
 def _is_blank(source: tf.RaggedTensor) -> tf.Tensor:
-    """Returns bool [B]: whether a text is blank, with no token but EOS."""
+    """Returns bool [B]: whether a text is blank, that is, only EOS."""
     return source.row_lengths() == 1
 
 
 def _closed(
     ids: tf.Tensor, vocab_size: int, limit: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts rows at their first EOS or PAD, and replaces ids outside the vocabulary by UNK.
+    """Cuts rows at their first EOS or PAD, and replaces ids outside the vocabulary with UNK.
 
     Ids after EOS are never read, since a server may pad requests to one width with any value.
 
     Args:
         ids: int32 [B, any].
         vocab_size: V.
-        limit: maximum tokens in a row, EOS counted.
+        limit: maximum tokens in a row, EOS included.
 
     Returns:
         The rows with EOS and padding [B, S], their sizes without EOS [B], and whether each was

@@ -27,16 +27,27 @@ Value = str | int | bool | float | list | np.ndarray
 Expected = Mapping[str, Sequence[Value]]  # by output, a value for each text
 Comparison = tuple[str, Text, Value, Any]  # signature and output, text, expected, received
 
+TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
+# TF Serving's --batching_parameters_file. One thread is enough, since a batch uses all cores.
+# Requests for `tokens` differ in width, and need padding.
+BATCHING_PARAMETERS = """\
+max_batch_size { value: 32 }
+batch_timeout_micros { value: 5000 }
+max_enqueued_batches { value: 64 }
+num_batch_threads { value: 1 }
+pad_variable_length_inputs: true
+"""
+
 
 class Tolerance(NamedTuple):
-    """Largest allowed differences; a score needs to meet only one of the first two."""
+    """Largest allowed differences; a score has to meet only one of the first two."""
 
     absolute: float
     relative: float
     attention: float
 
 
-# The log-probability of a long text sums up rounding errors to more than 1e-4; with bfloat16
+# Rounding errors in the log-probability of a long text add up to more than 1e-4; with bfloat16
 # products, a graph differs from Python by 1.4e-4. An attention weight is a bfloat16, whose
 # neighbours are up to 0.004 away, and the product before it may be off by such a step too.
 FLOAT32 = Tolerance(absolute=1e-4, relative=1e-6, attention=1e-4)
@@ -64,7 +75,7 @@ def self_test(comparisons: Iterable[Comparison], tolerance: Tolerance) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Writes a value in one line, arrays as lists."""
+    """Returns a value on one line, with arrays as lists."""
     return repr(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
@@ -99,9 +110,6 @@ def compare(
             yield f"{signature}: {name}", text, value, received
 
 
-TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
-
-
 @dataclass(frozen=True)
 class Exportable:
     """A model with its signatures: everything that an export needs to know about it.
@@ -111,8 +119,8 @@ class Exportable:
         tokenizer: the tokenizer of the models.
         functions: a TensorFlow function for each signature name.
         requests: warm-up requests for all signatures.
-        compare: runs the signatures of a loaded export on awkward texts; yields their answers
-            with those expected.
+        compare: runs the signatures of a loaded export on awkward texts; yields the expected
+            and received values.
         sizes: entries for "sizes" in the card, such as the longest source in tokens.
         resources: other objects that the graph refers to, such as tables.
         text: whether the signatures take text; otherwise the tokenizer is copied beside the
@@ -150,18 +158,18 @@ def publish(
         NotPublishedError: if the export does not pass the gate.
         UserError: if TensorFlow could not read the folder, the version exists or cannot be
             written, a warm-up request fails, or the loaded model answers differently from
-            Python. Nothing is published then.
+            Python. Nothing is published in that case.
     """
     check_readable(base)
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
         # The temporary name is not a number, so TF Serving ignores the folder.
         _save(exportable, folder)
         write_requests(folder, base.name, exportable.requests)
-        write_text(folder / "batching_params.pbtxt", batching_parameters())
+        write_text(folder / "batching_params.pbtxt", BATCHING_PARAMETERS)
         if not exportable.text:
             exportable.tokenizer.copy(folder / TOKENIZER)
-        known = facts(exportable.models, exportable.tokenizer, exportable.sizes)
-        card = (card or {}) | known
+        entries = facts(exportable.models, exportable.tokenizer, exportable.sizes)
+        card = (card or {}) | entries
         with SavedModelSession(folder) as session:
             replay(session, exportable.requests)
             self_test(exportable.compare(session), tolerance_of(exportable.models[0]))
@@ -185,21 +193,6 @@ def _save(exportable: Exportable, path: Path) -> None:
     except tf.errors.OpError as error:
         # TensorFlow's file system raises this instead of an OSError.
         raise OSError(error.message.splitlines()[0]) from error
-
-
-def batching_parameters() -> str:
-    """Returns the content of TF Serving's --batching_parameters_file.
-
-    One thread is enough, since a batch uses all cores. Requests for `tokens` differ in width,
-    and need padding.
-    """
-    return (
-        "max_batch_size { value: 32 }\n"
-        "batch_timeout_micros { value: 5000 }\n"
-        "max_enqueued_batches { value: 64 }\n"
-        "num_batch_threads { value: 1 }\n"
-        "pad_variable_length_inputs: true\n"
-    )
 
 
 def facts(

@@ -108,16 +108,13 @@ def _decoded(value: Any, depth: int = 0) -> Any:
 def format_response(outputs: Arrays, by_row: bool) -> str:
     """Returns the answer to a predict call; rows of a single output are bare values."""
     columns = {name: plain_lists(values.tolist()) for name, values in outputs.items()}
-    if not by_row:
-        only = next(iter(columns.values()))
-        return _json({"outputs": columns if len(columns) > 1 else only})
+    answer: Any = columns
     if len(columns) == 1:
-        return _json({"predictions": next(iter(columns.values()))})
-    rows = zip(*columns.values(), strict=True)
-    return _json({"predictions": [dict(zip(columns, row, strict=True)) for row in rows]})
-
-
-def _json(record: dict[str, Any]) -> str:
+        (answer,) = columns.values()
+    elif by_row:
+        rows = zip(*columns.values(), strict=True)
+        answer = [dict(zip(columns, row, strict=True)) for row in rows]
+    record = {"predictions" if by_row else "outputs": answer}
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 

@@ -1,7 +1,7 @@
-"""An HTTP server for one SavedModel: TF Serving's REST paths, and a page for people.
+"""An HTTP server for one SavedModel: TF Serving's REST paths, and a page to try the model.
 
-The cost of a client is bounded: the size of a body and the time to send it, the rows and tokens
-of a request, the length of the queue, the time spent in it, and the number of connections.
+What a client may cost is bounded: the size of a body and the time to send it, the rows and
+tokens of a request, the length of the queue, the time spent in it, and the connections.
 """
 
 import json
@@ -17,11 +17,7 @@ from importlib import resources
 from tf_transformer.errors import missing_extra
 from tf_transformer.serving.addresses import check_address, listening_errors
 from tf_transformer.serving.batcher import QueueFullError
-from tf_transformer.serving.loaded import (
-    LoadedVersions,
-    NotReadyError,
-    UnknownVersionError,
-)
+from tf_transformer.serving.loaded import LoadedVersions, NotReadyError, UnknownVersionError
 from tf_transformer.serving.rest import format_response, metadata, model_status, parse_request
 from tf_transformer.serving.session import BadRequestError, ClosedError
 
@@ -36,7 +32,7 @@ except ImportError as error:
 
 logger = logging.getLogger(__name__)
 
-# The page contains its script and style, and connects to no other server.
+# The page contains its own script and style, and connects to no other server.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
@@ -54,26 +50,34 @@ class Limits:
     connections: int = 256
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The answer to an error: its status, its text, and the reason shown in metrics."""
-
-    status: int
-    text: str
-    reason: str
-
-
 def make_app(
     versions: LoadedVersions,
     name: str,
     limits: Limits,
     telemetry: Telemetry | None = None,
     access_log: AccessLog | None = None,
-) -> "flask.Flask":
+) -> flask.Flask:
     """Returns the WSGI application that serves the loaded versions of a model under `name`."""
     app = flask.Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = limits.body_bytes
     telemetry = telemetry or Telemetry(versions.waiting, versions.numbers)
+
+    def metrics():
+        return flask.Response(telemetry.page(), content_type="text/plain; version=0.0.4")
+
+    app.add_url_rule("/", "page", lambda: _page(name))
+    app.add_url_rule("/healthz", "healthz", lambda: _health(versions.alive))
+    app.add_url_rule("/readyz", "readyz", lambda: _health(versions.ready))
+    app.add_url_rule("/monitoring/prometheus/metrics", "metrics", metrics)
+    _add_model(app, versions, name, limits, telemetry)
+    _observe(app, telemetry, access_log or AccessLog("off"))
+    return app
+
+
+def _add_model(
+    app: flask.Flask, versions: LoadedVersions, name: str, limits: Limits, telemetry: Telemetry
+) -> None:
+    """Adds the REST paths of TF Serving for the model."""
 
     def predict(number=None):
         with versions.use(number) as version:
@@ -98,24 +102,15 @@ def make_app(
         with versions.use(number) as version:
             return _reply(json.dumps(metadata(version.session, name, version.number)))
 
-    def metrics():
-        return flask.Response(telemetry.page(), content_type="text/plain; version=0.0.4")
-
-    app.add_url_rule("/", "page", lambda: _page(name))
-    app.add_url_rule("/healthz", "healthz", lambda: _health(versions.alive))
-    app.add_url_rule("/readyz", "readyz", lambda: _health(versions.ready))
-    app.add_url_rule("/monitoring/prometheus/metrics", "metrics", metrics)
     model = f"/v1/models/{name}"
     for path in (model, f"{model}/versions/<int:number>"):
         app.add_url_rule(path, "status", status)
         app.add_url_rule(f"{path}/metadata", "metadata", describe)
         app.add_url_rule(f"{path}:predict", "predict", predict, methods=["POST"])
-    _observe(app, telemetry, access_log or AccessLog("off"))
-    return app
 
 
-def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) -> None:
-    """Counts, times and logs every answer, and marks it with the id of its request."""
+def _observe(app: flask.Flask, telemetry: Telemetry, access_log: AccessLog) -> None:
+    """Counts, times and logs every answer, and adds the request id to it."""
 
     @app.before_request
     def begin():
@@ -123,10 +118,10 @@ def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) ->
 
     @app.errorhandler(Exception)
     def explain(error):
-        answer = _explained(error)
-        flask.g.error = answer.text
-        telemetry.refused(answer.reason)
-        return _reply(json.dumps({"error": answer.text}), answer.status)
+        status, text, reason = _explained(error)
+        flask.g.error = text
+        telemetry.refused(reason)
+        return _reply(json.dumps({"error": text}), status)
 
     @app.after_request
     def finish(response):
@@ -146,8 +141,8 @@ def _observe(app: "flask.Flask", telemetry: Telemetry, access_log: AccessLog) ->
         return response
 
 
-def _page(name: str) -> "flask.Response":
-    """Returns the page for people, with the model's name in it."""
+def _page(name: str) -> flask.Response:
+    """Returns the page to try the model, with the model's name filled in."""
     file = resources.files("tf_transformer.serving").joinpath("page.html")
     quoted_name = json.dumps(name).replace("<", "\\u003c")
     html = file.read_text("utf-8").replace("MODEL_NAME", quoted_name)
@@ -155,41 +150,41 @@ def _page(name: str) -> "flask.Response":
 
 
 def _request_id(sent: str) -> str:
-    """Returns the request id that the client sent if it is well-formed, else a new one."""
+    """Returns the request id sent by the client if it is well-formed, else a new one."""
     return sent if re.fullmatch(r"[\w.:-]{1,128}", sent, re.ASCII) else uuid.uuid4().hex
 
 
-def _health(good: bool) -> "flask.Response":
+def _health(good: bool) -> flask.Response:
     return flask.Response("ok\n" if good else "no\n", 200 if good else 503)
 
 
-def _reply(body: str, status: int = 200) -> "flask.Response":
+def _reply(body: str, status: int = 200) -> flask.Response:
     headers = {"Retry-After": "1"} if status == 503 else None
     return flask.Response(body, status, headers, mimetype="application/json")
 
 
-def _explained(error: Exception) -> _Answer:
-    """Returns the answer to an error, in TF Serving's form and never with a traceback."""
+def _explained(error: Exception) -> tuple[int, str, str]:
+    """Returns the status and the text that answer an error, and the reason for metrics."""
     if isinstance(error, HTTPException):
-        return _Answer(error.code or 500, error.description or "", "http")
+        return error.code or 500, error.description or "", "http"
     if isinstance(error, UnknownVersionError):
-        return _Answer(404, str(error), "unknown version")
+        return 404, str(error), "unknown version"
     if isinstance(error, BadRequestError):
-        return _Answer(400, str(error), "bad request")
+        return 400, str(error), "bad request"
     if isinstance(error, NotReadyError):
-        return _Answer(503, "The model is being loaded. Try again.", "loading")
+        return 503, "The model is being loaded. Try again.", "loading"
     if isinstance(error, QueueFullError):
-        return _Answer(503, "Too many requests are waiting. Try again.", "queue full")
+        return 503, "Too many requests are waiting. Try again.", "queue full"
     if isinstance(error, ClosedError | CancelledError):
-        return _Answer(503, "The server is stopping. Try again.", "stopping")
+        return 503, "The server is stopping. Try again.", "stopping"
     if isinstance(error, DeadlineError):
-        return _Answer(504, "The answer took too long.", "deadline")
+        return 504, "The answer took too long.", "deadline"
     logger.error("a request failed", exc_info=error)
-    return _Answer(500, "The server failed on this request.", "failure")
+    return 500, "The server failed on this request.", "failure"
 
 
-def make_server(app: "flask.Flask", host: str, port: int, limits: Limits) -> "Listener":
-    """Returns a server that listens; "localhost" means 127.0.0.1 only, without IPv6.
+def make_server(app: flask.Flask, host: str, port: int, limits: Limits) -> Listener:
+    """Returns a listening server; "localhost" means 127.0.0.1 only, without IPv6.
 
     Raises:
         UserError: if `host` resolves to no address or to several, or the port is taken.

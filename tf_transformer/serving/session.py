@@ -32,14 +32,14 @@ class ClosedError(Exception):
 
 
 class SavedModelSession:
-    """Runs the signatures of a SavedModel, without Keras and without Python's loader.
+    """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
 
     It may be used from several threads.
 
     Attributes:
         signatures: SignatureDef by name.
         tokenizers: the distinct SentencePiece models in the graph.
-        streams: calls that may compute at the same time without slowing each other down.
+        streams: number of calls that can run at the same time without slowing each other down.
 
     Raises:
         UserError: if `path` holds no SavedModel that can be loaded.
@@ -85,7 +85,7 @@ class SavedModelSession:
         outputs: Sequence[str] = (),
         timeout: float | None = None,
     ) -> Arrays:
-        """Computes the requested outputs of a signature, or all.
+        """Computes the requested outputs of a signature, by default all.
 
         Raises:
             BadRequestError: if a name, type or rank does not match the signature.
@@ -140,7 +140,7 @@ class SavedModelSession:
 def _quick_start() -> tf.compat.v1.ConfigProto:
     """Returns options that optimise the graph of each set of outputs once instead of twice.
 
-    A second pass makes no search faster, and takes a quarter of the time of a first request.
+    A second pass speeds up no search, and takes a quarter of the time of a first request.
     """
     config = tf.compat.v1.ConfigProto()
     rewrites = config.graph_options.rewrite_options
@@ -149,7 +149,7 @@ def _quick_start() -> tf.compat.v1.ConfigProto:
 
 
 def try_signatures(session: SavedModelSession, path: Path) -> None:
-    """Runs each signature of the model in `path` on one small row, which also prepares it.
+    """Runs each signature of the model in `path` on one small row, which also warms it up.
 
     Raises:
         UserError: if one fails, since a damaged model may still load.
@@ -159,7 +159,7 @@ def try_signatures(session: SavedModelSession, path: Path) -> None:
         inputs = session.signatures[name].inputs
         try:
             session.run(name, {key: _small_row(info) for key, info in inputs.items()})
-        except Exception as error:  # whatever a client would get too
+        except Exception as error:  # any error that a client would get
             return f"{name}: {str(error).partition(chr(10))[0]}"
         return ""
 
@@ -200,12 +200,12 @@ def checked(name: str, values: np.ndarray, info) -> np.ndarray:
 
 
 def _utf8(text: str | bytes) -> bytes:
-    """Encodes even lone surrogates, which JSON may contain; the tokenizer reads U+FFFD."""
+    """Encodes lone surrogates too, which JSON may contain; the tokenizer reads U+FFFD."""
     return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
 
 
 def _converts(values: np.ndarray, expected: tf.DType) -> bool:
-    """Returns whether the conversion is valid: text to strings, integers to any number type."""
+    """Returns whether values convert: text to strings, integers to any number type."""
     if expected == tf.string:
         return values.dtype.kind in "SU" or (
             values.dtype.kind == "O" and all(isinstance(v, (str, bytes)) for v in values.flat)
@@ -251,6 +251,6 @@ def load_text_operations() -> None:
     """Registers SentencePiece's operations, without the rest of TensorFlow Text."""
     package = importlib.util.find_spec("tensorflow_text")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("There is no package tensorflow_text.")
+        raise ModuleNotFoundError("The package tensorflow_text is not installed.")
     folder = Path(package.origin).parent
     tf.load_op_library(str(folder / "python" / "ops" / "_sentencepiece_tokenizer.so"))

@@ -36,36 +36,29 @@ class Telemetry(Observer):
     ) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self._requests = Counter(
-            "tf_transformer_requests", "Answers, by endpoint and status.",
-            ["endpoint", "status"], registry=registry)  # fmt: skip
-        self._refused = Counter(
-            "tf_transformer_refused", "Requests that were not computed, by reason.",
-            ["reason"], registry=registry)  # fmt: skip
-        self._seconds = Histogram(
-            "tf_transformer_request_seconds", "Time from a complete request to its answer.",
-            ["endpoint"], buckets=_LATENCIES, registry=registry)  # fmt: skip
-        self._batch_rows = Histogram(
-            "tf_transformer_batch_rows", "Rows of a batch.", buckets=_ROWS, registry=registry
+        counter = functools.partial(Counter, namespace="tf_transformer", registry=registry)
+        histogram = functools.partial(Histogram, namespace="tf_transformer", registry=registry)
+        gauge = functools.partial(Gauge, namespace="tf_transformer", registry=registry)
+        self._requests = counter(
+            "requests", "Answers, by endpoint and status.", ["endpoint", "status"]
         )
-        self._batch_seconds = Histogram(
-            "tf_transformer_batch_seconds", "Time to compute a batch.",
-            buckets=_LATENCIES, registry=registry)  # fmt: skip
-        self._read = Counter(
-            "tf_transformer_tokens_read", "Tokens of queued requests.", registry=registry
+        self._refused = counter(
+            "refused", "Requests that were not computed, by reason.", ["reason"]
         )
-        self._written = Counter(
-            "tf_transformer_tokens_written", "Tokens of answers that count them.",
-            registry=registry)  # fmt: skip
-        queued = Gauge(
-            "tf_transformer_waiting_rows", "Rows in a queue.", ["lane"], registry=registry
+        self._seconds = histogram(
+            "request_seconds", "Time from a complete request to its answer.", ["endpoint"],
+            buckets=_LATENCIES)  # fmt: skip
+        self._batch_rows = histogram("batch_rows", "Rows of a batch.", buckets=_ROWS)
+        self._batch_seconds = histogram(
+            "batch_seconds", "Time to compute a batch.", buckets=_LATENCIES
         )
+        self._read = counter("tokens_read", "Tokens of queued requests.")
+        self._written = counter("tokens_written", "Tokens of answers that count them.")
+        queued = gauge("waiting_rows", "Rows in a queue.", ["lane"])
         for lane in ("short", "long"):
             rows = functools.partial(lambda name: waiting()[name], lane)
             queued.labels(lane).set_function(rows)
-        newest = Gauge(
-            "tf_transformer_version", "The newest loaded version; 0: none.", registry=registry
-        )
+        newest = gauge("version", "The newest loaded version; 0: none.")
         newest.set_function(lambda: max(versions(), default=0))
 
     def queued(self, tokens: int) -> None:
@@ -99,13 +92,13 @@ PROBES = ("/healthz", "/readyz")  # polled every few seconds, even before a mode
 
 
 class AccessLog:
-    """Writes one JSON object per line for each answer, or only for errors.
+    """Writes a line of JSON for each answer, or only for errors.
 
-    If the stream fails, as on a full disk or without its reader (`| head`), stderr says so
-    once, and requests are answered as before.
+    If the stream fails, because the disk is full or its reader has gone (`| head`), stderr says
+    so once, and requests are still answered.
 
     Args:
-        level: "off", "errors" (without those of probes) or "all".
+        level: "off", "errors" (except those of probes) or "all".
         stream: where lines go; standard output by default.
     """
 
@@ -114,7 +107,7 @@ class AccessLog:
         self._failed = False
 
     def write(self, status: int, record: dict[str, Any]) -> None:
-        """Writes a line: UTC time, status, then the record without its missing values."""
+        """Writes a line: UTC time, status, then the record without its None values."""
         is_error = status >= 400 and record.get("path") not in PROBES
         if self._level == "off" or (self._level == "errors" and not is_error):
             return

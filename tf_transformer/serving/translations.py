@@ -25,9 +25,8 @@ def export(
 ) -> Path:
     """Exports a translator to BASE/VERSION/; returns that folder.
 
-    Arguments and errors are those of `publish`, and `text`: whether the model takes text. If
-    not, it takes only ids, needs only TensorFlow's operations, and its tokenizer is copied
-    beside it.
+    If `text` is false, the model takes only ids and needs only TensorFlow's operations, and its
+    tokenizer is copied beside it. For the other arguments and the errors, see `publish`.
     """
     return publish(exportable(translator, text), base, version, card, gate=gate)
 
@@ -47,13 +46,13 @@ def exportable(translator: BatchTranslator, text: bool = True) -> Exportable:
 
 
 def sizes(translator: BatchTranslator) -> dict[str, int]:
-    """Returns the maximum numbers of tokens in a source and a target, EOS counted."""
+    """Returns the maximum numbers of tokens in a source and a target, EOS included."""
     codec = translator.codec
     return {"max_source_tokens": codec.source_limit, "max_target_tokens": codec.target_limit}
 
 
 def requests(translator: BatchTranslator) -> list[Request]:
-    """Returns a request for each signature and each set of outputs that clients often want."""
+    """Returns requests for each signature: all outputs, and sets that clients often want."""
     text = np.array(TEXTS[:2], object)
     ids = source_ids(translator, TEXTS[:2])
     pairs = {"source": text, "target": text}

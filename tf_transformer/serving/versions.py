@@ -1,4 +1,4 @@
-"""Version folders of a served model: numbered as in TF Serving, and reserved for a writer."""
+"""Version folders of a model: numbered as in TF Serving, and reserved by the export writing."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ def versions(base: Path) -> dict[int, Path]:
 
 
 def is_version(name: str) -> bool:
-    """Returns whether a name is a number in the digits 0 to 9."""
+    """Returns whether a name is a number written with the digits 0 to 9."""
     return name.isascii() and name.isdecimal()
 
 
@@ -63,7 +63,7 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> Config | None:
-    """Returns the configuration in the card of an export, or None."""
+    """Returns the configuration in the card of an export; None without a readable one."""
     card = read_card(path)
     try:
         config = Config.from_json(json.dumps(card["config"]))
@@ -87,7 +87,7 @@ def check_readable(path: Path) -> None:
 
 @contextmanager
 def reserved(base: Path, version: int | None = None) -> Iterator[Path]:
-    """Yields BASE/VERSION, which no other export writes until the block ends.
+    """Yields BASE/VERSION, which no other export can write until the block ends.
 
     The reservation is a lock on a hidden file beside it, which the system releases however the
     process ends.
@@ -138,7 +138,7 @@ def _lock(base: Path, number: int) -> int | None:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Locks a file unless it is locked; returns True too on a file system without locks."""
+    """Locks a file; returns False if it is locked, but True on a file system without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 A session builds an executor at the first call for each set of outputs, which takes about a
 second for a large model. The file holds PredictionLog messages as protocol buffers, encoded by
-hand because their classes are in tensorflow-serving-api, which exports do not need otherwise.
+hand because their classes are in tensorflow-serving-api, which exports need for nothing else.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ _MAP_KEY, _MAP_VALUE = 1, 2
 
 Text = str | bytes
 
-# Sentences to try a model with; requests send the first two.
+# Texts to try a model with; warm-up requests send the first two.
 TEXTS: tuple[Text, ...] = (
     "A short sentence.",
     "",
