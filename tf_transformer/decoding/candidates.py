@@ -214,7 +214,7 @@ def _replace(
     only_token: tf.Tensor | int,
     only_log_probs: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where `where` is True, puts `only_token` first of the k and excludes the others."""
+    """Puts `only_token` first of the k where `where` is True, and excludes the others."""
     first = tf.range(tokens.shape[-1]) == 0
     only = tf.where(first, only_log_probs, -float("inf"))
     return tf.where(where, only_token, tokens), tf.where(where, only, log_probs)
