@@ -63,7 +63,10 @@ def test_settings_of_an_export_are_compared_unless_its_card_is_unreadable(
         ("test.de", "two different systems or more"),
         ("test.de nowhere", "need --source"),
         ("test.de nowhere --source test.en", "must be a run, an export.* Received: nowhere"),
-        ("test.de nowhere --source empty", "lines.* Received: test.de with 20, empty with 0"),
+        (
+            "test.de nowhere --source empty",
+            "must have the same number of lines.* Received: test.de with 20, empty with 0",
+        ),
         ("test.de short --metric blue", "Did you mean 'bleu'"),
         ("test.de short --output a.gif", "must end in .png, .svg or .pdf"),
     ],

@@ -201,7 +201,9 @@ def test_an_empty_batch_gives_no_hypotheses():
 
 
 def test_a_length_limit_below_one_is_refused():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`max_lengths` must be at least"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`max_lengths` must be at least 1"
+    ):
         search(random_tables(2, 8), [3, 0])
 
 

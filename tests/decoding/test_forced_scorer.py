@@ -147,3 +147,8 @@ def test_a_layer_that_does_not_exist_is_refused(translator):
     for layer in (-1, 1):
         with pytest.raises(ValueError, match="`layer` must be from 0 to 0. Received"):
             translator.align(["a"], ["b"], layer=layer)
+
+
+def test_blank_texts_have_no_alignment(translator):
+    blank = translator.align(["", "a", " "], ["a", "", ""])
+    assert [alignment.pairs for alignment in blank] == [[], [], []]

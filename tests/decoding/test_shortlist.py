@@ -178,7 +178,9 @@ def test_sampling_and_grammars_are_refused(listed):
 
 
 def test_a_shortlist_of_another_vocabulary_is_refused(translator):
-    with pytest.raises(ValueError, match="`shortlist` must .* Received: shortlist 7, model"):
+    with pytest.raises(
+        ValueError, match="`shortlist` must have .* Received: shortlist 7, model"
+    ):
         with_settings(translator, shortlist=whole(7))
 
 
@@ -210,7 +212,9 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     file = tmp_path / "shortlist.npz"
     random_shortlist(VOCAB_SIZE).write(file)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(UserError, match="is damaged .* again: tf-transformer shortlist"):
+    with pytest.raises(
+        UserError, match="is damaged .* Make it again: tf-transformer shortlist"
+    ):
         Shortlist.read(file, VOCAB_SIZE)
 
 

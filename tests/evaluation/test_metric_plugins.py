@@ -37,7 +37,9 @@ def test_an_unknown_metric_is_refused_with_the_nearest_and_a_broken_one_with_its
     assert find_metric("bleu") is None
     with pytest.raises(UserError, match="no metric 'exakt'. Did you mean 'exact'"):
         find_metric("exakt")
-    with pytest.raises(UserError, match="broken, no_such_module:scores, cannot be used: No"):
+    with pytest.raises(
+        UserError, match="broken, no_such_module:scores, cannot be used: No mod"
+    ):
         make_metric("broken", [], [[]])
     with pytest.raises(UserError, match=r"used: RuntimeError\('no weights\\nfor it'\)\.$"):
         make_metric("untrained", [], [[]])

@@ -130,6 +130,7 @@ def test_a_server_without_a_version_yet_is_alive_but_not_ready():
 
 def test_waitress_does_not_log_waiting_requests(port):
     assert not logging.getLogger("waitress.queue").isEnabledFor(logging.WARNING)
+    assert not logging.getLogger("waitress").isEnabledFor(logging.WARNING)
 
 
 def test_a_host_with_several_addresses_is_refused():

@@ -79,11 +79,17 @@ def test_a_bucket_is_scored_on_its_sentences_only():
 GROUPS = [Bucket(1, 8, [0] * 30), Bucket(9, 16, [1] * 1200), Bucket(17, 30, [2] * 20)]
 
 
+@pytest.fixture
+def needs_matplotlib() -> None:
+    pytest.importorskip("matplotlib")
+
+
 def curve(label: str, *values: float, longest: int = 16, limit: int = 1024) -> LengthCurve:
     intervals = [Interval(value, value - 2, value + 1, value / 50, "bs:9") for value in values]
     return LengthCurve(label, intervals, longest, limit)
 
 
+@pytest.mark.usefixtures("needs_matplotlib")
 def test_each_run_is_a_curve_with_its_intervals():
     figure = lengths_figure(
         GROUPS, [curve("runs/one", 40, 50, 5), curve("runs/two", 30, 20, 10)]
@@ -106,6 +112,7 @@ def test_each_run_is_a_curve_with_its_intervals():
     assert "bs:9" in below.get_xlabel()
 
 
+@pytest.mark.usefixtures("needs_matplotlib")
 def test_runs_are_distinguishable_without_colour():
     figure = lengths_figure(GROUPS, [curve(str(number), 4, 5, 6) for number in range(5)])
     lines = [each.lines[0] for each in figure.axes[0].containers]
@@ -124,6 +131,7 @@ def marks(*curves: LengthCurve) -> list[tuple[float, str]]:
 LONGEST, CUT = "longest in training", "sources are cut"
 
 
+@pytest.mark.usefixtures("needs_matplotlib")
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [
@@ -138,6 +146,7 @@ def test_longest_training_lengths_and_reached_limits_are_marked_once_each(runs, 
     assert marks(*(curve("a", 1, 2, 3, **lengths) for lengths in runs)) == expected
 
 
+@pytest.mark.usefixtures("needs_matplotlib")
 def test_an_unknown_training_length_is_named_in_the_legend():
     legend = lengths_figure(GROUPS, [curve("a", 1, 2, 3, longest=None)]).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [

@@ -23,6 +23,13 @@ def test_a_score_that_a_task_does_not_measure_is_refused(name):
             check_config(config)
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_every_score_of_a_task_may_choose_the_best_checkpoint(name):
+    for best_by in (*TASKS[name].scores, "perplexity"):
+        config = Config(task=name).replace({"training.best_by": best_by})
+        assert config.training.best_by == best_by
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_selects_checkpoints_by_the_main_score_of_its_task(name):
     config = PRESETS[name]

@@ -131,17 +131,20 @@ def test_the_time_left_is_estimated_once_after_50_steps(caplog):
 
 
 @pytest.mark.parametrize(
-    ("steps", "seconds", "message"),
+    ("steps", "first", "seconds", "message"),
     [
-        (2_050, [2.0] * 49, "2,000 steps to go, about 1 h 7 min"),
-        (100_000, [200.0] * 2, "99,998 steps to go, about 231 days"),
+        # The step of the run differs from the steps of the session once it was resumed.
+        (2_060, 11, [2.0] * 49, "2,000 steps to go, about 1 h 7 min"),
+        (100_000, 1, [200.0] * 2, "99,998 steps to go, about 231 days"),
     ],
 )
-def test_the_estimate_comes_after_50_steps_or_two_minutes(caplog, steps, seconds, message):
+def test_the_estimate_comes_after_50_steps_or_two_minutes(
+    caplog, steps, first, seconds, message
+):
     """The first step, which compiles, does not count."""
     caplog.set_level("INFO", "tf_transformer")
     watched = Watched(steps=steps)
-    for step, taken in enumerate([320.0, *seconds], start=1):
+    for step, taken in enumerate([320.0, *seconds], start=first):
         watched.watch._estimate(step, taken)
     assert caplog.messages == [message]
 

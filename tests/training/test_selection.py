@@ -10,6 +10,7 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.weight_files import (
     add_record,
+    best_dev_set,
     best_scores,
     read_arrays,
     save_best,
@@ -101,6 +102,14 @@ def test_an_average_that_beat_all_steps_is_kept(folder, best, caplog):
     save_best(folder.step_path(30), folder.best, {"bleu": 0.7}, "one")
     best.mend(HISTORY)
     assert (best_step(folder), caplog.messages) == (30, [])
+
+
+def test_higher_scores_on_an_earlier_dev_set_do_not_replace_the_best(folder):
+    best = BestWeights(folder, "bleu", "two")
+    assert best.offer(folder.step_path(30), evaluation(40, 0.1, dev_set="two"), HISTORY)
+    assert (best_step(folder), best_dev_set(folder.best)) == (30, "two")
+    history = [*HISTORY, evaluation(40, 0.1, dev_set="two")]
+    assert not best.offer(folder.step_path(10), evaluation(50, 0.05), history)
 
 
 def test_best_weights_that_name_no_dev_set_belong_to_the_only_one(folder):

@@ -83,7 +83,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     )
     text = "number of devices (default: all GPUs, or the CPU)"
     add("--devices", type=int_from(1, 128), metavar="N", help=text)
-    text = "stop after a time such as 2h, 90m or 45s, or '500 steps', saving as on Ctrl-C"
+    text = "end this session after 2h, 90m, 45s or '500 steps', saving as on Ctrl-C"
     add("--stop-after", metavar="TIME", help=text)
     text = "any setting, such as model.dropout=0.3; repeatable"
     add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help=text)

@@ -133,7 +133,7 @@ class ForcedScorer:
 
         def compute(rows: list[int]) -> Any:
             batch = zip(*(pairs[row] for row in rows), strict=True)
-            return tf.nest.map_structure(np.asarray, function(*map(padded, batch)))
+            return tf.nest.map_structure(lambda t: t.numpy(), function(*map(padded, batch)))
 
         results: dict[int, Any] = {}
         for rows, arrays in in_batches(lengths, positions, compute, progress):

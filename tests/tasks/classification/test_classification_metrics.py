@@ -78,8 +78,6 @@ def test_different_numbers_of_labels_or_none_are_an_error(gold, predicted):
         score_classes(gold, predicted, ["a"])
 
 
-images = pytest.importorskip("matplotlib.image")
-
 FEW = (["a", "a", "b", "b"], ["a", "b", "b", "b"], ["a", "b"])
 
 
@@ -89,6 +87,7 @@ def many(mistakes: int = 5) -> tuple[list[str], list[str], list[str]]:
 
 
 def draw(path, data):
+    pytest.importorskip("matplotlib")
     draw_confusion(score_classes(*data), path)
     return path
 
@@ -100,6 +99,7 @@ def text_of(data, folder) -> str:
 
 @pytest.mark.parametrize("data", [FEW, many()])
 def test_a_picture_needs_no_colour(tmp_path, data):
+    images = pytest.importorskip("matplotlib.image")
     pixels = images.imread(draw(tmp_path / "c.png", data))[..., :3]
     assert pixels.max() == 1 and pixels.min() < 0.1
     assert (abs(pixels - pixels[..., :1]) < 0.02).all()

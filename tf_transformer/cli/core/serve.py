@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 from tf_transformer.cli.console import import_tensorflow_quietly
@@ -69,6 +70,7 @@ def command(options: argparse.Namespace) -> None:
     config = source.config if isinstance(source, Run) else read_config(source)
     use_threads(options.threads, config, [ONE])
 
+    from tf_transformer.serving import server  # reports a missing extra before the export
     from tf_transformer.serving.session import SavedModelSession
 
     with contextlib.ExitStack() as stack:
@@ -80,7 +82,7 @@ def command(options: argparse.Namespace) -> None:
             if in_litert(options.precision, options.litert):
                 open_session = _lite_session(source, options)
             path = stack.enter_context(_temporary_export(source, options))
-        listener, loaded = _listen(options, name, path, open_session)
+        listener, loaded = _listen(server, options, name, path, open_session)
         stack.callback(loaded.close, 1.0)
         url = f"http://{host_and_port(options.host, listener.effective_port)}/"
         loaded.follow(
@@ -91,9 +93,14 @@ def command(options: argparse.Namespace) -> None:
         _serve(listener, loaded, options.grace)
 
 
-def _listen(options: argparse.Namespace, name: str, path: Path, open_session: Callable):
+def _listen(
+    server: ModuleType,
+    options: argparse.Namespace,
+    name: str,
+    path: Path,
+    open_session: Callable,
+):
     """Opens the port; returns the server and the model's versions, none of them loaded yet."""
-    from tf_transformer.serving import server
     from tf_transformer.serving.batcher import BatchLimits
     from tf_transformer.serving.loaded import LoadedVersions, load_version
     from tf_transformer.serving.telemetry import AccessLog, Telemetry

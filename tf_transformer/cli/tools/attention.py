@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "layer to draw (default: layer 5 of 6, or the same relative depth in other models)"
     add("--layer", type=integer, metavar="N", help=text)
-    text = "head of --layer to draw (default: all heads)"
+    text = "head to draw; needs --layer (default: all heads)"
     add("--head", type=integer, metavar="N", help=text)
     text = "picture to write, .png, .svg or .pdf (default: attention.png, or none with --data)"
     add("--output", metavar="FILE", help=text)

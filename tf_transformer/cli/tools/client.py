@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float_from(*DEADLINES),
         default=60.0,
         metavar="SECONDS",
-        help="time limit per request, including retries while the server is busy (default: 60)",
+        help="time limit per attempt, and for retrying a busy server (default: 60)",
     )
 
 
