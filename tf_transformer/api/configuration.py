@@ -1,6 +1,7 @@
 """The configuration of a run, from a preset, a recipe, a file and single settings."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from tf_transformer.config.settings import nearest
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.tasks.transfer import take_over
+
+logger = logging.getLogger(__name__)
 
 
 def configure(
@@ -50,8 +53,14 @@ def configure(
         config = recipes.recipe(recipe).apply(config)
     configured = config.replace(settings).override(overrides)
     if source := configured.training.init_from:
-        config = take_over(config, source, recipe_too=not (model or recipe))
-        return config.replace(settings).override(overrides)
+        recipe_too = not (model or recipe)
+        config = take_over(config, source, recipe_too=recipe_too)
+        config = config.replace(settings).override(overrides)
+        rate, expected = config.data.subword_sampling, configured.data.subword_sampling
+        if rate != expected and not recipe_too:
+            text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"
+            logger.info(text, rate, source, expected)
+        return config
     return configured
 
 
