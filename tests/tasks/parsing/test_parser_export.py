@@ -112,7 +112,10 @@ def test_a_worse_parser_is_not_published(parsing_run, exported_parser, tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--source", "a", "--reference", "b"], "--source is for runs that translate: the"),
+        (
+            ["--source", "a", "--reference", "b"],
+            "--source is for runs that translate: for --task parsing, the file",
+        ),
         (["--margin", "1"], "--better-than and --reference belong together"),
         (["--shortlist"], "--shortlist is not for runs of --task parsing"),
         (["--no-repeat-ngram", "2"], "`decoding.no_repeat_ngram` must be 0 and .* at most 1"),
