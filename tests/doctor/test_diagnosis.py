@@ -62,6 +62,16 @@ def test_dev_sentences_in_the_training_text_are_a_quick_warning(copied_task):
     assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are also in train.")
 
 
+@pytest.mark.parametrize("from_another_run", [False, True])
+def test_unused_pieces_are_no_mistake_in_the_vocabulary_of_another_run(
+    copied_task, trained_run, from_another_run
+):
+    source = str(trained_run.path) if from_another_run else ""
+    task = copied_task({"training.init_from": source})
+    checks = {finding.check for finding in task_findings(task, survey_text(task.data))}
+    assert ("unused pieces" in checks) is not from_another_run
+
+
 def test_quick_findings_examine_a_sample_of_a_large_corpus(copied_task, monkeypatch):
     monkeypatch.setattr("tf_transformer.doctor.diagnosis.QUICK_PAIRS", 75)
     (line,) = quick_findings(copied_task({}))
