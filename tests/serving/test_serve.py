@@ -151,11 +151,16 @@ def test_a_url_has_brackets_around_an_ipv6_address():
     assert host_and_port("127.0.0.1", 8501) == "127.0.0.1:8501"
 
 
-def test_serve_names_a_missing_package(exported, monkeypatch, capsys):
+@pytest.mark.parametrize("kind", ["export", "run"])
+def test_serve_names_a_missing_package_before_it_exports_a_run(
+    exported, classification_run, kind, monkeypatch, capsys
+):
+    model = exported if kind == "export" else classification_run.path
+    monkeypatch.setattr(export, "export_run", lambda *_, **__: pytest.fail("it exports"))
     monkeypatch.setitem(sys.modules, "flask", None)  # as where it is not installed
     monkeypatch.delitem(sys.modules, "tf_transformer.serving.server", raising=False)
     monkeypatch.delattr(serving, "server", raising=False)
-    assert main(["serve", str(exported)]) == 1
+    assert main(["serve", str(model), "--port", "0"]) == 1
     assert capsys.readouterr().err == (
         "error: serve needs flask, which is not installed: "
         'pip install "tf-transformer[serve]"\n'
