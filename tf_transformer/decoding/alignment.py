@@ -10,6 +10,15 @@ from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.plots.attention import Heatmaps, as_png, as_table
 
+BEGINNING = "<s>"  # the first input of the decoder
+# Axis labels of rows and columns, by kind of attention.
+_AXES = {
+    "encoder": ("source pieces", "source pieces attended to"),
+    "decoder": ("target pieces, as predicted", "target pieces attended to, as read"),
+    "cross": ("target pieces, as predicted", "source pieces attended to"),
+}
+_ALIGNMENT = "alignment"
+
 
 def default_layer(num_layers: int) -> int:
     """Returns the decoder layer that alignments are read from, counted from 0.
@@ -64,16 +73,6 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
         begun = begun or piece != SPACE_PIECE
         numbers.append(current)
     return numbers
-
-
-BEGINNING = "<s>"  # the first input of the decoder
-# Axis labels of rows and columns, by kind of attention.
-_AXES = {
-    "encoder": ("source pieces", "source pieces attended to"),
-    "decoder": ("target pieces, as predicted", "target pieces attended to, as read"),
-    "cross": ("target pieces, as predicted", "source pieces attended to"),
-}
-_ALIGNMENT = "alignment"
 
 
 @dataclass(frozen=True)

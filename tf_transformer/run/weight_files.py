@@ -33,6 +33,16 @@ _DAMAGE = (
     struct.error,
 )
 
+# Names of the kernels' adapters, as this package and as Keras write them.
+_OURS, _OF_KERAS = (
+    re.compile(r"^(.*kernel)_lora_[ab]$"),
+    re.compile(r"^(.*/)lora_(kernel)_[ab]$"),
+)
+
+# Entries of best.npz and of averages beside the weights.
+_DEV_SET = "dev_set"
+_BEST, _RECORD = "best/", "record/"
+
 
 def is_valid(path: Path) -> bool:
     """Returns whether every written member is there and matches its checksum."""
@@ -110,12 +120,6 @@ def require_numbers(path: Path, arrays: Arrays) -> None:
             )
 
 
-_OURS, _OF_KERAS = (
-    re.compile(r"^(.*kernel)_lora_[ab]$"),
-    re.compile(r"^(.*/)lora_(kernel)_[ab]$"),
-)
-
-
 def kernel_of(name: str) -> str | None:
     """Returns the name of the kernel that an adapter changes; None if `name` is no adapter."""
     match = _OURS.match(name) or _OF_KERAS.match(name)
@@ -140,10 +144,6 @@ def without_effect(adapters: Arrays) -> Arrays:
         name: np.zeros_like(value) if name.endswith("_b") else value
         for name, value in adapters.items()
     }
-
-
-_DEV_SET = "dev_set"
-_BEST, _RECORD = "best/", "record/"
 
 
 def add_record(path: Path, record: Record) -> None:
