@@ -35,6 +35,28 @@ _LAYERS = "encoder_layers", "decoder_layers"
 _ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}
 _EPSILON = 1e-5  # PyTorch's layer norm
 
+# Options of the search in transformers that ours lacks, each with the value that disables it.
+_NEUTRAL = {
+    "do_sample": False,
+    "repetition_penalty": 1,
+    "encoder_repetition_penalty": 1,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0,
+    "guidance_scale": 1,
+    "penalty_alpha": 0,
+    "min_new_tokens": 0,
+    "max_new_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_decoder_ids": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "sequence_bias": None,
+    "constraints": None,
+    "force_words_ids": None,
+    "exponential_decay_length_penalty": None,
+}
+
 
 def from_marian(checkpoint: Path, run: Path) -> Run:
     """Writes a run directory with the weights, vocabulary and search settings of a checkpoint.
@@ -170,29 +192,6 @@ def _model_settings(record: dict[str, Any], vocab_size: int) -> dict[str, Any]:
         "model.activation": _ACTIVATIONS[record["activation_function"]],
         "model.norm_epsilon": _EPSILON,
     }
-
-
-# Options of the search in transformers that ours lacks, each with the value that disables it.
-_NEUTRAL = {
-    "do_sample": False,
-    "repetition_penalty": 1,
-    "encoder_repetition_penalty": 1,
-    "encoder_no_repeat_ngram_size": 0,
-    "num_beam_groups": 1,
-    "diversity_penalty": 0,
-    "guidance_scale": 1,
-    "penalty_alpha": 0,
-    "min_new_tokens": 0,
-    "max_new_tokens": None,
-    "forced_bos_token_id": None,
-    "forced_decoder_ids": None,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "sequence_bias": None,
-    "constraints": None,
-    "force_words_ids": None,
-    "exponential_decay_length_penalty": None,
-}
 
 
 def _search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,9 @@ _CACHED_IDS = 8  # text without spaces is one long word, which hardly ever recur
 _UNIGRAM, _BPE = 1, 2  # kinds of models
 _NORMAL = sentencepiece_proto.ModelProto.SentencePiece.NORMAL
 
+_TRIED_PAIRS = 1_000  # sampled to measure how much longer sentences become
+_FITTING = 95  # percentage of them that batches have room for
+
 
 class Segmenter:
     """Draws segmentations of encoded sentences, word by word.
@@ -164,10 +167,6 @@ def _unigram(text: str, usual: Ids, known: Known, rate: float, longest: int) -> 
         return tuple(reversed(ids))
 
     return draw
-
-
-_TRIED_PAIRS = 1_000  # sampled to measure how much longer sentences become
-_FITTING = 95  # percentage of them that batches have room for
 
 
 class SubwordSampler:

@@ -5,6 +5,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+# Distance between the dropout seeds of neighbouring replicas; Keras draws no seed as large.
+_SEED_DISTANCE = 2**33
+
 
 def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
     """Cuts `tensors` [B, ...] into parts and adds up the results of `compute` for each part.
@@ -54,10 +57,6 @@ def in_parts(tensors, most):
         return tf.reshape(tf.pad(tensor, padding), shape)
 
     return parts, tf.nest.map_structure(cut, tensors)
-
-
-# Distance between the dropout seeds of neighbouring replicas; Keras draws no seed as large.
-_SEED_DISTANCE = 2**33
 
 
 def sum_over_replicas(value):

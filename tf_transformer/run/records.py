@@ -14,6 +14,26 @@ Record = dict[str, Any]
 
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
 
+# Settings, or beginnings of them, that may change between sessions: none of them affects the
+# model, its loss or the state of its optimizer.
+_CHANGEABLE = (
+    "preset",
+    "decoding.",
+    "training.steps",
+    "training.batch_tokens",
+    "training.max_tokens_per_device",
+    "training.recompute",
+    "training.learning_rate_scale",
+    "training.warmup_steps",
+    "training.clip_norm",
+    "training.evaluate_every",
+    "training.keep_last",
+    "training.average_last",
+    "training.patience",
+    "training.save_minutes",
+    "training.deterministic",
+)
+
 
 # --- Evaluations ---------------------------------------------------------------------------
 
@@ -154,24 +174,7 @@ def _read_lines(path: Path, check: Callable[[Record], str]) -> list[Record]:
     return records
 
 
-# None of these affects the model, its loss or the state of its optimizer.
-_CHANGEABLE = (
-    "preset",
-    "decoding.",
-    "training.steps",
-    "training.batch_tokens",
-    "training.max_tokens_per_device",
-    "training.recompute",
-    "training.learning_rate_scale",
-    "training.warmup_steps",
-    "training.clip_norm",
-    "training.evaluate_every",
-    "training.keep_last",
-    "training.average_last",
-    "training.patience",
-    "training.save_minutes",
-    "training.deterministic",
-)
+# --- Changes between sessions ---------------------------------------------------------------
 
 
 def forbidden_changes(stored: Config, current: Config, allowed: Iterable[str]) -> list[str]:

@@ -21,6 +21,8 @@ from tf_transformer.run import Run
 
 logger = logging.getLogger(__name__)
 
+_SHIFT = 0.01  # between runs, as a share of the longest source, so that no interval is hidden
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -132,9 +134,6 @@ def _longest_in_training(run: Run) -> int | None:
         return int(EncodedCorpus.open(run.data / "train").source_lengths.max())
     except UserError:
         return None
-
-
-_SHIFT = 0.01  # between runs, as a share of the longest source, so that no interval is hidden
 
 
 def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> str:

@@ -18,6 +18,9 @@ KINDS = {
     "cross": "cross-attention",
 }
 
+# Settings on which BLEU depends and the loss does not.
+BLEU_SETTINGS = ("decoding", "signature")
+
 
 @dataclass(frozen=True, order=True)
 class Head:
@@ -97,9 +100,6 @@ def _output_kernels(model: Transformer) -> dict:
 
 Measure = Callable[[Collection[Head]], float]
 _Known = dict[frozenset[Head], dict[str, float]]
-
-# Settings on which BLEU depends and the loss does not.
-BLEU_SETTINGS = ("decoding", "signature")
 
 
 def measures(

@@ -9,6 +9,13 @@ import numpy as np
 from tf_transformer.plots.figure import families_for, new_figure, save
 from tf_transformer.strings import strings
 
+MOST_IN_MATRIX = 20  # classes whose names and counts are still legible
+PAIRS = 30  # most bars, for more classes
+# In inches.
+_CELL = 0.55  # per class
+_SMALLEST = 2.2  # all classes together, at least
+_BAR = 0.24  # per pair
+
 
 @dataclass(frozen=True)
 class ClassScore:
@@ -139,15 +146,6 @@ def summary(scores: ClassScores) -> str:
         f"accuracy {100 * scores.accuracy:.2f} ({scores.right:,} of {scores.sentences:,})  "
         f"macro F1 {100 * scores.macro_f1:.2f}"
     )
-
-
-MOST_IN_MATRIX = 20  # classes whose names and counts are still legible
-PAIRS = 30  # most bars, for more classes
-
-# In inches.
-_CELL = 0.55  # per class
-_SMALLEST = 2.2  # all classes together, at least
-_BAR = 0.24  # per pair
 
 
 def draw_confusion(scores: ClassScores, path: Path) -> None:
