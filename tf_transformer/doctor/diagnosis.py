@@ -108,8 +108,9 @@ def task_findings(task: SequenceTask, surveys: Sequence[Survey]) -> list[Finding
     # Not for the built-in corpus, whose vocabulary is sized to fit, nor for separate
     # vocabularies, whose ids mean different pieces on each side, nor for the vocabulary of
     # another run, half of which may be in another language.
-    other = config.data.separate_vocabularies or config.training.init_from
-    seek_unused = bool(config.data.train) and not other
+    seek_unused = bool(config.data.train) and not (
+        config.data.separate_vocabularies or config.training.init_from
+    )
     return [
         *vocabulary_checks.check_size(task.tokenizer, config.model.vocab_size),
         *vocabulary_checks.check_unknown(task.tokenizer, surveys, sides),
