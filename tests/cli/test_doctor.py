@@ -9,8 +9,9 @@ from tf_transformer.cli.main import main
 from tf_transformer.config import Config
 
 TEXT = [
-    "encoding", "control characters", "HTML entities", "tokenised text", "case", "empty lines",
-    "length", "length ratio", "copies", "swapped languages", "repetitions", "overlap",
+    "encoding", "control characters", "HTML entities", "tokenised text", "BLEU tokens", "case",
+    "empty lines", "length", "length ratio", "copies", "swapped languages", "repetitions",
+    "overlap",
 ]  # fmt: skip
 OPTIONS = "--train train --valid fresh --source en --target de"
 
@@ -95,9 +96,9 @@ def test_an_existing_tokenizer_is_checked_against_the_text(texts, capsys):
 def test_test_text_is_compared_with_train(texts, capsys):
     found = doctor(capsys, f"{OPTIONS} --test train")
     assert [(check, text) for verdict, check, text in found if verdict == "warning"] == [
-        ("overlap", found[11][2])
+        ("overlap", found[12][2])
     ]
-    assert found[11][2].startswith("250 of 250 pairs of test (100%)")
+    assert found[12][2].startswith("250 of 250 pairs of test (100%)")
 
 
 def test_settings_on_the_command_line_are_used(texts, capsys):

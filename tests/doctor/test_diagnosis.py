@@ -49,10 +49,10 @@ def test_the_built_in_corpus_passes_every_check(builtin):
     assert [(survey.name, survey.pairs) for survey in surveys] == [
         ("train", 20_000), ("dev", 500), ("test", 500),
     ]  # fmt: skip
-    findings = text_findings(surveys, builtin.data.max_length)
+    findings = text_findings(surveys, builtin.data)
     findings += task_findings(builtin, surveys)
     assert [str(finding) for finding in findings if finding.warning] == []
-    assert len({finding.check for finding in findings}) == len(findings) == 16
+    assert len({finding.check for finding in findings}) == len(findings) == 17
     assert quick_findings(builtin) == []
 
 

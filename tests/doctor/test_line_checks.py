@@ -8,6 +8,7 @@ import pytest
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import SIDES
 from tf_transformer.doctor.line_checks import (
+    check_bleu_tokenizer,
     check_case,
     check_characters,
     check_empty,
@@ -55,11 +56,12 @@ def test_clean_text_passes_every_check(survey):
         *check_empty(surveys),
         *check_length(surveys, max_length=256),
         *check_tokenised(surveys),
+        *check_bleu_tokenizer(surveys, "13a"),
         *check_case(surveys),
     ]
     assert [finding.check for finding in findings] == [
         "encoding", "control characters", "HTML entities", "empty lines", "length",
-        "tokenised text", "case",
+        "tokenised text", "BLEU tokens", "case",
     ]  # fmt: skip
     assert not any(finding.warning for finding in findings)
 
@@ -143,6 +145,33 @@ def test_tokenised_text_beside_raw_text_is_one_warning(survey, side, tokenised):
     raw = ({"train", "dev"} - {tokenised}).pop()
     assert finding.warning
     assert re.match(rf"{tokenised} {side} is tokenised .* {raw} {side} is not", finding.text)
+
+
+def test_text_meant_to_be_tokenised_is_not_a_defect(survey):
+    pairs = [edit(edit(split, moses, "source"), moses, "target") for split in (TRAIN, DEV)]
+    surveys = [survey(pairs[0]), survey(pairs[1], "dev")]
+    findings = check_tokenised(surveys, "none") + check_bleu_tokenizer(surveys, "none")
+    assert not [str(finding) for finding in findings if finding.warning]
+
+
+def test_raw_text_is_a_defect_if_bleu_does_not_split_it(survey):
+    found = check_bleu_tokenizer([survey(TRAIN), survey(DEV, "dev")], "none")
+    train, dev = [finding for finding in found if finding.warning]
+    assert "target lines of train" in train.text and "attached to words" in train.text
+    assert "target lines of dev" in dev.text
+
+
+@pytest.mark.parametrize("tokenizer", ["13a", "intl", "none"])
+@pytest.mark.parametrize(
+    "line", ["两只狗在雪地里玩耍。", "二匹の犬が雪の中で遊んでいます。", "สุนัขสองตัวเล่นหิมะ"]
+)
+def test_a_target_without_blanks_needs_a_tokeniser_for_bleu(survey, line, tokenizer):
+    pairs = [("Two dogs play in the snow.", line)] * 30
+    (finding,) = [f for f in check_bleu_tokenizer([survey(pairs)], tokenizer) if f.warning]
+    assert "30 of 30 target lines of train (100%) have no blanks between words" in finding.text
+    swapped = survey([(target, source) for source, target in pairs])
+    assert not any("no blanks" in each.text for each in check_bleu_tokenizer([swapped], "13a"))
+    assert check_bleu_tokenizer([survey(pairs)], "char") == []
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])

@@ -36,7 +36,7 @@ def examine(
             task = record.prepare(run, progress)
         data = record.effective_data(run)
         surveys = diagnosis.survey_text(data, test, progress=progress)
-    findings = diagnosis.text_findings(surveys, data.max_length, prose=record.prose)
+    findings = diagnosis.text_findings(surveys, data, prose=record.prose)
     if task:
         findings += diagnosis.task_findings(task, surveys)
     elif data.tokenizer:

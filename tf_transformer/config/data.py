@@ -15,6 +15,9 @@ from tf_transformer.errors import UserError, quoted
 # Ways for a tokenizer to rewrite text before splitting it; the first is the default.
 NORMALIZATIONS = ("identity", "nfc", "nfkc", "nmt_nfkc")
 
+# SacreBLEU's tokenisers that need no other package.
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "none")
+
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,9 @@ class DataConfig:
         (), help="words that a new tokenizer never splits, in addition to one-word tags")
     source: str = setting("", help="language to translate from, the suffix of its files")
     target: str = setting("", help="language to translate to")
+    bleu_tokenizer: str = setting(
+        "13a", choices=BLEU_TOKENIZERS, help="sacreBLEU's tokeniser for the target text: zh "
+        "for Chinese, char for others without blanks between words, none for tokenised text")
     tokenizer: str = setting(
         "", help="path of an existing SentencePiece model; empty trains one on both languages")
     separate_vocabularies: bool = setting(

@@ -124,7 +124,7 @@ PRESETS = {
     ),
     "multi30k": _multi30k(vocab_size=8_000),
     # As in Wu et al., for the tokenised, lower-cased text that comes with the data.
-    "multi30k-tok": _multi30k(vocab_size=10_000),
+    "multi30k-tok": _multi30k(vocab_size=10_000).replace({"data.bleu_tokenizer": "none"}),
     # Some 30,000 trees on a CPU: docs/results/parsing.md. Small batches and a moving average,
     # because a CPU has time for only a few updates.
     "parsing-small": Config(

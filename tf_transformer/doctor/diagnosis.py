@@ -16,14 +16,6 @@ from tf_transformer.training.parts import Workload, choose_size, device_memory
 
 QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 
-# Checks that need natural-language sentences on both sides.
-_WRITING = (
-    line_checks.check_characters,
-    line_checks.check_tokenised,
-    line_checks.check_case,
-)
-_LANGUAGES = (pair_checks.check_ratio, pair_checks.check_copies, pair_checks.check_direction)
-
 Progress = Callable[[str, int], None]
 
 
@@ -41,7 +33,7 @@ def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True)
     every = -(-task.train.report.read // QUICK_PAIRS)
     surveys = survey_text(task.data, every=every)
     findings = [
-        *text_findings(surveys, task.data.max_length, prose=prose),
+        *text_findings(surveys, task.data, prose=prose),
         *task_findings(task, surveys),
         memory_finding(task.run.config, task.shapes, replicas, task.encoder_outputs),
     ]
@@ -80,25 +72,43 @@ def survey_text(
 
 
 def text_findings(
-    surveys: Sequence[Survey], max_length: int, *, prose: bool = True
+    surveys: Sequence[Survey], data: DataConfig, *, prose: bool = True
 ) -> list[Finding]:
     """Runs all checks that need only the text.
 
     Args:
         surveys: one for each split, train first.
-        max_length: `data.max_length`, in tokens.
+        data: settings of the text.
         prose: whether both sides are natural-language sentences; if not, checks of writing
             conventions and of translation between two languages are skipped.
     """
     train, *others = surveys
-    writing, languages = (_WRITING, _LANGUAGES) if prose else ((), ())
     return [
-        *(finding for check in writing for finding in check(surveys)),
+        *(_writing_findings(surveys, data.bleu_tokenizer) if prose else []),
         *line_checks.check_empty(surveys),
-        *line_checks.check_length(surveys, max_length),
-        *(finding for check in languages for finding in check(surveys)),
+        *line_checks.check_length(surveys, data.max_length),
+        *(_language_findings(surveys) if prose else []),
         *pair_checks.check_repetitions(train),
         *pair_checks.check_overlap(train, others),
+    ]
+
+
+def _writing_findings(surveys: Sequence[Survey], bleu_tokenizer: str) -> list[Finding]:
+    """Runs the checks of writing conventions."""
+    return [
+        *line_checks.check_characters(surveys),
+        *line_checks.check_tokenised(surveys, bleu_tokenizer),
+        *line_checks.check_bleu_tokenizer(surveys, bleu_tokenizer),
+        *line_checks.check_case(surveys),
+    ]
+
+
+def _language_findings(surveys: Sequence[Survey]) -> list[Finding]:
+    """Runs the checks of translation between two languages."""
+    return [
+        *pair_checks.check_ratio(surveys),
+        *pair_checks.check_copies(surveys),
+        *pair_checks.check_direction(surveys),
     ]
 
 

@@ -8,7 +8,7 @@ docs/guides/doctor.md lists the clean corpora that pass.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.doctor.findings import Count, Finding, judge, percent
 from tf_transformer.doctor.survey import Survey
 
@@ -29,6 +29,10 @@ _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
 # Traces of Moses's tokenizer; not spaces before ;:!?, which raw French text has as well.
 _TOKENISED = re.compile(r" [.,](?: |$)| @-@ |&(?:apos|quot|#9[13]|#124);")
 _RAW = re.compile(r"\w[.,](?: |$)")
+# Thai to Lao, Burmese, Khmer, kana and Han, written without blanks between words.
+_NO_BLANKS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{8}"
+)
 
 Side = tuple[str, str]  # a survey's name, and "source" or "target"
 
@@ -92,8 +96,11 @@ def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
     return judge("length", counts, DROPPED, message)
 
 
-def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for text tokenised by Moses, in all splits or in some."""
+def check_tokenised(surveys: Sequence[Survey], bleu_tokenizer: str = "13a") -> list[Finding]:
+    """Checks for text tokenised by Moses, in all splits or in some.
+
+    With "none" as `data.bleu_tokenizer`, it may be tokenised in all of them.
+    """
     shares = _shares(surveys, _tokenised_share)
     findings = [
         Finding(
@@ -107,10 +114,36 @@ def check_tokenised(surveys: Sequence[Survey]) -> list[Finding]:
     ]
     message = (
         'have spaces before full stops, "@-@" or "&apos;", as left by Moses\'s tokenizer. '
-        "SentencePiece and sacreBLEU expect raw text: detokenise."
+        "SentencePiece and sacreBLEU expect raw text: detokenise. Or, to keep and score such "
+        "text, --set data.bleu_tokenizer=none."
     )
+    if bleu_tokenizer == "none":
+        text = "not looked for in the whole text, because of data.bleu_tokenizer=none"
+        return findings or [Finding("tokenised text", text)]
     counts = _lines_with(surveys, _TOKENISED.search)
     return findings or judge("tokenised text", counts, TOKENISED, message)
+
+
+def check_bleu_tokenizer(surveys: Sequence[Survey], tokenizer: str) -> list[Finding]:
+    """Checks that `data.bleu_tokenizer` splits the target text into words."""
+    defects = {
+        _NO_BLANKS: "have no blanks between words, so BLEU takes a clause for one word: --set "
+        "data.bleu_tokenizer=zh for Chinese, or char for other languages."
+    }
+    if tokenizer == "none":
+        defects[_RAW] = (
+            "have full stops or commas attached to words, which BLEU takes for other words: "
+            "tokenise the text, or leave out data.bleu_tokenizer=none."
+        )
+    if tokenizer in ("zh", "char"):
+        defects = {}
+    return [
+        finding
+        for pattern, message in defects.items()
+        for finding in judge(
+            "BLEU tokens", _lines_with(surveys, pattern.search, ["target"]), TOKENISED, message
+        )
+    ]
 
 
 def check_case(surveys: Sequence[Survey]) -> list[Finding]:
@@ -133,11 +166,15 @@ def check_case(surveys: Sequence[Survey]) -> list[Finding]:
     return findings or [Finding("case", text)]
 
 
-def _lines_with(surveys: Sequence[Survey], defective: Callable[[str], object]) -> list[Count]:
+def _lines_with(
+    surveys: Sequence[Survey],
+    defective: Callable[[str], object],
+    sides: Sequence[SideName] = SIDES,
+) -> list[Count]:
     """Counts the defective lines of each survey's sample, per side."""
     counts = []
     for survey in surveys:
-        for side in SIDES:
+        for side in sides:
             bad = [pair.number for pair in survey.sample if defective(pair.text(side))]
             counts.append(survey.count(bad, len(survey.sample), f"{side} lines", side))
     return counts

@@ -66,18 +66,21 @@ class Interval:
     signature: str
 
 
-def bleu_interval(hypotheses: Sequence[str], references: Sequence[str]) -> Interval:
+def bleu_interval(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+) -> Interval:
     """Computes BLEU with an interval by bootstrap resampling of sentences (Koehn 2004).
 
     Args:
         hypotheses: one detokenised translation per sentence.
         references: one per sentence.
+        tokenize: sacreBLEU's tokeniser.
 
     Raises:
         ValueError: if the numbers of sentences differ, or all references are blank.
     """
     _check_lengths(hypotheses, [references])
-    metric = BLEU(force=True)
+    metric = BLEU(tokenize=tokenize, force=True)
     result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=SAMPLES)
     if not result.ref_len:
         raise ValueError("`references` must have a token. Received: only blank ones.")

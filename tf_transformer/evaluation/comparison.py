@@ -35,10 +35,11 @@ class Comparison:
 
     Args:
         references: one per sentence; they are tokenised only once.
+        tokenize: sacreBLEU's tokeniser.
     """
 
-    def __init__(self, references: Sequence[str]) -> None:
-        self._metric = BLEU(references=[list(references)], force=True)
+    def __init__(self, references: Sequence[str], tokenize: str = "13a") -> None:
+        self._metric = BLEU(references=[list(references)], tokenize=tokenize, force=True)
 
     def score(self, hypotheses: Sequence[str]) -> BleuAndLength:
         """Computes BLEU of detokenised translations, one per sentence."""

@@ -13,9 +13,11 @@ from tf_transformer.config.settings import nearest
 from tf_transformer.errors import UserError, quoted
 
 GROUP = "tf_transformer.metrics"  # the group of their entry points
-SACREBLEU: dict[str, Callable[[list[list[str]]], Metric]] = {
-    "bleu": lambda references: BLEU(references=references, force=True),
-    "chrf": lambda references: CHRF(references=references),
+SACREBLEU: dict[str, Callable[[list[list[str]], str], Metric]] = {
+    "bleu": lambda references, tokenize: BLEU(
+        references=references, tokenize=tokenize, force=True
+    ),
+    "chrf": lambda references, tokenize: CHRF(references=references),
 }
 # (sources, hypotheses, sets of references) -> one score per sentence; higher is better
 SentenceScores = Callable[[Sequence[str], Sequence[str], Sequence[Sequence[str]]], Any]
@@ -41,15 +43,20 @@ def find_metric(name: str) -> EntryPoint | None:
 
 
 def make_metric(
-    name: str, sources: Sequence[str], references: Sequence[Sequence[str]]
+    name: str,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tokenize: str = "13a",
 ) -> Metric:
     """Returns the metric with this name for translations of `sources`; see `find_metric`.
+
+    Only BLEU uses `tokenize`, sacreBLEU's tokeniser.
 
     Raises:
         UserError: if there is no such metric, or its package cannot be imported.
     """
     if (entry := find_metric(name)) is None:
-        return SACREBLEU[name]([list(lines) for lines in references])
+        return SACREBLEU[name]([list(lines) for lines in references], tokenize)
     try:
         scores = entry.load()
     except Exception as error:  # an import may raise anything

@@ -60,24 +60,25 @@ def _data_file(role: Role, path: Path, language: str, known: list[Text] | None) 
         return DataFile(role, f"{path}.{language}" if language else str(path), None)
 
 
-def _with_signature(record: dict[str, Any]) -> dict[str, Any]:
+def _with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Returns the record with the signature of its BLEU, if it has one."""
     if "valid_bleu" not in record:
         return record
-    return record | {"bleu_signature": bleu(["a"], ["a"]).signature}
+    tokenize = run.config.data.bleu_tokenizer
+    return record | {"bleu_signature": bleu(["a"], ["a"], tokenize=tokenize).signature}
 
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
     """Returns the evaluation of the weights in a file of the run; None without one."""
     if record := read_record(file):
-        return _with_signature(record)
+        return _with_signature(run, record)
     best, history = best_scores(file), run.history()
     if best:  # an equal score on another dev set is of other weights
         history = comparable(history, best_dev_set(file) or None)
     for record in history:
         is_step = file.stem == f"step-{record['step']:08d}"
         if is_step or any(score_of(record, name) == best[name] for name in best):
-            return _with_signature(record)
+            return _with_signature(run, record)
     return None
 
 
@@ -90,7 +91,7 @@ def best_record(run: Run) -> dict[str, Any] | None:
     history = comparable(run.history())
     if not history:
         return None
-    return _with_signature(max(history, key=lambda record: score_of(record, best_by)))
+    return _with_signature(run, max(history, key=lambda record: score_of(record, best_by)))
 
 
 def describe_origin(run: Run) -> list[str]:

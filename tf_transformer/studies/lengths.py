@@ -103,26 +103,32 @@ def measure_run(
     sources: Sequence[str],
     references: Sequence[str],
     groups: Sequence[Bucket],
+    tokenize: str,
 ) -> LengthCurve:
-    """Translates with a run and scores each bucket."""
+    """Translates with a run and scores each bucket, with one of sacreBLEU's tokenisers."""
     name = str(run.path)
     with ProgressBars(len(sources)) as bars:
         translations = translator.translate(
             sources, lambda done: bars(f"{name}: translated", done)
         )
     hypotheses = [best.text for best, *_ in translations]
-    intervals = bleu_by_bucket(groups, hypotheses, references)
+    intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
     longest, limit = _longest_in_training(run), translator.codec.source_limit
     return LengthCurve(name, intervals, longest, limit)
 
 
 def bleu_by_bucket(
-    groups: Sequence[Bucket], hypotheses: Sequence[str], references: Sequence[str]
+    groups: Sequence[Bucket],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
 ) -> list[Interval]:
-    """Computes BLEU of the sentences of each bucket."""
+    """Computes BLEU of the sentences of each bucket, with one of sacreBLEU's tokenisers."""
     return [
         bleu_interval(
-            [hypotheses[row] for row in group.rows], [references[row] for row in group.rows]
+            [hypotheses[row] for row in group.rows],
+            [references[row] for row in group.rows],
+            tokenize,
         )
         for group in groups
     ]

@@ -18,6 +18,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import Once, given_except
 from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
 from tf_transformer.cli.terminal import print_report
+from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.config.decoding import in_litert
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
@@ -30,7 +31,6 @@ from tf_transformer.run.records import read_results
 
 logger = logging.getLogger(__name__)
 
-TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 # The options allowed with --brackets, and with --hypothesis.
 _TREES = ("hypothesis", "reference", "brackets", "rules")
 _FILES = (*_TREES, "output", "report", "lowercase", "tokenize")
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     record = "append the scores to RUN/results.jsonl, for `tf-transformer card`"
     add("--record", action="store_true", help=record)
     add("--lowercase", action="store_true", help="case-insensitive BLEU")
-    tokenize = "sacreBLEU's tokeniser (default: 13a); none for text that is already tokenised"
-    add("--tokenize", default="13a", choices=TOKENIZERS, help=tokenize)
+    tokenize = "sacreBLEU's tokeniser (default: RUN's data.bleu_tokenizer; 13a for files)"
+    add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--report",
@@ -88,7 +88,7 @@ def command(options: argparse.Namespace) -> None:
     if options.output:
         _write(Path(options.output), hypotheses)
     scores = score_translations(
-        hypotheses, *references, lowercase=options.lowercase, tokenize=options.tokenize
+        hypotheses, *references, lowercase=options.lowercase, tokenize=_tokenizer(options)
     )
     if options.report:
         entries = report(hypotheses, *references, language=options.report)
@@ -119,7 +119,7 @@ def _check(options: argparse.Namespace) -> None:
         )
     if options.rules and not options.brackets:
         raise UserError("--rules are for trees: add --brackets.")
-    if options.report and (options.lowercase or options.tokenize != "13a"):
+    if options.report and (options.lowercase or options.tokenize):
         raise UserError(
             "--report prints every kind of BLEU: leave out --lowercase and --tokenize."
         )
@@ -131,6 +131,12 @@ def _check(options: argparse.Namespace) -> None:
         results = open_run(options.run).results
         require_writable("--record", results)
         read_results(results)  # refuses a damaged file
+
+
+def _tokenizer(options: argparse.Namespace) -> str:
+    """Returns the name of sacreBLEU's tokeniser: the chosen one, or that of the run."""
+    data = open_run(options.run).config.data if options.run else DataConfig()
+    return options.tokenize or data.bleu_tokenizer
 
 
 def _record(

@@ -60,6 +60,7 @@ def command(options: argparse.Namespace) -> None:
             pairs,
             output,
             checkpoint=checkpoint,
+            tokenize=run.config.data.bleu_tokenizer,
             with_bleu=not options.no_bleu,
             iterative=options.iterative,
         )

@@ -66,10 +66,10 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.tasks.models import load_translator
 
     groups = buckets_of(runs, sources, options.width, options.least)
-    curves = []
+    curves, tokenize = [], runs[0].config.data.bleu_tokenizer
     for run, decoding in zip(runs, decodings, strict=True):
         translator = load_translator(run, options.checkpoint, decoding, tag=options.tag)
-        curves.append(measure_run(run, translator, sources, references, groups))
+        curves.append(measure_run(run, translator, sources, references, groups, tokenize))
     if options.data:
         text = to_json(options.source, options.reference, groups, curves)
         write_text(Path(options.data), text)

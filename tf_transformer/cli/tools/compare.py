@@ -4,7 +4,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tf_transformer.api.load import load
@@ -13,6 +13,7 @@ from tf_transformer.cli.options import add_shared_options, open_run, picture
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.scores import seen_before
 from tf_transformer.cli.terminal import print_report
+from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.metrics import find_metric, make_metric
@@ -45,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared_options(parser, "--tag")
     metric = "bleu, chrf or one from another package; repeatable (default: bleu and chrf)"
     add("--metric", metavar="NAME", action="append", help=metric)
+    tokenize = (
+        "sacreBLEU's tokeniser (default: data.bleu_tokenizer of the first run; 13a without one)"
+    )
+    add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
     add(
         "--sentences",
         type=int_from(0, 1_000),
@@ -81,7 +86,8 @@ def command(options: argparse.Namespace) -> None:
     for path, lines in texts.items():
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
-    made = {metric: make_metric(metric, sources, references) for metric in metrics}
+    tokenize = options.tokenize or _tokenizer(runs.values())
+    made = {name: make_metric(name, sources, references, tokenize) for name in metrics}
     systems = [
         _system(path, name, runs[path], sources, options.tag)
         if path in runs
@@ -91,7 +97,7 @@ def command(options: argparse.Namespace) -> None:
     # All seeds of `train --seeds` have seen the same text, so the first represents them.
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
-    compared = compare(systems, made, sources, references, options.sentences)
+    compared = compare(systems, made, sources, references, options.sentences, tokenize)
     if output:
         draw_comparison(compared, output)
         logger.info("%s", output)
@@ -118,6 +124,12 @@ def _open(path: str) -> list[Run]:
             f"translations. Received: {path}."
         )
     return runs
+
+
+def _tokenizer(systems: Iterable[Sequence[Run]]) -> str:
+    """Returns the name of sacreBLEU's tokeniser of the first run, if there is one."""
+    data = next((runs[0].config.data for runs in systems if runs), DataConfig())
+    return data.bleu_tokenizer
 
 
 def _names(paths: Sequence[str]) -> list[str]:

@@ -102,6 +102,7 @@ def write_result(run: Run, row: str, change: str) -> Result:
     """Writes the result of a finished run."""
     history = run.history()
     last = history[-1]
+    tokenize = run.config.data.bleu_tokenizer
     tokens = [record["train_seconds"] * record["tokens_per_second"] for record in history]
     result = Result(
         row=row,
@@ -110,7 +111,7 @@ def write_result(run: Run, row: str, change: str) -> Result:
         steps=last["step"],
         perplexity=last["valid_perplexity"],
         bleu=last["valid_bleu"],
-        signature=bleu(["a"], ["a"]).signature,
+        signature=bleu(["a"], ["a"], tokenize=tokenize).signature,
         parameters=parameter_count(run.config.model),
         target_tokens=round(sum(tokens)),
         train_seconds=sum(record["train_seconds"] for record in history),

@@ -94,7 +94,8 @@ def _sentences(compared: Comparison) -> Section:
         counts = (f"{count:,}" for count in wins.counts)
         rows.append([wins.name, f"{ratio:.3f}", *counts, f"{mean:+.2f}"])
     header = ["system", "length ratio", "better", "worse", "equal", "mean difference"]
-    notes = ["Better and worse by sentence-level chrF2; lengths in 13a tokens."]
+    tokens = f"lengths in tokens of sacreBLEU's tokeniser {compared.tokenize}"
+    notes = [f"Better and worse by sentence-level chrF2; {tokens}."]
     return Section(f"Lengths, and sentences compared with {baseline}", header, rows, notes)
 
 

@@ -138,12 +138,14 @@ class Comparison:
         systems: the systems, in the order of comparison.
         scores: scores by name of the metric.
         length_ratios: BLEU's tokens in the output of each typical seed / in the reference.
+        tokenize: sacreBLEU's tokeniser that counted them.
         wins: comparison of each system but the first.
     """
 
     systems: Sequence[System]
     scores: Mapping[str, Scored]
     length_ratios: list[float]
+    tokenize: str
     wins: list[Wins]
 
 
@@ -153,6 +155,7 @@ def compare(
     sources: Sequence[str],
     references: Sequence[Sequence[str]],
     most: int = 5,
+    tokenize: str = "13a",
 ) -> Comparison:
     """Compares systems.
 
@@ -165,6 +168,7 @@ def compare(
         sources: sources of the test set; empty if unknown.
         references: one or more sets of references.
         most: maximum gains, and maximum losses, to show.
+        tokenize: sacreBLEU's tokeniser, to count the tokens of outputs and references.
     """
     values = {
         name: [[metric.corpus_score(list(out), None).score for out in system.outputs]
@@ -189,8 +193,8 @@ def compare(
         _wins(system.name, chrf[0], own_chrf, texts | {system.name: output}, most)
         for system, output, own_chrf in others
     ]
-    ratios = [_length_ratio(output, references) for output in outputs]
-    return Comparison(systems, scores, ratios, wins)
+    ratios = [_length_ratio(output, references, tokenize) for output in outputs]
+    return Comparison(systems, scores, ratios, tokenize, wins)
 
 
 def _nearest_to_mean(values: Sequence[float]) -> int:
@@ -223,6 +227,9 @@ def _wins(
     return Wins(name, gains, largest)
 
 
-def _length_ratio(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    result = BLEU(force=True).corpus_score(list(outputs), [list(lines) for lines in references])
+def _length_ratio(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], tokenize: str
+) -> float:
+    metric = BLEU(tokenize=tokenize, force=True)
+    result = metric.corpus_score(list(outputs), [list(lines) for lines in references])
     return result.sys_len / max(result.ref_len, 1)

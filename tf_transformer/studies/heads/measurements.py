@@ -107,12 +107,13 @@ def measures(
     masks: HeadMasks,
     sources: Sequence[str],
     references: Sequence[str],
+    tokenize: str = "13a",
 ) -> dict[str, Measure]:
     """Returns functions that measure a single model while some heads are masked.
 
     They are "loss", the mean negative log-probability of a target piece, including EOS, in nats
-    and without label smoothing; and "bleu", sacreBLEU of the best translations. No sentence may
-    exceed the translator's length limits.
+    and without label smoothing; and "bleu", sacreBLEU of the best translations with its
+    tokeniser `tokenize`. No sentence may exceed the translator's length limits.
     """
 
     def loss(masked: Collection[Head]) -> float:
@@ -124,7 +125,8 @@ def measures(
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)
         translations = translator.translate(sources)
-        return bleu([hypotheses[0].text for hypotheses in translations], references).value
+        texts = [hypotheses[0].text for hypotheses in translations]
+        return bleu(texts, references, tokenize=tokenize).value
 
     return {"loss": loss, "bleu": score}
 

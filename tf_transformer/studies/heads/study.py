@@ -83,6 +83,7 @@ def measure_heads(
     output: Path,
     *,
     checkpoint: Path,
+    tokenize: str = "13a",
     with_bleu: bool = True,
     iterative: bool = False,
 ) -> Study:
@@ -93,13 +94,14 @@ def measure_heads(
         pairs: sentences and references, from `fitting_pairs`.
         output: the folder to write.
         checkpoint: file of the model's weights, to identify them.
+        tokenize: sacreBLEU's tokeniser.
         with_bleu: whether to measure BLEU as well as the loss.
         iterative: whether to measure again after each pruning; see `iterative_order`.
     """
     sources, references = map(list, zip(*pairs, strict=True))
-    settings = _settings(translator, pairs, checkpoint)
+    settings = _settings(translator, pairs, checkpoint, tokenize)
     masks = HeadMasks(only_model(translator.model))
-    functions = measures(translator, masks, sources, references)
+    functions = measures(translator, masks, sources, references, tokenize)
     measurements = Measurements(output / MEASUREMENTS, settings, functions)
     if len(measurements):
         logger.info("%s: %d measured before", output / MEASUREMENTS, len(measurements))
@@ -117,7 +119,9 @@ def measure_heads(
     return study
 
 
-def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> dict[str, Any]:
+def _settings(
+    translator: BatchTranslator, pairs: Pairs, checkpoint: Path, tokenize: str
+) -> dict[str, Any]:
     """Returns everything that determines the results."""
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
     decoding = dataclasses.asdict(translator.decoding)
@@ -128,7 +132,7 @@ def _settings(translator: BatchTranslator, pairs: Pairs, checkpoint: Path) -> di
         "text": hashlib.sha256(text.encode()).hexdigest(),
         "sentences": len(pairs),
         "decoding": decoding,
-        "signature": bleu(["a"], ["a"]).signature,
+        "signature": bleu(["a"], ["a"], tokenize=tokenize).signature,
         **({"tag": tag} if (tag := translator.tokenizer.tag) else {}),
     }
 

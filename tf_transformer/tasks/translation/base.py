@@ -43,6 +43,8 @@ class BaseTranslator(ABC):
     Methods that take texts return one result for a string and a list for a list.
     """
 
+    bleu_tokenizer = "13a"  # the default of `evaluate`
+
     # fmt: off
     @overload
     def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
@@ -121,7 +123,7 @@ class BaseTranslator(ABC):
         source: Strings,
         *references: Strings,
         lowercase: bool = False,
-        tokenize: str = "13a",
+        tokenize: str | None = None,
         progress: Progress | None = None,
         **options: Unpack[SearchOptions],
     ) -> Scores:
@@ -131,7 +133,8 @@ class BaseTranslator(ABC):
             source: the sentences.
             *references: one or more sets of references, each with one per sentence.
             lowercase: whether to ignore case.
-            tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised.
+            tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised; None for
+                the setting data.bleu_tokenizer of the run or export, or 13a without one.
             progress: called with the number of sentences done so far.
             **options: search settings; see `translate`.
 
@@ -148,7 +151,8 @@ class BaseTranslator(ABC):
             )
         translations = self.translate(sources, progress=progress, **options)
         texts = [translation.text for translation in translations]
-        return score_translations(texts, *sets, lowercase=lowercase, tokenize=tokenize)
+        tokens = tokenize or self.bleu_tokenizer
+        return score_translations(texts, *sets, lowercase=lowercase, tokenize=tokens)
 
     @abstractmethod
     def _search(self, call: Call) -> Sequence[Sequence[Translation]]:

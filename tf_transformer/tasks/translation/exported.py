@@ -9,6 +9,7 @@ from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.errors import UserError
 from tf_transformer.serving.exported import ExportedModel, column, needs_run
+from tf_transformer.serving.versions import read_config
 from tf_transformer.tasks.translation.base import BaseTranslator, Call, search_options
 
 
@@ -34,6 +35,8 @@ class ExportedTranslator(BaseTranslator):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._model = ExportedModel(path, "translation")
+        if config := read_config(path):
+            self.bleu_tokenizer = config.data.bleu_tokenizer
 
     def _search(self, call: Call) -> list[list[Translation]]:
         texts, options = call.texts, call.options

@@ -120,7 +120,8 @@ def read_dev_text(run: Run, source: Path, reference: Path) -> DevText:
     if not pairs:
         raise UserError(f"{source} and {reference} are empty. Expected at least one line.")
     sources, references = zip(*pairs, strict=True)
-    return DevText(sources, make_metric("bleu", sources, [references]), "translation")
+    metric = make_metric("bleu", sources, [references], run.config.data.bleu_tokenizer)
+    return DevText(sources, metric, "translation")
 
 
 class TranslationTask(SequenceTask):
@@ -133,14 +134,15 @@ class TranslationTask(SequenceTask):
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that translates the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
-        decoding = self.run.config.decoding
+        decoding, tokenize = self.run.config.decoding, self.run.config.data.bleu_tokenizer
         translator = BatchTranslator(model, self.tokenizer, decoding, streams=1)
 
         def score(pairs: list[tuple[str, str]]) -> tuple[Scores, list[tuple[str, str, str]]]:
             sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
             translations = [best.text for best, *_ in translator.translate(sources)]
             samples = zip(sources[:5], references, translations, strict=False)
-            return score_translations(translations, references), list(samples)
+            scores = score_translations(translations, references, tokenize=tokenize)
+            return scores, list(samples)
 
         def evaluate() -> DevResult:
             scores, samples = score(self.dev_pairs)

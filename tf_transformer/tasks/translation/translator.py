@@ -212,7 +212,7 @@ def load_run(
         run, checkpoint, decoding, litert=litert, threads=threads, **options
     )
     card = card_of(run, checkpoint, name, **options)
-    return Translator(
+    translator = Translator(
         batches.model,
         batches.tokenizer,
         batches.decoding,
@@ -220,6 +220,8 @@ def load_run(
         lite=batches.lite,
         card=card,
     )
+    translator.bleu_tokenizer = run.config.data.bleu_tokenizer
+    return translator
 
 
 def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translator:

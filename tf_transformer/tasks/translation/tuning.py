@@ -121,7 +121,7 @@ class Tuner:
     ) -> Tuning:
         """Compares all combinations and the current settings; one search serves all alphas."""
         current = Choice.of(self._run)
-        comparison = Comparison(self._references)
+        comparison = Comparison(self._references, self._run.config.data.bleu_tokenizer)
         candidates = [
             Candidate(choice, best, comparison.score([one.text for one in best]))
             for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints])
