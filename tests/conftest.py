@@ -49,8 +49,14 @@ def young_heap() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def logging_as_imported() -> None:
-    """Resets the logger after a command that an earlier test ran in this process."""
+def logging_as_imported() -> Iterator[None]:
+    """Resets the logger after commands that fixtures, before, or the test itself has run."""
+    _reset_logger()
+    yield
+    _reset_logger()
+
+
+def _reset_logger() -> None:
     logger = logging.getLogger("tf_transformer")
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)
