@@ -147,6 +147,14 @@ def test_tokenised_text_beside_raw_text_is_one_warning(survey, side, tokenised):
     assert re.match(rf"{tokenised} {side} is tokenised .* {raw} {side} is not", finding.text)
 
 
+def test_entities_that_moses_writes_belong_to_tokenised_text(survey):
+    surveys = [survey([("a &quot; b &apos;s &amp; &#91;", "c &lt; d &#124;")] * 30)]
+    assert not [each for each in check_characters(surveys, "none") if each.warning]
+    surveys = [survey([("a &quot; b", "c &#8217; d")] * 30)]
+    (finding,) = [each for each in check_characters(surveys, "none") if each.warning]
+    assert "30 of 30 target lines of train" in finding.text
+
+
 def test_text_meant_to_be_tokenised_is_not_a_defect(survey):
     pairs = [edit(edit(split, moses, "source"), moses, "target") for split in (TRAIN, DEV)]
     surveys = [survey(pairs[0]), survey(pairs[1], "dev")]

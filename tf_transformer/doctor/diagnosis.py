@@ -96,7 +96,7 @@ def text_findings(
 def _writing_findings(surveys: Sequence[Survey], bleu_tokenizer: str) -> list[Finding]:
     """Runs the checks of writing conventions."""
     return [
-        *line_checks.check_characters(surveys),
+        *line_checks.check_characters(surveys, bleu_tokenizer),
         *line_checks.check_tokenised(surveys, bleu_tokenizer),
         *line_checks.check_bleu_tokenizer(surveys, bleu_tokenizer),
         *line_checks.check_case(surveys),

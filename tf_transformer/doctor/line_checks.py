@@ -26,6 +26,7 @@ _BROKEN = re.compile(f"\ufffd|[ÂÃÄÅÎÏÐÑ][{_SECOND}]|â€[{_SECOND}]|ï�
 # Control characters of ASCII and Latin-1 except the tab, and Unicode's line separators.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
+_NOT_MOSES = re.compile(rf"(?!&(?:amp|apos|quot|lt|gt|#124|#91|#93);){_ENTITY.pattern}")
 # Traces of Moses's tokenizer; not spaces before ;:!?, which raw French text has as well.
 _TOKENISED = re.compile(r" [.,](?: |$)| @-@ |&(?:apos|quot|#9[13]|#124);")
 _RAW = re.compile(r"\w[.,](?: |$)")
@@ -37,8 +38,11 @@ _NO_BLANKS = re.compile(
 Side = tuple[str, str]  # a survey's name, and "source" or "target"
 
 
-def check_characters(surveys: Sequence[Survey]) -> list[Finding]:
-    """Checks for broken encodings, control characters and HTML entities."""
+def check_characters(surveys: Sequence[Survey], bleu_tokenizer: str = "13a") -> list[Finding]:
+    """Checks for broken encodings, control characters and HTML entities.
+
+    With "none" as `data.bleu_tokenizer`, the entities of Moses's tokenizer are allowed.
+    """
     defects = {
         "encoding": (
             _BROKEN,
@@ -51,7 +55,7 @@ def check_characters(surveys: Sequence[Survey]) -> list[Finding]:
             "a faulty extraction, and can shift lines in other tools: remove them.",
         ),
         "HTML entities": (
-            _ENTITY,
+            _NOT_MOSES if bleu_tokenizer == "none" else _ENTITY,
             'contain entities such as "&amp;". The model would learn to write them: unescape '
             "the text.",
         ),
