@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
 from command_line import environment
 
-from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.console import import_tensorflow_quietly, run_command
 
 # A command that logs to stdout, and writes a file after its reader has gone.
 WORK = """
@@ -55,6 +57,15 @@ def test_a_command_finishes_when_its_log_cannot_be_written_and_reports_it_once(
     assert done.returncode == 1
     assert done.stderr == b"error: cannot write the log: No space left on device\n"
     assert (tmp_path / "file").read_text() == "done"
+
+
+def test_what_was_printed_before_an_impossible_file_name_is_kept(capfd):
+    def command(_):
+        print("printed")
+        Path("x" * 300).exists()
+
+    assert run_command(SimpleNamespace(command=command), None) == 1
+    assert capfd.readouterr() == ("printed\n", f"error: {'x' * 300}: File name too long\n")
 
 
 # Keras imports these libraries if they are installed.

@@ -58,11 +58,13 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
     except BrokenPipeError:
         abandon_output(sys.stdout)  # the reader has gone (`| head`) and wants no more
     except OSError as error:
-        # Such as a full disk behind stdout; code that writes files raises a UserError.
+        # A path of an impossible name, or else a full disk behind stdout; code that reads or
+        # writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
         print_error(one_line(f"{where}{error.strerror or error}"))
-        abandon_output(sys.stdout)
-        return 1
+        if not error.filename:
+            abandon_output(sys.stdout)
+        return flush_output(1)
     except Exception as error:
         exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's
         if not (exhausted or isinstance(error, MemoryError)):
