@@ -62,7 +62,7 @@ def test_changed_training_text_is_refused_and_nothing_is_written(tmp_path, texts
     run = started(tmp_path / "run", texts)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     rewrite(texts / f"train.{language}")
-    with pytest.raises(UserError, match=rf"train\.{language} is not .*--accept-new-data"):
+    with pytest.raises(UserError, match=rf"train\.{language} has changed .*--accept-new-data"):
         open_for_training(run.path, config_of(texts))
     after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert after == before
@@ -109,7 +109,8 @@ def test_other_text_in_another_folder_is_refused(tmp_path, texts):
     run = started(tmp_path / "run", texts)
     moved = texts.rename(tmp_path / "elsewhere")
     rewrite(moved / "train.en")
-    with pytest.raises(UserError, match=r"elsewhere/train\.en is not .*--accept-new-data"):
+    other = r"on .*/texts/train\.en, .* text: .*/elsewhere/train\.en, .*--accept-new-data"
+    with pytest.raises(UserError, match=other):
         open_for_training(run.path, config_of(moved))
     assert Run.open(run.path).config == config_of(texts)
 
@@ -121,6 +122,22 @@ def test_fewer_files_count_as_changed_text(tmp_path, texts):
     assert both.config.data.train == prefixes
     with pytest.raises(UserError, match="--accept-new-data"):
         open_for_training(run.path, config_of(texts))
+
+
+def test_without_text_the_built_in_corpus_is_named_as_other_text(tmp_path, texts):
+    run = started(tmp_path / "run", texts)
+    expected = (
+        f"on {texts}/train.en, {texts}/train.de. Received other text: the built-in corpus."
+    )
+    with pytest.raises(UserError, match=f"{expected} To resume, give all options"):
+        open_for_training(run.path, preset("tiny"))
+
+
+def test_of_many_files_of_other_text_four_are_named(tmp_path, texts):
+    run = started(tmp_path / "run", texts)
+    three = config_of(texts, train=(str(texts / "train"),) * 3)
+    with pytest.raises(UserError, match=r"train\.en, \S+train\.de and 2 more files\. To"):
+        open_for_training(run.path, three)
 
 
 def test_another_language_is_refused_even_if_new_data_is_accepted(tmp_path, texts):

@@ -11,6 +11,7 @@ from tf_transformer.run.run import Run
 
 logger = logging.getLogger(__name__)
 
+_LISTED = 4
 NAMES = {"train": "training text", "valid": "dev text"}
 
 Texts = Mapping[Role, Sequence[Text]]
@@ -66,15 +67,25 @@ def _remarks(known: Known, changed: Sequence[Role], accept_new_data: bool) -> di
 
 
 def _other_text(path: Path, known: Sequence[Text], texts: Sequence[Text]) -> UserError:
-    hashes = [text.sha256 for text in known]
-    number = next(
-        (i for i, text in enumerate(texts) if text.sha256 not in hashes[i : i + 1]), None
-    )
-    named = f"{texts[number].path} is" if number is not None else "The training files are"
+    if [text.path for text in known] == [text.path for text in texts]:
+        pairs = zip(known, texts, strict=True)
+        changed = next(new.path for old, new in pairs if old.sha256 != new.sha256)
+        return UserError(
+            f"{changed} has changed since {path} was trained on it. Restore it, give "
+            "--accept-new-data to continue with the new text, or give another --output."
+        )
     return UserError(
-        f"{named} not the text that {path} was trained on: its content has changed. Restore "
-        "it, give --accept-new-data to continue with the new text, or give another --output."
+        f"{path} was trained on {_listed(known)}. Received other text: {_listed(texts)}. To "
+        "resume, give all options of the first command again; to continue with the new text, "
+        "add --accept-new-data; to train a new model, give another --output."
     )
+
+
+def _listed(texts: Sequence[Text]) -> str:
+    if not texts:
+        return "the built-in corpus"
+    more = f" and {len(texts) - _LISTED} more files" if len(texts) > _LISTED else ""
+    return ", ".join(text.path for text in texts[:_LISTED]) + more
 
 
 def _take_over(
