@@ -160,6 +160,7 @@ def test_text_meant_to_be_tokenised_is_not_a_defect(survey):
     surveys = [survey(pairs[0]), survey(pairs[1], "dev")]
     findings = check_tokenised(surveys, "none") + check_bleu_tokenizer(surveys, "none")
     assert not [str(finding) for finding in findings if finding.warning]
+    assert [finding.check for finding in findings] == ["tokenised text", "BLEU tokens"]
 
 
 def test_raw_text_is_a_defect_if_bleu_does_not_split_it(survey):
