@@ -8,6 +8,7 @@ from command_line import assert_refused, train_options
 from tf_transformer.cli.main import main
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.errors import UserError
 
 
 def configure(*words):
@@ -22,6 +23,37 @@ def test_a_recipe_overrides_the_preset_and_options_override_the_recipe():
     config = configure("--recipe", "paper", "--set", "training.warmup_steps=7")
     assert (config.training.warmup_steps, config.training.batch_tokens) == (7, 25_000)
     assert configure("--model", "multi30k").training.warmup_steps == 2_000
+
+
+def test_a_recipe_overrides_the_file_and_options_override_both(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("{preset: multi30k, training: {beta_2: 0.9, warmup_steps: 5, steps: 7}}")
+    words = ("--config", str(file), "--recipe", "t2t", "--set", "training.warmup_steps=6")
+    config = configure(*words)
+    assert (config.preset, config.model.d_model, config.training.steps) == ("multi30k", 128, 7)
+    assert (config.training.beta_2, config.training.warmup_steps) == (0.997, 6)
+    file = tmp_path / "config.json"
+    file.write_text(configure("--model", "multi30k").to_json())
+    assert configure("--config", str(file), "--recipe", "t2t").training.beta_2 == 0.997
+
+
+def test_a_preset_beside_a_config_json_is_refused_if_it_is_another(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(configure("--model", "multi30k").to_json())
+    assert configure("--config", str(file), "--model", "multi30k").model.d_model == 128
+    with pytest.raises(UserError, match="a preset would change nothing.* and --model big"):
+        configure("--config", str(file), "--model", "big")
+
+
+def test_a_preset_of_another_task_gets_the_score_and_the_limits_of_the_task():
+    config = configure("--model", "small", "--task", "parsing")
+    assert config.training.best_by == "f1"
+    assert (config.decoding.alpha, config.decoding.max_extra_length) == (0.3, 300)
+    config = configure("--model", "parsing-small", "--task", "translation")
+    assert config.training.best_by == "bleu"
+    assert (config.decoding.alpha, config.decoding.max_extra_length) == (0.6, 50)
+    words = ("--model", "small", "--task", "parsing", "--set", "decoding.max_extra_length=9")
+    assert configure(*words).decoding.max_extra_length == 9
 
 
 def test_every_departure_is_on_a_line(trained_run, capsys):

@@ -25,7 +25,7 @@ def configure(
     settings: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Config:
-    """Returns a preset, with a recipe and then single settings applied to it.
+    """Returns a preset, to which a file, a recipe and then single settings are applied.
 
     With the setting "training.init_from", the model and tokenizer of that run replace those of
     the preset before the settings are applied. Its training settings do so too, if neither a
@@ -33,24 +33,29 @@ def configure(
 
     Args:
         model: name of a preset; None for that of `file`, or "tiny".
-        task: name of a task; None for that of `file`, or of the preset.
-        recipe: name of a training recipe.
+        task: name of a task; None for that of `file`, or of the preset. A preset of another
+            task gets this task's score and limits.
+        recipe: name of a recipe, which takes precedence over `file`.
         file: settings in YAML, or the config.json of a run.
         settings: values by "section.field", which take precedence over those of `file`.
         overrides: assignments "section.field=value" as text, which take precedence over all.
 
     Raises:
-        UserError: if a name is unknown, a value is out of bounds, or `file` cannot be used.
+        UserError: if a name is unknown, a value is out of bounds, `file` cannot be used, or it
+            is a config.json of another preset than `model`.
     """
-    settings = _with_file(file, settings or {})
-    preset, named = settings.pop("preset", None), settings.pop("task", None)
+    settings = dict(settings or {})
+    values = _from_file(file, model, settings)
+    preset, named = values.pop("preset", None), values.pop("task", None)
     model, task = model or preset, task or named
     config = presets.preset(model or "tiny")
     if task not in (None, config.task):
-        best_by = {"training.best_by": task_named(task).main_score}
-        config = dataclasses.replace(config, task=task).replace(best_by)
+        config = dataclasses.replace(config, task=task).replace(task_named(task).settings)
     if recipe:
-        config = recipes.recipe(recipe).apply(config)
+        chosen = recipes.recipe(recipe)
+        config = chosen.apply(config)
+        values = {name: value for name, value in values.items() if name not in chosen.settings}
+    settings = values | settings
     configured = config.replace(settings).override(overrides)
     if source := configured.training.init_from:
         recipe_too = not (model or recipe)
@@ -86,10 +91,21 @@ def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {by_name[name][0]: value for name, value in fields.items()}
 
 
-def _with_file(file: str | Path | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the file's settings, perhaps with `preset` and `task`, updated by `settings`."""
-    values = read_settings_file(Path(file)) if file else {}
-    if file and Path(file).suffix == ".json" and "training.init_from" in settings:
-        # A config.json has every setting, but the tokenizer of `init_from` takes precedence.
+def _from_file(
+    file: str | Path | None, model: str | None, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the file's settings, perhaps with `preset` and `task`."""
+    if not file:
+        return {}
+    values = read_settings_file(Path(file))
+    if Path(file).suffix != ".json":
+        return values
+    # A config.json has every setting, but the tokenizer of `init_from` takes precedence.
+    if "training.init_from" in settings:
         values.pop("data.tokenizer", None)
-    return values | dict(settings)
+    if model not in (None, values["preset"]):
+        raise UserError(
+            f"A config.json has every setting, so a preset would change nothing. Received: "
+            f"--config {file} and --model {model}. Give one of them."
+        )
+    return values

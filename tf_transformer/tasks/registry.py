@@ -2,7 +2,8 @@
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, quoted
@@ -22,6 +23,7 @@ class Entry:
         scores: names for `training.best_by`, with their display labels; the first is the main
             score.
         command: command of `tf-transformer` that uses a trained run.
+        search: settings of the search that a preset of another task gets.
         languages: whether its data is text in two languages; otherwise it has its own format.
         own_file: a file in the run directory that only this task writes.
         encoder_alone: whether its model has no decoder.
@@ -33,6 +35,7 @@ class Entry:
     name: str
     scores: dict[str, str]
     command: str
+    search: dict[str, Any] = field(default_factory=dict)
     languages: bool = False
     own_file: str = ""
     encoder_alone: bool = False
@@ -44,6 +47,11 @@ class Entry:
         """Name of the score that chooses the best weights by default."""
         return next(iter(self.scores))
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that a preset of another task gets, by "section.field"."""
+        return {"training.best_by": self.main_score, **self.search}
+
     def record(self) -> TaskRecord:
         """Imports the task, and TensorFlow, and returns its record."""
         return importlib.import_module(f"tf_transformer.tasks.{self.name}.task").TASK
@@ -54,10 +62,17 @@ _ENTRIES = (
         "translation",
         {"bleu": "BLEU", "chrf": "chrF"},
         "translate",
+        {"decoding.alpha": 0.6, "decoding.max_extra_length": 50},  # section 6.1
         languages=True,
         options=Entry.options | {"shortlist", "tag", "text", "format", "litert", "int8"},
     ),
-    Entry("parsing", {"f1": "F1"}, "parse", own_file=LEXICON_FILE),
+    Entry(
+        "parsing",
+        {"f1": "F1"},
+        "parse",
+        {"decoding.alpha": 0.3, "decoding.max_extra_length": 300},  # section 6.3
+        own_file=LEXICON_FILE,
+    ),
     Entry(
         "classification",
         {"accuracy": "accuracy", "f1": "macro F1"},
