@@ -109,6 +109,12 @@ def test_mixing_a_string_and_a_list_is_refused(translator):
         translator.align(["a"], ["b", "c"])
 
 
+@pytest.mark.parametrize("layer", [0, 2, -1])
+def test_the_layer_of_an_alignment_is_counted_from_one(translator, layer):
+    with pytest.raises(UserError, match=f"`layer` must be an int from 1 to 1.*{layer}"):
+        translator.align("a", layer=layer)
+
+
 def test_translations_are_scored_and_evaluated(trained_run, translator, texts, capsys):
     best = translator.translate(texts[0])
     scored = translator.score(texts[0], str(best))

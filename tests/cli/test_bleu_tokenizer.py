@@ -76,10 +76,14 @@ def test_training_its_records_and_the_gate_of_exports_use_it(folder):
     assert "|tok:char|" in str(dev.metric.get_signature())
 
 
-def test_a_loaded_run_and_its_export_use_it(folder):
+def test_a_loaded_run_and_its_export_use_it(folder, capsys):
     lines = [Path(f"test.{end}").read_text("utf-8").splitlines() for end in ("en", "de")]
     translator = load("run")
     export = load(translator.export("exported"))
     for each in (translator, export):
         assert "|tok:char|" in each.evaluate(*lines).bleu.signature
         assert "|tok:none|" in each.evaluate(*lines, tokenize="none").bleu.signature
+    command = ["compare", "exported", "out", *FILES, "--metric", "bleu"]
+    Path("out").write_text("".join(f"{line}\n" for line in lines[1]), "utf-8")
+    assert main(command) == 0
+    assert "tok:char" in capsys.readouterr().out

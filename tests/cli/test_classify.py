@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from command_line import assert_refused
 
+from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
+from tf_transformer.run import Run
 from tools.storm.lab import stdin_of
 
 
@@ -113,6 +115,11 @@ def test_unsupported_commands_and_bad_input_are_refused(
     Path("other").write_text("plant\ta tree .\n")
     Path("one").write_text("animal\ta cat .\nanimal\ta dog .\n")
     assert_refused(capsys, line.split(), expected, status=status)
+
+
+def test_texts_that_are_cut_are_counted(classifier, caplog):
+    load("run").classify(["a cat .", "a cat . " * 200])
+    assert f"texts cut at {Run.open('run').config.data.max_length} tokens: 1" in caplog.text
 
 
 def test_curves_show_accuracy(classifier):

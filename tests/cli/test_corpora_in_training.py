@@ -115,7 +115,7 @@ def test_a_run_trained_only_with_tags_warns_about_a_missing_tag(run, tmp_path):
     with stdin_of(tmp_path / "text"):
         done = run_here(["translate", str(run.path)])
     assert "trained only on sources that begin with a tag" in done.stderr
-    assert "one of: <2de>, <made>" in done.stderr
+    assert "begin each line with one of <2de>, <made>" in done.stderr
 
 
 def test_a_loaded_run_puts_its_tag_before_each_text(run):

@@ -1,10 +1,14 @@
 """`generate`: a table for training, and refused options."""
 
+import dataclasses
+
 import pytest
 from command_line import assert_refused, run_here
 
+from tf_transformer.cli.tools.generate import _search
 from tf_transformer.config import DataConfig
 from tf_transformer.data.corpora import corpora
+from tf_transformer.run import Run
 
 
 def test_the_table_can_be_trained_on(trained_run, tmp_path):
@@ -17,6 +21,16 @@ def test_the_table_can_be_trained_on(trained_run, tmp_path):
     (text,) = corpora([str(output)], DataConfig(source="de", target="en"))
     sources = set(trained_run.lines("dev.en"))
     assert len(text) > 20 and all(target in sources for _, target in text.pairs())
+
+
+def test_only_what_the_pairs_depend_on_must_be_the_same_to_resume(trained_run):
+    decoding = Run.open(trained_run.path).config.decoding
+    faster = dataclasses.replace(decoding, batch_tokens=9, checkpoint="last")
+    wider = dataclasses.replace(decoding, beam_size=9)
+    for sampled, other, same in (
+        (False, faster, True), (True, faster, True), (False, wider, False), (True, wider, True)
+    ):  # fmt: skip
+        assert (_search(other, sampled=sampled) == _search(decoding, sampled=sampled)) is same
 
 
 @pytest.mark.parametrize(

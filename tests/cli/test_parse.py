@@ -2,10 +2,11 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused
+from command_line import assert_refused, tree
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
@@ -115,6 +116,19 @@ def test_unsupported_commands_and_bad_trees_are_refused(parser, capsys, line, ex
 def test_curves_show_the_score_of_the_task(parser):
     assert main(["curves", "run", "--output", "c.svg"]) == 0
     assert Path("c.svg").stat().st_size > 0
+
+
+def test_doctor_writes_nothing_into_a_run_whose_text_has_changed(parser, capsys):
+    """Or a new tag dictionary would change the parses of a trained run."""
+    trees = Path(Run.open("run").config.data.train[0])
+    shutil.copy(trees, "train.ptb")
+    with Path("train.ptb").open("a") as file:
+        file.write("(S (NP (NN a) (DT cat)) (VP (IN sees)))\n" * 9)
+    Run.open("run").change_settings({"data.train": ["train.ptb"]}, "for this test")
+    before = tree(Path("run"))
+    assert main(["doctor", "run"]) == 0
+    assert "data/train is encoded again" in capsys.readouterr().out
+    assert tree(Path("run")) == before
 
 
 def test_doctor_leaves_out_checks_for_prose(parser, capsys):

@@ -47,11 +47,19 @@ def test_lengths_have_a_minimum_and_a_maximum(trained_run, four_lines, capsys):
     assert trigrams != long
 
 
+def test_the_best_n_are_fewer_where_the_search_finds_fewer(trained_run, four_lines, capsys):
+    options = ["--n-best", "3", "--beam", "3", "--max-length", "1"]
+    lines = translated(capsys, trained_run.path, four_lines, *options)
+    numbers, scores, texts = zip(*(line.split("\t") for line in lines), strict=True)
+    assert numbers == ("1", "2", "3", "4") and set(texts) == {""}
+    assert all(float(score) > -1e4 for score in scores)
+
+
 def test_samples_repeat_only_with_the_same_seed(trained_run, four_lines, capsys):
     run = trained_run.path
     draw = ["--sample", "--temperature", "1.5", "--top-p", "0.95", "--n-best", "6"]
     one = translated(capsys, run, four_lines, *draw, "--seed", "7")
-    assert len(one) == 4 * 6  # more than the run's beam is wide
+    assert len(one) == 3 * 6 + 1  # more than the run's beam is wide; one for the empty line
     assert translated(capsys, run, four_lines, *draw, "--seed", "7") == one
     assert translated(capsys, run, four_lines, *draw, "--seed", "8") != one
     (best, *_) = translated(capsys, run, four_lines, "--sample", "--top-k", "1")
@@ -94,15 +102,16 @@ def test_alignments_have_a_line_of_word_pairs_per_sentence(
     translations = translated(
         capsys, trained_run.path, four_lines, "--n-best", "2", "--alignments", str(file)
     )
-    best = [row.split("\t")[2] for row in translations[::2]]
+    best = {row.split("\t")[0]: row.split("\t")[2] for row in reversed(translations)}
     rows = file.read_text().split("\n")
     assert rows.pop() == ""
     assert rows[1] == ""
     sources = four_lines.read_text().split("\n")
-    for source, target, row in zip(sources, best, rows, strict=False):
+    for number, row in enumerate(rows, start=1):
+        source, target = sources[number - 1], best[str(number)]
         pairs = [tuple(map(int, pair.split("-"))) for pair in row.split()]
-        assert {number for _, number in pairs} == set(range(len(target.split())))
-        assert {number for number, _ in pairs} <= set(range(len(source.split())))
+        assert {word for _, word in pairs} == set(range(len(target.split())))
+        assert {word for word, _ in pairs} <= set(range(len(source.split())))
     assert len(rows) == 4
 
 

@@ -71,6 +71,17 @@ def test_all_references_count():
         assert two.score.signature.startswith("nrefs:2|")
 
 
+def test_the_tokeniser_of_the_run_is_the_first(monkeypatch):
+    plain = report(HYPOTHESES, REFERENCES, language="de")
+    by_characters = report(HYPOTHESES, REFERENCES, language="de", tokenize="char")
+    assert by_characters[0].kind == "BLEU, char tokens"
+    assert "|tok:char|" in by_characters[0].score.signature
+    assert {entry.kind for entry in by_characters[1:]} == {entry.kind for entry in plain}
+    none = report(HYPOTHESES, REFERENCES, language="de", tokenize="none")
+    assert "|tok:none|" in none[0].score.signature
+    assert {entry.kind for entry in none} == {entry.kind for entry in plain}
+
+
 def test_a_report_is_a_line_for_each_score_and_the_caution():
     entries = [
         Entry("BLEU", Score("BLEU", 26.68849, "tok:13a")),

@@ -231,6 +231,15 @@ def test_a_full_queue_refuses_requests_until_it_empties(gate):
     assert gate.ask("again").result(60)
 
 
+def test_an_empty_queue_takes_a_request_larger_than_itself(gate):
+    """Otherwise it could never be answered."""
+    first = gate.occupy()
+    large = gate.ask(*"abcdefghi")
+    with pytest.raises(QueueFullError):
+        gate.ask("a")
+    gate.finish(first, large)
+
+
 def test_cancelled_requests_are_not_computed_and_take_no_room(gate):
     first = gate.occupy()
     cancelled = [gate.ask(*"abcd") for _ in range(2)]

@@ -4,10 +4,12 @@ import shutil
 
 import pytest
 
+from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.facts import evaluation_of, sha256
 from tf_transformer.run.weight_files import save_best
 from tf_transformer.serving.card import model_card
+from tf_transformer.tasks.models import card_of
 
 
 @pytest.fixture
@@ -61,6 +63,15 @@ def test_the_best_weights_have_the_evaluation_that_chose_them(folder):
         card = model_card(run, "best", best)
         found = card["evaluation_of_these_weights"]
         assert (found and found["step"]) == expected
+
+
+def test_the_card_of_replaced_weights_is_refused(folder):
+    run = Run.open(folder)
+    card = card_of(run, "best")
+    assert card()["checkpoint"]["name"] == "best"
+    save_best(run.checkpoints.find("last"), run.checkpoints.best, {"bleu": 1000.0})
+    with pytest.raises(UserError, match="best.npz has been replaced since .* Load it again"):
+        card()
 
 
 @pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160), ("", 160)])

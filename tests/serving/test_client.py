@@ -139,6 +139,12 @@ def test_an_invalid_answer_is_a_server_error(saying, answer, code):
     assert raised.value.code == code
 
 
+def test_texts_that_the_server_cut_are_counted(saying, caplog):
+    answer = OK + b'\r\n{"outputs": {"translation": ["a", "b"], "source_cut": [true, false]}}'
+    assert best_answers(RestClient(saying(answer), "small", 10.0), ["x", "y"]) == ["a", "b"]
+    assert "texts cut at the length limit of the served model: 1" in caplog.text
+
+
 BUSY = b"HTTP/1.0 503 Busy\r\nRetry-After: 0\r\n\r\n{}"
 GOOD = OK + b'\r\n{"outputs": {"translation": ["ein Text"]}}'
 

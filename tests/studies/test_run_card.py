@@ -151,6 +151,9 @@ def test_the_printed_command_restores_every_kind_of_value():
         }
     )
     assert configured(train_command(config)) == config
+    commas = {"data.train": ["a,b", "c"], "data.tag": ["a=<x>,<y>"]}
+    config = config.replace(commas)
+    assert configured(train_command(config)) == config
     back = preset("table3-B-dk16").replace({"model.key_dim": None})
     assert configured(train_command(back)) == back
 

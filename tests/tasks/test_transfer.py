@@ -23,6 +23,7 @@ def source(tmp_path) -> Path:
         {
             "data.train": ["a"], "data.valid": ["b"], "data.source": "en", "data.target": "fr",
             "data.normalization": "nfkc", "data.max_length": 60, "training.steps": 77,
+            "data.bleu_tokenizer": "char",
             "training.freeze": ["encoder"], "decoding.checkpoint": "average",
         }
     )  # fmt: skip
@@ -41,8 +42,21 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     assert config.training.steps == 77 and config.training.warmup_steps == 2_000
     assert (config.data.source, config.data.target, config.data.max_length) == ("en", "fr", 60)
     assert config.data.tokenizer == str(source / "tokenizer.model")
+    assert config.data.bleu_tokenizer == "char"
     assert config.decoding == expected.decoding  # with checkpoint "best" again
     assert config.training.freeze == () and config.data.train == ()
+
+
+def test_the_tokenizer_of_the_run_replaces_that_of_a_config_json(source, tmp_path):
+    """However the run is named; that of the file stays if the file names the run itself."""
+    file, setting = tmp_path / "config.json", f"training.init_from={source}"
+    file.write_text(preset("multi30k").to_json())
+    by_option = configure(file=file, settings={"training.init_from": str(source)})
+    by_set = configure(file=file, overrides=[setting])
+    assert by_option == by_set
+    assert by_set.data.tokenizer == str(source / "tokenizer.model")
+    file.write_text(by_set.replace({"data.tokenizer": "other.model"}).to_json())
+    assert configure(file=file, overrides=[setting]).data.tokenizer == "other.model"
 
 
 def test_a_task_that_samples_no_subwords_does_not_start_to(tmp_path):

@@ -83,6 +83,13 @@ def test_a_cpu_is_one_device_or_split_as_requested(number):
     assert re.match(expected, devices.describe(strategy))
 
 
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="splits the CPU")
+def test_devices_are_chosen_before_the_first_computation():
+    tf.constant(0)
+    with pytest.raises(UserError, match="restart the kernel. Received: devices=64, too late"):
+        devices.make_strategy(64)
+
+
 ROWS = [7, 1, 4]
 
 

@@ -158,3 +158,16 @@ def test_a_run_is_finished_when_the_average_of_its_last_step_is_evaluated(tmp_pa
     assert what_is_unfinished(run, 20) == ""
     run.write_history([evaluation(30, 0.6, valid_perplexity=2.0)])
     assert what_is_unfinished(run, 30) == "its training has not ended"  # an older average
+
+
+def test_a_run_on_the_built_in_corpus_is_finished_when_its_patience_is_used_up(tmp_path):
+    """Its dev text is in no record of files."""
+    run = Run(tmp_path, Config().replace({"training.patience": 1}))
+    run.checkpoints.path.mkdir()
+    two = [evaluation(step, 0.6, valid_perplexity=2.0) for step in (20, 30)]
+    run.write_history(two)
+    write_arrays(run.checkpoints.average, {"model/w": np.ones(3)})
+    add_record(run.checkpoints.average, evaluation(30, 0.5))
+    assert what_is_unfinished(run, 99) == ""
+    run.write_history([two[0], two[1] | {"valid_bleu": 0.7}])
+    assert what_is_unfinished(run, 99) == "its training has not ended"

@@ -45,7 +45,7 @@ def configure(
             is a config.json of another preset than `model`.
     """
     settings = dict(settings or {})
-    values = _from_file(file, model, settings)
+    values = _from_file(file, model)
     preset, named = values.pop("preset", None), values.pop("task", None)
     model, task = model or preset, task or named
     config = presets.preset(model or "tiny")
@@ -55,9 +55,12 @@ def configure(
         chosen = recipes.recipe(recipe)
         config = chosen.apply(config)
         values = {name: value for name, value in values.items() if name not in chosen.settings}
+    configured = config.replace(values | settings).override(overrides)
+    source = configured.training.init_from
+    if _is_complete(file) and source != values["training.init_from"]:
+        del values["data.tokenizer"]  # that of `source` takes precedence
     settings = values | settings
-    configured = config.replace(settings).override(overrides)
-    if source := configured.training.init_from:
+    if source:
         recipe_too = not (model or recipe)
         config = take_over(config, source, recipe_too=recipe_too)
         config = config.replace(settings).override(overrides)
@@ -91,21 +94,17 @@ def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {by_name[name][0]: value for name, value in fields.items()}
 
 
-def _from_file(
-    file: str | Path | None, model: str | None, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def _from_file(file: str | Path | None, model: str | None) -> dict[str, Any]:
     """Returns the file's settings, perhaps with `preset` and `task`."""
-    if not file:
-        return {}
-    values = read_settings_file(Path(file))
-    if Path(file).suffix != ".json":
-        return values
-    # A config.json has every setting, but the tokenizer of `init_from` takes precedence.
-    if "training.init_from" in settings:
-        values.pop("data.tokenizer", None)
-    if model not in (None, values["preset"]):
+    values = read_settings_file(Path(file)) if file else {}
+    if _is_complete(file) and model not in (None, values["preset"]):
         raise UserError(
             f"A config.json has every setting, so a preset would change nothing. Received: "
             f"--config {file} and --model {model}. Give one of them."
         )
     return values
+
+
+def _is_complete(file: str | Path | None) -> bool:
+    """Tells whether a file has every setting, as the config.json of a run does."""
+    return bool(file) and Path(str(file)).suffix == ".json"

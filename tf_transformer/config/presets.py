@@ -103,6 +103,9 @@ TABLE4 = {
     "parsing-semi": _table4(32_000),
 }
 
+# Lists that have options of their own.
+_REPEATED = ("data.train", "data.valid", "data.tag", "training.freeze")
+
 # fmt: off
 PRESETS = {
     **TABLE3,
@@ -167,18 +170,22 @@ def train_command(config: Config, output: Path | None = None) -> str:
     """
     name = config.preset if config.preset in PRESETS else "base"
     before, now = preset(name).flat(), config.flat()
-    changed = [key for key in now if now[key] != before[key] and key != "preset"]
+    changed = {key for key in now if now[key] != before[key]} - {"preset"}
+    if config.training.init_from:
+        changed.add("data.tokenizer")  # without it, that of `init_from` is used
     words = ["tf-transformer", "train", "--model", name]
-    for setting in changed:
-        value = _written(now[setting])
-        # A setting outside the sections has its own option.
-        words += ["--set", f"{setting}={value}"] if "." in setting else [f"--{setting}", value]
+    for setting in filter(changed.__contains__, now):
+        words += _option(setting, now[setting])
     words += ["--output", str(output)] if output else []
     return shlex.join(words)
 
 
-def _written(value: Any) -> str:
-    """Formats a value for --set."""
+def _option(setting: str, value: Any) -> list[str]:
+    """Returns the words that give a setting: its own option if it has one, or --set."""
+    if setting in _REPEATED:  # where --set would split at commas
+        option = f"--{setting.partition('.')[2]}"
+        return [word for each in value for word in (option, each)]
     if isinstance(value, (list, tuple)):
-        return ",".join(value)
-    return value if isinstance(value, str) else json.dumps(value)
+        value = ",".join(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    return ["--set", f"{setting}={text}"] if "." in setting else [f"--{setting}", text]

@@ -27,24 +27,40 @@ class Entry:
     score: Score
 
 
-def report(hypotheses: Sequence[str], *references: Sequence[str], language: str) -> list[Entry]:
+def report(
+    hypotheses: Sequence[str],
+    *references: Sequence[str],
+    language: str,
+    tokenize: str = "13a",
+) -> list[Entry]:
     """Computes all scores of the translations.
 
     Args:
         hypotheses: one translation per sentence, detokenised and cased.
         references: one or more sets of references, each with one per sentence.
         language: language code of the translations, for Moses' tokenizer, such as "de".
+        tokenize: sacreBLEU's tokeniser of the first score.
 
     Raises:
         ValueError: if the numbers of sentences differ.
         UserError: if sacremoses is not installed or does not know the language.
     """
     moses = moses_bleu(hypotheses, *references, language=language)  # first: it may raise
+    kinds = {
+        tokenize: f"BLEU, {tokenize} tokens",  # the first
+        "13a": "BLEU, sacreBLEU's 13a tokens",
+        "intl": "BLEU, intl tokens",
+        "none": "BLEU, tokens as in the text",
+    }
+    entries = [
+        Entry(kind, bleu(hypotheses, *references, tokenize=tokens))
+        for tokens, kind in kinds.items()
+    ]
+    lowercase = Entry("BLEU, 13a, lower-cased", bleu(hypotheses, *references, lowercase=True))
     return [
-        Entry("BLEU, sacreBLEU's 13a tokens", bleu(hypotheses, *references)),
-        Entry("BLEU, 13a, lower-cased", bleu(hypotheses, *references, lowercase=True)),
-        Entry("BLEU, intl tokens", bleu(hypotheses, *references, tokenize="intl")),
-        Entry("BLEU, tokens as in the text", bleu(hypotheses, *references, tokenize="none")),
+        entries[0],
+        lowercase,
+        *entries[1:],
         Entry("chrF2", chrf(hypotheses, *references)),
         *moses,
     ]

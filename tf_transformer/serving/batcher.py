@@ -129,7 +129,8 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise ClosedError
-            if self.waiting + rows > self.limits.waiting:
+            waiting = self.waiting
+            if waiting and waiting + rows > self.limits.waiting:
                 raise QueueFullError
             self._queue.append(request)
             self._changed.notify()

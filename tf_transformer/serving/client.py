@@ -6,6 +6,7 @@ A client raises `ServerError` for any failure of the network or the server.
 import contextlib
 import http.client
 import json
+import logging
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +17,8 @@ from urllib.parse import quote
 from tf_transformer.errors import missing_extra
 from tf_transformer.files import parse_json
 from tf_transformer.strings import strings
+
+logger = logging.getLogger(__name__)
 
 Columns = dict[str, list]
 Answer = TypeVar("Answer")
@@ -151,7 +154,7 @@ class GrpcClient:
 
 
 def best_answers(client: Client, texts: Sequence[str]) -> list[str]:
-    """Returns the translation, tree or label of each text.
+    """Returns the translation, tree or label of each text; warns if texts were cut.
 
     This is the output of `serving_default` that has one string per text.
 
@@ -162,6 +165,8 @@ def best_answers(client: Client, texts: Sequence[str]) -> list[str]:
     outputs = client.predict("serving_default", {"text": texts})
     for values in outputs.values() if isinstance(outputs, dict) else ():
         if _are_strings(values) and len(values) == len(texts):
+            if cut := sum(value is True for value in outputs.get("source_cut", ())):
+                logger.warning("texts cut at the length limit of the served model: %d", cut)
             return values
     raise ServerError("INVALID_ANSWER", f"expected answers to {len(texts)} texts")
 

@@ -19,6 +19,7 @@ from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
+from tf_transformer.files import sha256
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -67,13 +68,15 @@ def load_translator(
 
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the shortlist; if the
-            tokenizers differ; if the run was not trained with the tag; or for LiteRT with
-            an ensemble, a shortlist or bfloat16.
+            tokenizers differ; if a run was not trained with the tag; for LiteRT with an
+            ensemble, a shortlist or bfloat16; or if training replaces the weights meanwhile.
     """
     lite_precision = precision if in_litert(precision, litert) else None
     if lite_precision:
         _check_litert(lite_precision, ensemble, shortlist)
         precision = "float32"
+    file = run.weights(checkpoint)
+    content_hash = sha256(file) if lite_precision else ""
     models = [_load_model(member, checkpoint, precision) for member in (run, *ensemble)]
     tokenizer = _shared_tokenizer(run, ensemble, tag)
     model = Ensemble(models) if ensemble else models[0]
@@ -81,7 +84,9 @@ def load_translator(
     candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
     lite = None
     if lite_precision:
-        content = kept_lite_file(models[0], lite_precision, run.weights(checkpoint))
+        if sha256(file) != content_hash:
+            raise _replaced(file)
+        content = kept_lite_file(models[0], lite_precision, file)
         lite = LiteModel(content, threads, lite_precision)
     decoding = decoding or run.config.decoding
     return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
@@ -105,7 +110,9 @@ def card_of(
     ensemble: Sequence[Run] = (),
     **options: Any,
 ) -> Card:
-    """Returns a function that creates the model card of an export.
+    """Returns a function that creates the model card of an export; call it before loading.
+
+    The function raises UserError if the weights have been replaced since.
 
     Args:
         run: the exported run.
@@ -117,21 +124,40 @@ def card_of(
     name = name or str(checkpoint or run.config.decoding.checkpoint)
     weights = {str(other.path): other.weights(checkpoint) for other in ensemble}
     file = run.weights(checkpoint)
-    task = {"task": run.config.task}
-    return lambda: task | model_card(run, name, file, ensemble=weights, **options)
+    before = {path: _version(path) for path in (file, *weights.values())}
+
+    def card() -> dict[str, Any]:
+        if changed := [path for path in before if _version(path) != before[path]]:
+            raise _replaced(changed[0])
+        task = {"task": run.config.task}
+        return task | model_card(run, name, file, ensemble=weights, **options)
+
+    return card
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """Returns numbers that change when a file is replaced."""
+    state = path.stat()
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
+def _replaced(path: Path) -> UserError:
+    return UserError(f"{path} has been replaced since the model was loaded. Load it again.")
 
 
 def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Tokenizer:
     """Returns the tokenizer of a run, which all runs of an ensemble must share."""
-    if tag is None and always_tagged(run.config.data):
-        logger.warning(
-            "%s was trained only on sources that begin with a tag: give --tag, or begin each "
-            "line with one of: %s",
-            run.path, ", ".join(split_tags(run.config.data.tag).values()),
-        )  # fmt: skip
+    for member in (run, *others):
+        if tag is None and always_tagged(member.config.data):
+            logger.warning(
+                "%s was trained only on sources that begin with a tag: begin each line with "
+                "one of %s, or give --tag to a command that has it",
+                member.path, ", ".join(split_tags(member.config.data.tag).values()),
+            )  # fmt: skip
     file = run.require_tokenizer()
     tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
     for other in others:
+        require_known(tag, other.config.data, other.require_tokenizer())
         if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
             raise UserError(
                 "The runs of an ensemble must have the same tokenizer. Received: different "

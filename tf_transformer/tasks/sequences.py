@@ -116,7 +116,7 @@ class SequenceTask:
                 f"same files ({reason})."
             )
         if folder.exists():
-            logger.warning("%s is encoded again: %s", folder, reason)
+            logger.warning("data/%s is encoded again: %s", name, reason)
         if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
         report = functools.partial(progress, f"tokenising {name}")

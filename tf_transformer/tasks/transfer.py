@@ -29,8 +29,9 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
     Args:
         config: the configuration.
         path: the run.
-        recipe_too: whether to copy its training, search, languages and length limits as well
-            if the task is the same; otherwise the dropout rates of `config` are kept.
+        recipe_too: whether to copy its training, search, languages, length limits and BLEU's
+            tokeniser as well if the task is the same; otherwise the dropout rates of `config`
+            are kept.
 
     Raises:
         UserError: if `path` is not a run.
@@ -38,7 +39,10 @@ def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
     run = Run.open(path)
     model = run.config.model
     if recipe_too and run.config.task == config.task:
-        names = ("max_length", "max_ratio", "subword_sampling", "source", "target")
+        names = (
+            "max_length", "max_ratio", "subword_sampling", "source", "target",
+            "bleu_tokenizer",
+        )  # fmt: skip
         data = DataConfig(**{name: getattr(run.config.data, name) for name in names})
         config = dataclasses.replace(run.config, data=data).replace(_RESET)
     else:

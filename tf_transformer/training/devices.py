@@ -42,7 +42,8 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     experiments.
 
     Raises:
-        UserError: if there are fewer GPUs than `devices`, or TF_CONFIG cannot be read.
+        UserError: if there are fewer GPUs than `devices`, TensorFlow has computed something
+            with other devices, or TF_CONFIG cannot be read.
     """
     if devices is not None and devices < 1:
         raise UserError(f"--devices must be at least 1. Received: {devices}.")
@@ -52,10 +53,16 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
         raise UserError(
             f"--devices must be at most {len(gpus)}, the number of GPUs. Received: {devices}."
         )
-    if gpus and devices:
-        tf.config.set_visible_devices(gpus[:devices], "GPU")
-    if not gpus and count > 1:
-        _split_cpu(count)
+    try:
+        if gpus and devices:
+            tf.config.set_visible_devices(gpus[:devices], "GPU")
+        if not gpus and count > 1:
+            _split_cpu(count)
+    except RuntimeError:
+        raise UserError(
+            "The number of devices must be chosen before TensorFlow computes anything: in a "
+            f"notebook, restart the kernel. Received: devices={devices}, too late."
+        ) from None
     if num_workers() > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if count == 1:

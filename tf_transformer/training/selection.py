@@ -115,7 +115,9 @@ def what_is_unfinished(run: Run, steps: int) -> str:
 
 def _is_out_of_patience(run: Run) -> bool:
     """Tells whether a run has no better score in its last `training.patience` evaluations."""
-    training = run.config.training
-    dev_set = identity(run.checksums.texts("valid") or ())
+    training, history = run.config.training, run.history()
+    # Without files it is the built-in dev set, which only the records name.
+    last = history[-1] if history else {}
+    dev_set = identity(run.checksums.texts("valid") or ()) or last.get("dev_set", "")
     best = BestWeights(run.checkpoints, training.best_by, dev_set)
-    return best.patience_used_up(run.history(), training.patience)
+    return best.patience_used_up(history, training.patience)

@@ -133,3 +133,13 @@ def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):
     assert len(pairs_of(output)) == 13
     line = summary(Counter(read=2_000, kept=1_999, empty=1))
     assert line == "2,000 lines read, 1,999 pairs kept; dropped: 1 empty"
+
+
+def test_pairs_whose_input_was_cut_are_dropped(trained_run, lines, tmp_path):
+    """Their translation is that of the beginning only."""
+    run = Run.open(trained_run.path)
+    decoding = dataclasses.replace(run.config.decoding, max_source_length=40)
+    translator = load_translator(run, "best", decoding)
+    output = tmp_path / "o.tsv"
+    counts = generate(translator, [lines[0], lines[0] * 40], output, Recipe(filters=ALL))
+    assert counts == {"read": 2, "kept": 1, "cut at 40 tokens, the limit of the model": 1}

@@ -6,6 +6,7 @@ import gzip
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import (
@@ -84,6 +85,7 @@ def command(options: argparse.Namespace) -> None:
         gold, name = references[0], options.reference[0]
         print_brackets(gold, lines, rules_of(options.rules), name)
         return
+    origin = _origin(options) if options.record else {}  # before training replaces the weights
     hypotheses = lines if options.hypothesis else _translate(options, lines)
     if options.output:
         _write(Path(options.output), hypotheses)
@@ -91,7 +93,9 @@ def command(options: argparse.Namespace) -> None:
         hypotheses, *references, lowercase=options.lowercase, tokenize=_tokenizer(options)
     )
     if options.report:
-        entries = report(hypotheses, *references, language=options.report)
+        entries = report(
+            hypotheses, *references, language=options.report, tokenize=_tokenizer(options)
+        )
         print_report(f"{format_report(entries)}{scores.exact_line}\n")
     else:
         entries = [Entry(score.name, score) for score in (scores.bleu, scores.chrf)]
@@ -99,7 +103,7 @@ def command(options: argparse.Namespace) -> None:
     if options.run:
         seen = seen_before([options.run, *options.ensemble], lines, references, options.tag)
         if options.record:
-            _record(options, entries, scores, seen)
+            _record(options, origin, entries, scores, seen)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -139,8 +143,27 @@ def _tokenizer(options: argparse.Namespace) -> str:
     return options.tokenize or data.bleu_tokenizer
 
 
+def _origin(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what the translations are made from."""
+    run = open_run(options.run)
+    return {
+        "checkpoint": options.checkpoint or run.config.decoding.checkpoint,
+        "weights": sha256(run.weights(options.checkpoint)),
+        "ensemble": list(options.ensemble),
+        "shortlist": options.shortlist,
+        "tag": options.tag,
+        "precision": options.precision,
+        "litert": in_litert(options.precision, options.litert),
+        "decoding": dataclasses.asdict(decoding_config(options, run)),
+    }
+
+
 def _record(
-    options: argparse.Namespace, entries: Sequence[Entry], scores: Scores, seen
+    options: argparse.Namespace,
+    origin: dict[str, Any],
+    entries: Sequence[Entry],
+    scores: Scores,
+    seen: dict[str, Any],
 ) -> None:
     """Appends the result to the run's results.jsonl."""
     run = open_run(options.run)
@@ -149,14 +172,7 @@ def _record(
         {
             "files": {name: Text.of(Path(name)).sha256 for name in files},
             "lines": scores.sentences,
-            "checkpoint": options.checkpoint or run.config.decoding.checkpoint,
-            "weights": sha256(run.weights(options.checkpoint)),
-            "ensemble": list(options.ensemble),
-            "shortlist": options.shortlist,
-            "tag": options.tag,
-            "precision": options.precision,
-            "litert": in_litert(options.precision, options.litert),
-            "decoding": dataclasses.asdict(decoding_config(options, run)),
+            **origin,
             "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},
             "exact": round(scores.exact * scores.sentences),
             "seen": seen,

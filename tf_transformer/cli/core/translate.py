@@ -157,5 +157,6 @@ def _format(number: int, hypotheses, n_best: int) -> Iterator[str]:
     if n_best == 1:
         yield f"{one_line(hypotheses[0].text)}\n"
         return
-    for hypothesis in hypotheses:
+    # The search pads missing hypotheses with empty ones; a blank line has only these.
+    for hypothesis in [each for each in hypotheses if each.num_tokens] or hypotheses[:1]:
         yield f"{number}\t{hypothesis.score:.4f}\t{one_line(hypothesis.text)}\n"

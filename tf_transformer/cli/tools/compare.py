@@ -4,7 +4,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tf_transformer.api.load import load
@@ -46,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared_options(parser, "--tag")
     metric = "bleu, chrf or one from another package; repeatable (default: bleu and chrf)"
     add("--metric", metavar="NAME", action="append", help=metric)
-    tokenize = (
-        "sacreBLEU's tokeniser (default: data.bleu_tokenizer of the first run; 13a without one)"
-    )
+    tokenize = "sacreBLEU's tokeniser (default: that of the first run or export; 13a for files)"
     add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
     add(
         "--sentences",
@@ -86,7 +84,7 @@ def command(options: argparse.Namespace) -> None:
     for path, lines in texts.items():
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
-    tokenize = options.tokenize or _tokenizer(runs.values())
+    tokenize = options.tokenize or _tokenizer(runs)
     made = {name: make_metric(name, sources, references, tokenize) for name in metrics}
     systems = [
         _system(path, name, runs[path], sources, options.tag)
@@ -126,10 +124,13 @@ def _open(path: str) -> list[Run]:
     return runs
 
 
-def _tokenizer(systems: Iterable[Sequence[Run]]) -> str:
-    """Returns the name of sacreBLEU's tokeniser of the first run, if there is one."""
-    data = next((runs[0].config.data for runs in systems if runs), DataConfig())
-    return data.bleu_tokenizer
+def _tokenizer(systems: Mapping[str, Sequence[Run]]) -> str:
+    """Returns the name of sacreBLEU's tokeniser of the first run or export, if there is one."""
+    for path, runs in systems.items():
+        export = find_export(Path(path))
+        if config := runs[0].config if runs else export and read_config(export):
+            return config.data.bleu_tokenizer
+    return DataConfig().bleu_tokenizer
 
 
 def _names(paths: Sequence[str]) -> list[str]:

@@ -1,6 +1,8 @@
 """`tf-transformer doctor`: looks for mistakes before hours of training."""
 
 import argparse
+import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -43,8 +45,21 @@ def command(options: argparse.Namespace) -> None:
 
     check_config(config)
     with tempfile.TemporaryDirectory() as folder:
-        findings = examine(run or Run(Path(folder), config), options.test, options.devices)
+        if run:
+            _link(run.path, Path(folder))
+        findings = examine(Run(Path(folder), config), options.test, options.devices)
     for finding in findings:
         print_line(str(finding), 9 * " ", finding.warning)
     warnings = sum(finding.warning for finding in findings)
     print(f"{warnings} {'warning' if warnings == 1 else 'warnings'}")
+
+
+def _link(run: Path, folder: Path) -> None:
+    """Fills a folder with links to a run's files, so that nothing is written into the run."""
+    shutil.copytree(
+        run.resolve(),
+        folder,
+        copy_function=os.symlink,
+        ignore=shutil.ignore_patterns("checkpoints", "logs"),
+        dirs_exist_ok=True,
+    )

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.cli.options import (
     add_sampling_options,
@@ -16,6 +17,7 @@ from tf_transformer.cli.options import (
     sampling_config,
 )
 from tf_transformer.cli.parser import float_from, int_from, value_of
+from tf_transformer.config import DecodingConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import Text
 from tf_transformer.errors import UserError
@@ -84,7 +86,7 @@ def command(options: argparse.Namespace) -> None:
     origin = {
         "--input": text.sha256,
         "run": [sha256(run.weights(options.checkpoint)) for run in runs],
-        "search": dataclasses.asdict(decoding_config(options, runs[0])),
+        "search": _search(decoding_config(options, runs[0]), sampled=sampling is not None),
         "--shortlist": options.shortlist,
         "--tag": options.tag,
     }
@@ -109,3 +111,11 @@ def command(options: argparse.Namespace) -> None:
         lines = read_lines(Path(options.input))
         counts = generate(translator, lines, output, recipe, report)
     logger.info("%s: %s", output, summary(counts))
+
+
+def _search(decoding: DecodingConfig, *, sampled: bool) -> dict[str, Any]:
+    """Returns the settings that the translations depend on."""
+    without = {"batch_tokens", "checkpoint"}  # the weights are known by their hash
+    without |= {"beam_size", "alpha", "lookahead"} if sampled else set()
+    settings = dataclasses.asdict(decoding)
+    return {name: settings[name] for name in settings.keys() - without}

@@ -1,5 +1,6 @@
 """Classification of sentences by a trained model, and its export."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled_corpus import closed_ids, sentence_ids
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes
 from tf_transformer.tasks.models import Card
+
+logger = logging.getLogger(__name__)
 
 SIGNATURE = "serving_default"
 
@@ -162,7 +165,9 @@ class SentenceClassifier(BaseClassifier):
         probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
         if not sentences:
             return probabilities
-        ids, lengths, _ = sentence_ids(self.tokenizer, sentences, self.max_length)
+        ids, lengths, cut = sentence_ids(self.tokenizer, sentences, self.max_length)
+        if cut:
+            logger.warning("texts cut at %d tokens: %d", self.max_length, cut)
         texts = np.split(ids, np.cumsum(lengths)[:-1])
 
         def compute(rows: list[int]) -> tf.Tensor:

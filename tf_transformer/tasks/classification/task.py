@@ -174,11 +174,11 @@ def load_classifier(
     Raises:
         UserError: if the run lacks the checkpoint, its tokenizer or its labels.
     """
+    card = card_of(run, checkpoint, name, precision=precision)
     path = run.weights(checkpoint)
     tokenizer = Tokenizer(run.require_tokenizer())
     model = build_classifier(run, precision)
     load_weights(path, model)
-    card = card_of(run, checkpoint, name, precision=precision)
     return _classifier(run, model, tokenizer, card)
 
 

@@ -185,8 +185,8 @@ def load_parser(
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
     """
-    batches = load_translator(run, checkpoint, decoding, **options)
     card = card_of(run, checkpoint, name, **options)
+    batches = load_translator(run, checkpoint, decoding, **options)
     return Parser(batches, load_grammar(run, batches.tokenizer), card=card)
 
 

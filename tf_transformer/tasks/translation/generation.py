@@ -148,11 +148,14 @@ def _make_shard(
 ) -> None:
     """Writes a shard's counts before its pairs: a shard with pairs is complete."""
     translations = translator.translate(lines, sampling=recipe.sampling)
-    lengths = [len(ids) for ids in translator.codec.source_ids(lines)]
+    lengths = [len(ids) + 1 for ids in translator.tokenizer.ids(lines)]  # with EOS, uncut
+    limit = translator.codec.source_limit
     counts: Counter[str] = Counter(read=len(lines))
     rows = []
     for text, length, (best, *_) in zip(lines, lengths, translations, strict=True):
         reason = recipe.filters.reason(text, length, best)
+        if not reason and length > limit:
+            reason = f"cut at {limit} tokens, the limit of the model"
         counts[reason or "kept"] += 1
         if not reason:
             pair = (best.text, text) if recipe.back else (text, best.text)

@@ -129,15 +129,20 @@ class TranslationTask(SequenceTask):
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, effective_data(run), progress, may_encode=may_encode)
-        self._old_dev = _old_dev_pairs(run, self.dev_pairs)
+        source = run.config.training.init_from
+        before = Run.open(source) if source else run
+        self._old_dev = _old_dev_pairs(run, before, self.dev_pairs)
+        self._old_tokenizer = before.config.data.bleu_tokenizer
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that translates the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
-        decoding, tokenize = self.run.config.decoding, self.run.config.data.bleu_tokenizer
-        translator = BatchTranslator(model, self.tokenizer, decoding, streams=1)
+        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding, streams=1)
+        tokenize = self.run.config.data.bleu_tokenizer
 
-        def score(pairs: list[tuple[str, str]]) -> tuple[Scores, list[tuple[str, str, str]]]:
+        def score(
+            pairs: list[tuple[str, str]], tokenize: str
+        ) -> tuple[Scores, list[tuple[str, str, str]]]:
             sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
             translations = [best.text for best, *_ in translator.translate(sources)]
             samples = zip(sources[:5], references, translations, strict=False)
@@ -145,28 +150,27 @@ class TranslationTask(SequenceTask):
             return scores, list(samples)
 
         def evaluate() -> DevResult:
-            scores, samples = score(self.dev_pairs)
-            old = score(self._old_dev)[0] if self._old_dev else None
+            scores, samples = score(self.dev_pairs, tokenize)
+            old = score(self._old_dev, self._old_tokenizer)[0] if self._old_dev else None
             return DevResult(scores, samples, old)
 
         return evaluate
 
 
-def _old_dev_pairs(run: Run, dev: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _old_dev_pairs(run: Run, before: Run, dev: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Reads the dev set of the run that training starts from, if it differs from `dev`."""
-    path = run.config.training.init_from
-    source = Run.open(path) if path else run
-    if not path or source.config.task != run.config.task or not source.history():
+    same_task = before.config.task == run.config.task
+    if before is run or not same_task or not before.history():
         return []  # a converted run has no dev set
-    old = effective_data(Run(run.path, source.config))
+    old = effective_data(Run(run.path, before.config))
     try:
         pairs = list(all_pairs(corpora(old.valid, old)))
     except UserError as error:
-        logger.warning("the dev set of %s is not scored: %s", path, error)
+        logger.warning("the dev set of %s is not scored: %s", before.path, error)
         return []
     if not pairs or pairs == dev:
         return []
-    logger.info("the dev set of %s is scored as well: %s pairs", path, f"{len(pairs):,}")
+    logger.info("the dev set of %s is scored as well: %s pairs", before.path, f"{len(pairs):,}")
     return pairs
 
 

@@ -9,11 +9,11 @@ from typing import Any, Literal, Unpack, overload
 import keras
 
 from tf_transformer.config import DecodingConfig, SearchOptions
-from tf_transformer.config.settings import Setting
+from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.ensemble import Ensemble, models_of
+from tf_transformer.decoding.ensemble import Ensemble, models_of, only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.shortlist import Shortlist
@@ -107,9 +107,10 @@ class Translator(BaseTranslator):
             layer: the decoder layer whose attention to use, counted from 1; by default layer
                 5 of 6, or the same relative depth in other models.
         """
-        one, sources, targets = self._pairs(source, target)
         if layer is not None:
-            layer = Setting(int).check("layer", layer) - 1
+            last = only_model(self.model).config.num_decoder_layers
+            layer = Setting(int, Bounds(low=1, high=last)).check("layer", layer) - 1
+        one, sources, targets = self._pairs(source, target)
         aligned = self._batches(self.decoding, 1).align(sources, targets, layer=layer)
         return aligned[0] if one else aligned
 
@@ -208,10 +209,10 @@ def load_run(
     See `tasks.models.load_translator` for arguments and errors. `name` describes the weights in
     the card; by default the checkpoint does.
     """
+    card = card_of(run, checkpoint, name, **options)
     batches = load_translator(
         run, checkpoint, decoding, litert=litert, threads=threads, **options
     )
-    card = card_of(run, checkpoint, name, **options)
     translator = Translator(
         batches.model,
         batches.tokenizer,
