@@ -19,7 +19,6 @@ from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
-from tf_transformer.files import sha256
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -76,7 +75,7 @@ def load_translator(
         _check_litert(lite_precision, ensemble, shortlist)
         precision = "float32"
     file = run.weights(checkpoint)
-    content_hash = sha256(file) if lite_precision else ""
+    before = _version(file)
     models = [_load_model(member, checkpoint, precision) for member in (run, *ensemble)]
     tokenizer = _shared_tokenizer(run, ensemble, tag)
     model = Ensemble(models) if ensemble else models[0]
@@ -84,7 +83,7 @@ def load_translator(
     candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
     lite = None
     if lite_precision:
-        if sha256(file) != content_hash:
+        if _version(file) != before:  # the kept file is found by their hash
             raise _replaced(file)
         content = kept_lite_file(models[0], lite_precision, file)
         lite = LiteModel(content, threads, lite_precision)
