@@ -7,6 +7,8 @@ import pytest
 
 from tf_transformer.cli.main import main
 from tf_transformer.cli.tools.curves import sparkline
+from tf_transformer.run import Run
+from tf_transformer.run.facts import best_record
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,11 @@ def test_curves_draws_every_run(trained_run, copied, tmp_path, capsys):
         assert all(re.search(r"[▁-█]{3}  last \S+, highest \S+ at step \d+$", x) for x in lines)
     legend = (tmp_path / "new" / "curves.svg").read_text("utf-8")
     assert all(f"{name}, dev" in legend for name in names)
+
+
+def test_the_highest_is_on_the_latest_dev_set(copied, capsys):
+    run = Run.open(copied)
+    first, *others = run.history()
+    run.write_history([first | {"dev_set": "old", "valid_bleu": 99.5}, *others])
+    assert main(["curves", str(copied)]) == 0
+    assert f"highest {best_record(run)['valid_bleu']:.4g} at" in capsys.readouterr().out

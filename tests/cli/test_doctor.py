@@ -65,6 +65,27 @@ def test_a_vocabulary_that_train_would_refuse_is_a_warning(texts, capsys, option
 
 
 @pytest.mark.parametrize("task", ["parsing", "classification"])
+def test_the_test_files_of_other_tasks_are_read_like_their_training_files(
+    task, request, capsys
+):
+    run = request.getfixturevalue(f"{task}_run")
+    name = {"parsing": "train.ptb", "classification": "train.tsv"}[task]
+    found = doctor(capsys, f"{' '.join(run.options)} --test {run.corpus / name}")
+    assert any("of test (100%)" in text for _, check, text in found if check == "overlap")
+
+
+def test_separate_vocabularies_are_tried_on_each_side(texts, capsys):
+    """300 lines of one side do not yield the pieces that those of both do."""
+    apart = "--set data.separate_vocabularies=true --set model.tie_embeddings=false"
+    sizes = {}
+    for options in ("", apart):
+        found = doctor(capsys, f"{OPTIONS} {options} --set model.vocab_size=9000")
+        (text,) = [text for _, check, text in found if check == "vocabulary"]
+        sizes[options] = int(re.search(r"at most (\d+)", text)[1])
+    assert sizes[apart] < sizes[""]
+
+
+@pytest.mark.parametrize("task", ["parsing", "classification"])
 def test_the_vocabulary_of_other_tasks_is_checked_too(task, request, capsys):
     """It is trained on the sentences, and for trees also on brackets and tags."""
     run = request.getfixturevalue(f"{task}_run")

@@ -80,6 +80,7 @@ def test_without_sacremoses_the_report_says_what_to_install(files, capsys, monke
     [
         ("--output hyp/new.de", "--output must be in a writable folder. Received: hyp/new.de"),
         ("--output /dev/null", "--output must not be a folder or a device"),
+        ("--output ./ref1", "--output must not be a file that is read. Received: ./ref1"),
         ("--report klingon", "one of the languages .* Received: klingon"),
     ],
 )

@@ -1,5 +1,6 @@
 """Options of `translate`: prefixes, lengths, samples, ensembles and alignments."""
 
+import gzip
 import os
 import sys
 
@@ -55,6 +56,13 @@ def test_the_best_n_are_fewer_where_the_search_finds_fewer(trained_run, four_lin
     assert all(float(score) > -1e4 for score in scores)
 
 
+def test_the_best_one_has_its_number_and_score_too(trained_run, four_lines, capsys):
+    plain = translated(capsys, trained_run.path, four_lines)
+    lines = translated(capsys, trained_run.path, four_lines, "--n-best", "1")
+    assert [line.split("\t")[0] for line in lines] == ["1", "2", "3", "4"]
+    assert [line.split("\t")[2] for line in lines] == plain
+
+
 def test_samples_repeat_only_with_the_same_seed(trained_run, four_lines, capsys):
     run = trained_run.path
     draw = ["--sample", "--temperature", "1.5", "--top-p", "0.95", "--n-best", "6"]
@@ -98,12 +106,12 @@ def test_evaluate_and_score_take_an_ensemble(trained_run, copied, capsys):
 def test_alignments_have_a_line_of_word_pairs_per_sentence(
     trained_run, four_lines, tmp_path, capsys
 ):
-    file = tmp_path / "new" / "out.align"
+    file = tmp_path / "new" / "out.align.gz"
     translations = translated(
         capsys, trained_run.path, four_lines, "--n-best", "2", "--alignments", str(file)
     )
     best = {row.split("\t")[0]: row.split("\t")[2] for row in reversed(translations)}
-    rows = file.read_text().split("\n")
+    rows = gzip.decompress(file.read_bytes()).decode().split("\n")
     assert rows.pop() == ""
     assert rows[1] == ""
     sources = four_lines.read_text().split("\n")

@@ -64,6 +64,14 @@ def test_a_language_may_have_a_script_and_a_region(source, target):
     assert split_name(name, DATA) == (Path("a-b/x"), (source, target))
 
 
+def test_source_and_target_may_be_the_same_file(tmp_path):
+    """A copied corpus (Currey et al. 2017)."""
+    (tmp_path / "mono.de").write_text("eins\tzwei\ndrei\n")
+    (text,) = corpora([f"{tmp_path / 'mono'}:de-de"], DataConfig(source="en", target="de"))
+    text.check()
+    assert list(text.pairs()) == [("eins\tzwei", "eins\tzwei"), ("drei", "drei")]
+
+
 def test_a_prefix_may_end_like_a_table(tmp_path):
     prefix = aligned(tmp_path / "t.tsv", ("en", "de"))
     (corpus,) = corpora([str(prefix)], DATA)

@@ -141,20 +141,22 @@ def test_without_a_usable_line_there_is_no_training(tmp_path, lines, expected):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_lines_too_long_for_sentencepiece_are_counted(tmp_path, caplog, kind):
+def test_lines_that_sentencepiece_skips_are_counted(tmp_path, caplog, kind):
     """The limit is SentencePiece's: it learns from a line that is one byte shorter."""
     models = {}
     for name, more in {
         "none": [],
         "longest": ["zö " * (LINE_BYTES // 4)],
         "longer": ["zö " * (LINE_BYTES // 4) + "z", "x" * 9_999],
+        "reserved": ["zö \u2585 zö"],
     }.items():
         caplog.clear()
         train_tokenizer([*ENGLISH, *more], tmp_path / name, vocab_size=295, kind=kind)
         models[name] = (tmp_path / name).read_bytes()
-        expected = "the tokenizer learns nothing from lines of more than 4,192 bytes: 2"
-        assert caplog.messages == ([expected] if name == "longer" else [])
-    assert models["longest"] != models["none"] == models["longer"]
+        expected = {"longer": ["of more than 4,192 bytes: 2"], "reserved": ["with '\u2585': 1"]}
+        beginning = "the tokenizer learns nothing from lines"
+        assert caplog.messages == [f"{beginning} {end}" for end in expected.get(name, [])]
+    assert models["longest"] != models["none"] == models["longer"] == models["reserved"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

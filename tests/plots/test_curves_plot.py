@@ -10,7 +10,9 @@ pytest.importorskip("matplotlib")
 
 
 def curve(label: str, score_name: str) -> LearningCurve:
-    return LearningCurve(label, [10, 20], [9.0, 8.0], [7.0, 6.0], [0.5, 0.5], score_name)
+    return LearningCurve(
+        label, [10, 20], [9.0, 8.0], [7.0, 6.0], [0.9, 0.5], score_name, (0.5, 20)
+    )
 
 
 def test_scores_of_different_kinds_have_different_axes(tmp_path):

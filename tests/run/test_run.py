@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run, versions
+from tf_transformer.run.records import read_results
 
 
 def tiny(**changes: object) -> Config:
@@ -289,3 +291,17 @@ def test_a_damaged_tokenizer_is_refused(run, file):
     (run.path / file).write_text("pjeces")
     with pytest.raises(UserError, match=f"{file} is damaged: its SHA-256"):
         run.require_tokenizer()
+
+
+def test_results_recorded_at_the_same_time_are_all_kept(tmp_path):
+    run = Run.create_or_resume(tmp_path / "run", Config())
+    names = ("files", "lines", "checkpoint", "decoding", "scores", "seen")
+
+    def record(number: int) -> None:
+        for _ in range(10):
+            run.record_result(dict.fromkeys(names, number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(record, range(4)))
+    found = [each["lines"] for each in read_results(run.results)]
+    assert sorted(found) == sorted([*range(4)] * 10)

@@ -56,6 +56,12 @@ def test_a_card_tells_everything(trained_run):
     assert "  model.d_model  " in text
 
 
+def test_the_card_of_an_unfinished_run_says_how_far_it_is(run):
+    assert "Trained for 240 updates of" in run_card(run)
+    run.write_history(run.history()[:-1])
+    assert "Trained for 160 of 240 updates of" in run_card(run)
+
+
 def test_the_cost_follows_from_the_data_and_the_model(trained_run):
     run = Run.open(trained_run.path)
     source, target = (

@@ -6,7 +6,13 @@ from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import TASKS, check_config, check_run, task_named
+from tf_transformer.tasks.registry import (
+    TASKS,
+    check_config,
+    check_run,
+    discard_foreign_files,
+    task_named,
+)
 
 
 def test_an_unknown_task_is_refused_with_the_list():
@@ -41,6 +47,20 @@ OF_TASK = {
     "parsing": {"data.train": ["a.ptb"]},
     "classification": {"data.train": ["a.tsv"]},
 }
+
+
+def test_what_another_task_left_at_its_start_is_deleted(tmp_path):
+    run = Run(tmp_path, Config())
+    labels = tmp_path / "labels.json"
+    labels.touch()
+    run.checksums.keep(labels)
+    discard_foreign_files(run)
+    assert not labels.exists()
+    labels.touch()
+    run.checkpoints.path.mkdir()
+    run.checkpoints.state_path(5).touch()
+    discard_foreign_files(run)  # trained: the files are evidence, see `check_run`
+    assert labels.exists()
 
 
 @pytest.mark.parametrize("name", TASKS)

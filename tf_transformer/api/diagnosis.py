@@ -1,5 +1,6 @@
 """All checks of a run, even before its training has begun."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,12 +30,15 @@ def examine(
         test: prefixes of test text, which is compared with the training text.
         num_devices: number of devices for training; None for all GPUs, or the CPU.
     """
-    config, task, test = run.config, None, strings("test", test)
+    config, task, test = run.config, None, tuple(strings("test", test))
     record = task_named(config.task).record()
-    with ProgressBars() as progress:
+    with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
         if run.tokenizer.exists():
             task = record.prepare(run, progress)
         data = record.effective_data(run)
+        if test:  # as parallel text, like the others
+            tested = config.replace({"data.train": test, "data.valid": test})
+            test = record.effective_data(Run(Path(folder), tested)).valid
         surveys = diagnosis.survey_text(data, test, progress=progress)
     findings = diagnosis.text_findings(surveys, data, prose=record.prose)
     if task:

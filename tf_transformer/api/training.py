@@ -18,7 +18,7 @@ from tf_transformer.progress import ProgressBars, is_watched
 from tf_transformer.run import Run
 from tf_transformer.run.resume import open_for_training
 from tf_transformer.studies.run_card import try_to_write_card
-from tf_transformer.tasks.registry import check_config, task_named
+from tf_transformer.tasks.registry import check_config, discard_foreign_files, task_named
 from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.training import devices
 from tf_transformer.training.interruption import Budget, Stopper
@@ -143,6 +143,8 @@ def _prepare(
     if lower_vocabulary and (trained := _trained_vocab_size(output)):
         config = _lowered(config, trained, "this run has no more")
     run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
+    if is_chief:
+        discard_foreign_files(run)
     try:
         task = _task_of(run, is_chief, bars)
     except VocabularyTooLarge as error:

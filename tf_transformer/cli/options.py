@@ -28,7 +28,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "--ensemble": {
         "nargs": "+",
-        "default": (),
+        "action": "extend",
+        "default": [],
         "metavar": "RUN",
         "help": "more runs with the same tokenizer; their probabilities and RUN's are averaged",
     },

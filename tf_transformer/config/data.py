@@ -72,11 +72,16 @@ class DataConfig:
                 value = getattr(self, name)
                 require(value == default, f"data.{name}", left_out, value)
         split_tags(self.tag)
-        for symbol in self.symbols:
-            fits = bool(symbol) and not any(char.isspace() for char in symbol)
-            require(fits, "data.symbols", "words without blanks", symbol)
+        require_words("data.symbols", self.symbols)
         if self.mix:
             mix_weights(self.mix, [1] * len(self.train))
+
+
+def require_words(name: str, symbols: Sequence[str]) -> None:
+    """Raises UserError for a symbol that is empty or has a blank."""
+    for symbol in symbols:
+        fits = bool(symbol) and not any(char.isspace() for char in symbol)
+        require(fits, name, "words without blanks", symbol)
 
 
 def split_tags(tags: Sequence[str]) -> dict[str, str]:

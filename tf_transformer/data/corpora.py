@@ -51,7 +51,7 @@ class ParallelText:
     @property
     def is_table(self) -> bool:
         """True if one file holds both sides."""
-        return self.source == self.target
+        return is_table(self.source)
 
     def file(self, side: SideName) -> Path:
         """Returns the file of a side."""

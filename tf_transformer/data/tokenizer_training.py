@@ -20,6 +20,7 @@ TRAINING_LINES = 2_000_000  # a random sample of this size suffices, and bounds 
 # SentencePiece silently skips longer lines. Training on pairs would drop them too: a piece has
 # at most 16 characters, so they have more tokens than `data.max_length` usually allows.
 LINE_BYTES = 4_192
+_RESERVED = "\N{LOWER FIVE EIGHTHS BLOCK}"  # it silently skips lines with this mark, too
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +37,11 @@ def train_tokenizer(
 ) -> None:
     """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
 
-    Lines of more than `LINE_BYTES` are left out, with a warning that counts them. Characters
-    missing from `lines` are spelled in bytes, so every text can be encoded. With the "identity"
-    normalization, every text also decodes to itself, except that spaces (U+0020 and U+2581) are
-    lost at the ends and a run of them becomes one.
+    Lines of more than `LINE_BYTES`, or with U+2585, which SentencePiece reserves, are left out,
+    with a warning that counts them. Characters missing from `lines` are spelled in bytes, so
+    every text can be encoded. With the "identity" normalization, every text also decodes to
+    itself, except that spaces (U+0020 and U+2581) are lost at the ends and a run of them
+    becomes one.
 
     Args:
         lines: sentences, of both languages for a shared vocabulary.
@@ -94,17 +96,18 @@ def _train_model(lines: Sequence[str], **options: object) -> bytes:
 
 def _usable(lines: Iterable[str]) -> Iterator[str]:
     """Drops blank lines and, with a warning, those that SentencePiece would skip."""
-    long = 0
+    skipped = {f"of more than {LINE_BYTES:,} bytes": 0, f"with {_RESERVED!r}": 0}
+    long, reserved = skipped
     for line in lines:
         if len(line.encode()) > LINE_BYTES:
-            long += 1
+            skipped[long] += 1
+        elif _RESERVED in line:
+            skipped[reserved] += 1
         elif line.strip():
             yield line
-    if long:
-        logger.warning(
-            "the tokenizer learns nothing from lines of more than %s bytes: %s",
-            f"{LINE_BYTES:,}", f"{long:,}",
-        )  # fmt: skip
+    for what, count in skipped.items():
+        if count:
+            logger.warning("the tokenizer learns nothing from lines %s: %s", what, f"{count:,}")
 
 
 def _sample(lines: Iterable[str], size: int) -> list[str]:

@@ -61,7 +61,8 @@ def check_trainable(
     The text is the sample of `train`; for `text_sides` and `prose` see `TaskRecord`.
     """
     sources, targets = map(train.texts, SIDES)
-    lines = sources + targets if prose else sources
+    apart = config.data.separate_vocabularies
+    texts = [sources, targets] if apart else [sources + targets if prose else sources]
     # Tokenised targets that are not prose consist of symbols, each a piece of its own.
     is_symbolic = "target" in text_sides and not prose
     words = {token for line in targets for token in line.split()} if is_symbolic else ()
@@ -71,7 +72,8 @@ def check_trainable(
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = Path(folder, "tokenizer.model")
-            train_configured_tokenizer(config, lines, path, symbols)
+            for lines in texts:
+                train_configured_tokenizer(config, lines, path, symbols)
         except UserError as error:
             sampled = len(train.sample) < train.pairs
             where = f" (tried on {len(train.sample):,} pairs)" if sampled else ""

@@ -19,6 +19,7 @@ class LearningCurve:
         train: perplexity of the training batches since the previous evaluation, with dropout.
         dev: perplexity on the dev set.
         scores: scores on the dev set.
+        best: the highest score on the latest dev set, and its step.
         score_name: name of the score, such as "BLEU".
         old_scores: scores on the dev set of the --init-from run; empty without one.
     """
@@ -29,6 +30,7 @@ class LearningCurve:
     dev: Sequence[float]
     scores: Sequence[float]
     score_name: str
+    best: tuple[float, int]
     old_scores: Sequence[float] = ()
 
 
@@ -58,7 +60,7 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
         label = f"{curve.label}, train, with dropout"
         perplexity.plot(curve.steps, curve.train, label=label, **faint)
         perplexity.plot(curve.steps, curve.dev, label=f"{curve.label}, dev", **style)
-        label = f"{curve.label}, highest {max(curve.scores):.4g}"
+        label = f"{curve.label}, highest {curve.best[0]:.4g}"
         axes = scores[curve.score_name]
         axes.plot(curve.steps, curve.scores, label=label, **style)
         if curve.old_scores:

@@ -1,8 +1,10 @@
 """The run directory: configuration, tokenizer, checkpoints, logs, versions, metrics."""
 
+import fcntl
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -146,6 +148,13 @@ class Run:
         defaults = {name for name in EARLIER_GAINS if getattr(model, name) == DEFAULT_GAIN}
         return config.replace({f"model.{name}": getattr(recorded, name) for name in defaults})
 
+    @property
+    def has_no_text(self) -> bool:
+        """Whether its weights come from elsewhere, and it has never had text."""
+        data = self.config.data
+        named = data.train or data.valid
+        return not (named or self.history()) and self.checkpoints.best.exists()
+
     def discard_tokenizer(self) -> None:
         """Deletes the tokenizer, so that a new one will be trained."""
         self.tokenizer.unlink(missing_ok=True)
@@ -180,7 +189,10 @@ class Run:
     def record_result(self, record: dict[str, Any]) -> None:
         """Appends the scores of a test set to results.jsonl, with the time."""
         record = {"time": _now()} | record
-        write_lines(self.results, [*read_results(self.results), record])
+        with (self.path / "config.json").open() as one_at_a_time:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+            write_lines(self.results, [*read_results(self.results), record])
 
     def tokenizer_files(self) -> tuple[Path, Path]:
         """Returns the paths of the tokenizer and of a separate one for the target, if any."""

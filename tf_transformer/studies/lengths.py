@@ -87,10 +87,13 @@ def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
 
 
 def buckets_of(
-    runs: Sequence[Run], sources: Sequence[str], width: int, least: int
+    runs: Sequence[Run], sources: Sequence[str], width: int, least: int, tag: str = ""
 ) -> list[Bucket]:
-    """Groups sentences by pieces of the first run's tokenizer; warns if tokenizers differ."""
-    first, *others = [Tokenizer(run.require_tokenizer()) for run in runs]
+    """Groups sentences by pieces of the first run's tokenizer; warns if tokenizers differ.
+
+    As in training, the pieces of `tag` before each sentence count.
+    """
+    first, *others = [Tokenizer(run.require_tokenizer(), tag) for run in runs]
     if any(other.models != first.models for other in others):
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
     pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # EOS

@@ -77,13 +77,15 @@ def _model(run: Run) -> list[str]:
     model, training = config.model, config.training
     kind = f"an encoder and a classifier of {outputs} labels" if outputs else "a Transformer"
     norm = "before each sublayer" if model.norm_first else "after each sublayer"
+    done = max((record["step"] for record in run.history()), default=0)
+    updates = f"{done:,}" if done == training.steps else f"{done:,} of {training.steps:,}"
     return [
         f"Preset {config.preset or 'none'}: {kind}, of {_layers(model, outputs)}, "
         f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
         f"{model.vocab_size:,} word pieces, {parameter_count(model, outputs):,} "
         f"parameters; {model.positions} positions, norms {norm}, dropout {_rates(model)}.",
         "",
-        f"Trained for {training.steps:,} updates of {training.batch_tokens:,} positions with "
+        f"Trained for {updates} updates of {training.batch_tokens:,} positions with "
         f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
         f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.",
         *describe_origin(run),

@@ -117,6 +117,21 @@ def check_config(config: Config) -> None:
     task.record().check_config(config)
 
 
+def discard_foreign_files(run: Run) -> None:
+    """Deletes what a start of another task has left in a run that has no state yet."""
+    if not run.checkpoints.state_steps():
+        for name in _foreign_files(run):
+            (run.path / name).unlink()
+            run.checksums.forget(run.path / name)
+
+
+def _foreign_files(run: Run) -> list[str]:
+    """Returns the names of the run's files that only other tasks write."""
+    own = task_named(run.config.task).own_file
+    names = {other.own_file for other in TASKS.values()} - {own, ""}
+    return sorted(name for name in names if (run.path / name).exists())
+
+
 def check_run(run: Run) -> None:
     """Refuses a run whose config.json names a different task from the one it was trained for.
 
@@ -125,8 +140,7 @@ def check_run(run: Run) -> None:
     """
     task, data = task_named(run.config.task), run.config.data
     _check_score(run.config)
-    files = [other.own_file for other in TASKS.values() if other is not task and other.own_file]
-    foreign = [name for name in files if (run.path / name).exists()]
+    foreign = _foreign_files(run)
     if foreign or bool(data.source) != (task.languages and bool(data.train)):
         reason = f"it has {foreign[0]}" if foreign else "its `data` is for another task"
         raise UserError(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import assert_refused
+from command_line import assert_refused, tree
 
 from tf_transformer.cli.main import main
 from tf_transformer.evaluation.bleu import bleu
@@ -138,3 +138,16 @@ def test_the_tuned_checkpoint_is_the_default(misled):
     assert run.weights("best") == run.checkpoints.best
     (change,) = run.changes()
     assert (change["from"], change["to"]) == ("best", "average")
+
+
+def test_a_run_without_text_needs_some(misled, capsys):
+    """Such as one converted from Marian; the built-in corpus is not its dev text."""
+    run = Run.open("run")
+    data = {f"data.{name}": () for name in ("train", "valid")}
+    run.change_settings(data | {"data.source": "", "data.target": ""}, "for this test")
+    before = tree(run.path)
+    assert_refused(
+        capsys, ["tune", "run"], "run was not trained on text.*give --source", status=1
+    )
+    assert_refused(capsys, ["doctor", "run"], "doctor checks text. Received: run", status=1)
+    assert tree(run.path) == before

@@ -130,7 +130,13 @@ def _check(options: argparse.Namespace) -> None:
     if options.report:
         moses_tokenize([], options.report)  # refuses unknown languages
     if options.output:
-        require_writable("--output", Path(options.output))
+        output = Path(options.output)
+        inputs = (options.source, options.hypothesis, *options.reference)
+        if any(name and output.resolve() == Path(name).resolve() for name in inputs):
+            raise UserError(
+                f"--output must not be a file that is read. Received: {options.output}."
+            )
+        require_writable("--output", output)
     if options.record:
         results = open_run(options.run).results
         require_writable("--record", results)

@@ -1,6 +1,7 @@
 """`tf-transformer translate RUN < in > out`: one sentence per line."""
 
 import argparse
+import gzip
 import itertools
 import shutil
 import sys
@@ -43,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--n-best",
         type=int_from(1, MAX_BEAM_SIZE),
-        default=1,
         metavar="N",
         help="print the N best translations of each sentence, each on a line of sentence "
         "number, score and text, separated by tabs",
@@ -78,7 +78,7 @@ def command(options: argparse.Namespace) -> None:
         require_writable("--alignments", Path(options.alignments))
     at_once = ONE if options.line_buffered else MANY
     translator = load_translator(
-        options, options.n_best, sampled=sampling is not None, sentences=[at_once]
+        options, options.n_best or 1, sampled=sampling is not None, sentences=[at_once]
     )
     layer = _alignment_layer(options, translator)
     done = 0
@@ -125,8 +125,10 @@ def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
     with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         yield file
         file.seek(0)
-        with replacing(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as copy:
-            shutil.copyfileobj(file, copy)
+        with replacing(Path(path)) as temporary:
+            opener = gzip.open if path.endswith(".gz") else open
+            with opener(temporary, "wt", encoding="utf-8") as copy:
+                shutil.copyfileobj(file, copy)
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:
@@ -153,8 +155,8 @@ def _uneven_prefixes(number: int, longer: str) -> UserError:
     )
 
 
-def _format(number: int, hypotheses, n_best: int) -> Iterator[str]:
-    if n_best == 1:
+def _format(number: int, hypotheses, n_best: int | None) -> Iterator[str]:
+    if n_best is None:
         yield f"{one_line(hypotheses[0].text)}\n"
         return
     # The search pads missing hypotheses with empty ones; a blank line has only these.

@@ -41,14 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
     rows = f"rows to train: {', '.join(ROWS)}, or a letter for all of its rows (default: all)"
-    add("--rows", nargs="+", default=(), metavar="ROW", help=rows)
+    add("--rows", nargs="+", action="extend", default=[], metavar="ROW", help=rows)
     scale = "paper (default), or a number that divides widths, steps and warm-up"
     add("--scale", type=_divisor, default=1, metavar="N", help=scale)
     steps = "steps of base (default: 100,000 / scale); big, warm-up and evaluations follow"
     add("--steps", type=value_of("training.steps"), metavar="N", help=steps)
     seed = value_of("training.seed")
     seeds = "seeds with which to train each row (default: 1)"
-    add("--seeds", type=seed, nargs="+", default=[1], metavar="SEED", help=seeds)
+    add("--seeds", type=seed, nargs="+", action="extend", metavar="SEED", help=seeds)
     add("--output", metavar="DIR", help="folder of the runs (default: runs/ablate-N)")
     only = parser.add_mutually_exclusive_group()
     parameters = "print the rows' parameters beside the paper's; needs no data"
@@ -84,6 +84,7 @@ def command(options: argparse.Namespace) -> int:
         return DONE
     seconds = seconds_of(options.stop_after, "ablate")
     import_tensorflow_quietly()
+    options.seeds = options.seeds or [1]
     _check(output, configs, options.seeds)
     with locked(output):
         configs = _prepare(output, configs)

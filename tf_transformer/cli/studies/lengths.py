@@ -65,7 +65,7 @@ def command(options: argparse.Namespace) -> None:
     )
     from tf_transformer.tasks.models import load_translator
 
-    groups = buckets_of(runs, sources, options.width, options.least)
+    groups = buckets_of(runs, sources, options.width, options.least, options.tag or "")
     curves, tokenize = [], runs[0].config.data.bleu_tokenizer
     for run, decoding in zip(runs, decodings, strict=True):
         translator = load_translator(run, options.checkpoint, decoding, tag=options.tag)

@@ -9,6 +9,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.plots.curves import LearningCurve, draw_curves
 from tf_transformer.plots.figure import short_names
 from tf_transformer.run import Run
+from tf_transformer.run.records import comparable
 from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _line(curve: LearningCurve) -> str:
-    highest = max(curve.scores)
-    step = curve.steps[curve.scores.index(highest)]  # the first, like the trainer's choice
+    highest, step = curve.best
     return (
         f"{curve.label}  dev {curve.score_name}  {sparkline(curve.scores)}  "
         f"last {curve.scores[-1]:.4g}, highest {highest:.4g} at step {step:,}"
@@ -57,6 +57,8 @@ def _curve(run: Run, label: str) -> LearningCurve:
     score, old = f"valid_{task.main_score}", f"valid_old_{task.main_score}"
     records = run.history("perplexity", score)
     has_old = all(old in record for record in records)
+    # The first of the highest on this dev set, like the trainer's choice.
+    best = max(comparable(records), key=lambda record: record[score])
     return LearningCurve(
         label=label,
         steps=[record["step"] for record in records],
@@ -64,6 +66,7 @@ def _curve(run: Run, label: str) -> LearningCurve:
         dev=[record["valid_perplexity"] for record in records],
         scores=[record[score] for record in records],
         score_name=task.scores[task.main_score],
+        best=(best[score], best["step"]),
         old_scores=[record[old] for record in records] if has_old else (),
     )
 

@@ -38,6 +38,8 @@ def command(options: argparse.Namespace) -> None:
             f"{options.run} and {others}."
         )
     run = open_run(options.run, None) if options.run else None
+    if run and run.has_no_text:
+        raise UserError(f"doctor checks text. Received: {run.path}, which has none.")
     config = run.config if run else config_of(options)
     import_tensorflow_quietly()
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help=RUN_HELP)
     text = "text to learn from, PREFIX.LANG or PREFIX.LANG.gz (default: the run's)"
-    add("--train", nargs="+", metavar="PREFIX", help=text)
+    add("--train", nargs="+", action="extend", metavar="PREFIX", help=text)
     default = SHORTLIST_PAIRS
     text = f"learn from at most N pairs, evenly spaced (default: {default:,})"
     add("--pairs", type=int_from(2), default=default, metavar="N", help=text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from tf_transformer.cli.options import require_writable
 from tf_transformer.cli.parser import value_of
 from tf_transformer.config import NORMALIZATIONS
+from tf_transformer.config.data import require_words
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.tags import symbol_pieces
 from tf_transformer.data.tokenizer_training import train_tokenizer
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--symbols",
         nargs="+",
+        action="extend",
         default=[],
         metavar="WORD",
         help="words that are never split, such as the tags '<2de>' '<2fr>'",
@@ -58,6 +60,7 @@ def command(options: argparse.Namespace) -> None:
     if output.exists():
         raise UserError(f"{output} exists already. Remove it, or choose another --output.")
     require_writable("--output", output)
+    require_words("--symbols", options.symbols)
     lines = (line for file in options.files for line in read_lines(Path(file)))
     train_tokenizer(
         lines,

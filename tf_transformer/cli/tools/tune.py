@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared_options(parser, "--tag")
     alphas = "exponents of the length penalty to try (default: 0, 0.1, ..., 2)"
     alpha = value_of("decoding.alpha")
-    add("--alpha", nargs="+", type=alpha, default=ALPHAS, metavar="A", help=alphas)
+    add("--alpha", nargs="+", action="extend", type=alpha, metavar="A", help=alphas)
     beam = value_of("decoding.beam_size")
     beams = "beam sizes to try in addition to the run's (default: none)"
-    add("--beam", nargs="+", type=beam, default=(), metavar="W", help=beams)
+    add("--beam", nargs="+", action="extend", type=beam, default=[], metavar="W", help=beams)
     which = "weights to try: best, average or last (default: best, and average if it exists)"
     known = (*CHECKPOINTS, "last")
-    add("--checkpoint", nargs="+", choices=known, metavar="WHICH", help=which)
+    add("--checkpoint", nargs="+", action="extend", choices=known, metavar="WHICH", help=which)
     add("--output", metavar="FILE", help="draw BLEU against alpha, as .png, .svg or .pdf")
 
 
@@ -68,7 +68,7 @@ def command(options: argparse.Namespace) -> None:
         tag = options.tag if options.source else ""  # the run's own text has its tags
         with ProgressBars(len(sources)) as bars:
             tuner = Tuner(run, sources, references, bars, tag)
-            tuning = tuner.tune(checkpoints, options.beam, options.alpha)
+            tuning = tuner.tune(checkpoints, options.beam, options.alpha or ALPHAS)
             errors = tuner.search_errors(tuning)
         print_report(f"{_table(tuning.candidates)}\n")
         for line in lines(tuning, errors):
@@ -105,6 +105,11 @@ def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], li
     from tf_transformer.data.corpora import all_pairs, corpora
     from tf_transformer.tasks.translation.task import effective_data
 
+    if not options.source and run.has_no_text:
+        raise UserError(
+            f"{run.path} was not trained on text, such as a converted run: give --source and "
+            "--reference. Received: neither."
+        )
     if options.source:
         name = options.source
         pairs = list(read_pairs(Path(name), Path(options.reference)))

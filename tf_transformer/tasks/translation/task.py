@@ -160,8 +160,8 @@ class TranslationTask(SequenceTask):
 def _old_dev_pairs(run: Run, before: Run, dev: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Reads the dev set of the run that training starts from, if it differs from `dev`."""
     same_task = before.config.task == run.config.task
-    if before is run or not same_task or not before.history():
-        return []  # a converted run has no dev set
+    if before is run or not same_task or before.has_no_text:
+        return []
     old = effective_data(Run(run.path, before.config))
     try:
         pairs = list(all_pairs(corpora(old.valid, old)))
