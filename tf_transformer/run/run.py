@@ -150,7 +150,7 @@ class Run:
 
     @property
     def has_no_text(self) -> bool:
-        """Whether its weights come from elsewhere, and it has never had text."""
+        """Tells whether its weights come from elsewhere and it has never had text."""
         data = self.config.data
         named = data.train or data.valid
         return not (named or self.history()) and self.checkpoints.best.exists()
