@@ -136,7 +136,7 @@ COMMANDS = [
         "--output must be in a writable folder. Received: train.de/new.model",
     ),
     ("tokenizer no.txt --vocab-size 300 --output new.model", "no.txt cannot be read"),
-    ("tokenizer train.en --vocab-size 9000 --output new.model", "`vocab_size` must be at most"),
+    ("tokenizer train.en --vocab-size 9000 --output new.model", "--vocab-size must be at most"),
     (
         "export run --output models --version 3",
         "models/3 exists already. Choose another --version",

@@ -71,7 +71,9 @@ def test_the_test_files_of_other_tasks_are_read_like_their_training_files(
     run = request.getfixturevalue(f"{task}_run")
     name = {"parsing": "train.ptb", "classification": "train.tsv"}[task]
     found = doctor(capsys, f"{' '.join(run.options)} --test {run.corpus / name}")
-    assert any("of test (100%)" in text for _, check, text in found if check == "overlap")
+    texts = [text for _, check, text in found if check == "overlap"]
+    (overlap,) = [text for text in texts if "of test (100%)" in text]
+    assert f"First: {run.corpus / name}, pair 1" in overlap
 
 
 def test_separate_vocabularies_are_tried_on_each_side(texts, capsys):

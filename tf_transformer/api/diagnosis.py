@@ -30,16 +30,18 @@ def examine(
         test: prefixes of test text, which is compared with the training text.
         num_devices: number of devices for training; None for all GPUs, or the CPU.
     """
-    config, task, test = run.config, None, tuple(strings("test", test))
+    config, task, named = run.config, None, tuple(strings("test", test))
     record = task_named(config.task).record()
     with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
         if run.tokenizer.exists():
             task = record.prepare(run, progress)
         data = record.effective_data(run)
-        if test:  # as parallel text, like the others
-            tested = config.replace({"data.train": test, "data.valid": test})
+        if test := named:  # as parallel text, like the others
+            tested = config.replace({"data.train": named, "data.valid": named})
             test = record.effective_data(Run(Path(folder), tested)).valid
         surveys = diagnosis.survey_text(data, test, progress=progress)
+        if not record.prose:
+            diagnosis.name_files(surveys, config.data, named)
     findings = diagnosis.text_findings(surveys, data, prose=record.prose)
     if task:
         findings += diagnosis.task_findings(task, surveys)

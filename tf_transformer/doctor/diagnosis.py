@@ -32,6 +32,8 @@ def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True)
     """
     every = -(-task.train.report.read // QUICK_PAIRS)
     surveys = survey_text(task.data, every=every)
+    if not prose:
+        name_files(surveys, task.run.config.data)
     findings = [
         *text_findings(surveys, task.data, prose=prose),
         *task_findings(task, surveys),
@@ -69,6 +71,13 @@ def survey_text(
         for name, prefixes in names.items()
         if prefixes
     ]
+
+
+def name_files(surveys: Sequence[Survey], data: DataConfig, test: Sequence[str] = ()) -> None:
+    """Locates defects in the user's files, from which the surveyed texts were made."""
+    files = {"train": data.train, "dev": data.valid, "test": test}
+    for survey in surveys:
+        survey.files = files[survey.name]
 
 
 def text_findings(

@@ -94,7 +94,8 @@ def check_length(surveys: Sequence[Survey], max_length: int) -> list[Finding]:
     """
     message = (
         f"have more words than data.max_length={max_length} allows tokens, and are dropped in "
-        "training: split them into sentences, or raise data.max_length."
+        "training (cut, in classification): split them into sentences, or raise "
+        "data.max_length."
     )
     counts = _lines_with(surveys, lambda line: len(line.split()) >= max_length)
     return judge("length", counts, DROPPED, message)

@@ -73,6 +73,7 @@ class Survey:
         pairs: number of examined pairs.
         sample: a uniform sample of these in order, or all if they are few.
         corpora: the texts of the split.
+        files: the user's files, if the corpora were made from files of another form.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Survey:
     pairs: int = 0
     sample: list[Pair] = field(default_factory=list)
     corpora: list[ParallelText] = field(default_factory=list)
+    files: Sequence[str] = ()
     _starts: list[int] = field(default_factory=list)
 
     def texts(self, side: SideName) -> list[str]:
@@ -93,10 +95,12 @@ class Survey:
         return bisect_right(self._starts, index) - 1
 
     def location(self, index: int, side: SideName = "source") -> str:
-        """Formats the location of a pair as FILE:LINE, for messages."""
-        number = self.corpus_of(index)
-        file = self.corpora[number].file(side)
-        return f"{file}:{index - self._starts[number] + 1}"
+        """Formats the location of a pair as FILE:LINE, or "FILE, pair N", for messages."""
+        corpus = self.corpus_of(index)
+        number = index - self._starts[corpus] + 1
+        if self.files:
+            return f"{self.files[corpus]}, pair {number}"
+        return f"{self.corpora[corpus].file(side)}:{number}"
 
     def count(
         self, bad: Sequence[int] | np.ndarray, total: int, unit: str, side: SideName = "source"

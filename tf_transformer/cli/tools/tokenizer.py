@@ -10,7 +10,7 @@ from tf_transformer.config import NORMALIZATIONS
 from tf_transformer.config.data import require_words
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.tags import symbol_pieces
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.tokenizer_training import VocabularyTooLarge, train_tokenizer
 from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -62,13 +62,19 @@ def command(options: argparse.Namespace) -> None:
     require_writable("--output", output)
     require_words("--symbols", options.symbols)
     lines = (line for file in options.files for line in read_lines(Path(file)))
-    train_tokenizer(
-        lines,
-        output,
-        vocab_size=options.vocab_size,
-        kind=options.kind,
-        normalization=options.normalization,
-        character_coverage=options.character_coverage,
-        symbols=symbol_pieces(options.symbols),
-    )
+    try:
+        train_tokenizer(
+            lines,
+            output,
+            vocab_size=options.vocab_size,
+            kind=options.kind,
+            normalization=options.normalization,
+            character_coverage=options.character_coverage,
+            symbols=symbol_pieces(options.symbols),
+        )
+    except VocabularyTooLarge as error:
+        raise UserError(
+            f"--vocab-size must be at most {error.largest}, the number of pieces that this "
+            f"text has. Received: {options.vocab_size}."
+        ) from None
     logger.info("%s: %s pieces", output, f"{options.vocab_size:,}")
