@@ -106,6 +106,49 @@ def test_the_config_of_an_earlier_version_can_be_read(cls, own):
     assert model.get_config() == old | added
 
 
+# --- Frozen layers -----------------------------------------------------------------------
+
+
+def freeze(model: keras.Model) -> None:
+    """Freezes the embedding and all of the encoder but the feed-forward of its last layer."""
+    model.get_layer("embedding").trainable = False
+    model.encoder.trainable = False
+    model.encoder.layers[-1].feed_forward.trainable = True
+
+
+def trained_paths(model: keras.Model) -> list[str]:
+    return [weight.path for weight in model.trainable_variables]
+
+
+@pytest.mark.parametrize("kind", ["tied", "classifier"])
+@pytest.mark.filterwarnings("error:Skipping variable loading")
+def test_frozen_layers_and_the_optimizer_state_survive_saving_and_cloning(kind, tmp_path):
+    model = make(kind)
+    freeze(model)
+    model.compile(Adam(0.01), LabelSmoothedCrossEntropy(first_label=model.first_label))
+    model.fit(*data_of(model), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert not again.encoder.trainable and again.encoder.layers[-1].feed_forward.trainable
+    assert 0 < len(trained_paths(model)) < len(model.weights)
+    for copy in (again, keras.models.clone_model(model)):
+        assert trained_paths(copy) == trained_paths(model)
+    assert again.optimizer.iterations == 1
+    one, other = model.optimizer.variables, again.optimizer.variables
+    for variable, loaded in zip(one, other, strict=True):
+        np.testing.assert_array_equal(variable, loaded)
+
+
+def test_a_frozen_model_is_loaded_frozen(tmp_path):
+    model = make("tied")
+    model.trainable = False
+    model.decoder.trainable = True
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert not again.trainable_variables and again.decoder.trainable
+    assert not any(weight.trainable for weight in again.encoder.weights)
+
+
 # --- Clones ------------------------------------------------------------------------------
 
 

@@ -52,9 +52,9 @@ class FeedForward(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape):
-        policy = self.dtype_policy
-        self.inner = Dense(self.d_ff, self.activation, name="inner", dtype=policy)
-        self.outer = Dense(inputs_shape[-1], name="outer", dtype=policy)
+        options = {"dtype": self.dtype_policy, "trainable": self.trainable}
+        self.inner = Dense(self.d_ff, self.activation, name="inner", **options)
+        self.outer = Dense(inputs_shape[-1], name="outer", **options)
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
 
@@ -107,9 +107,9 @@ class AddAndNorm(keras.layers.Layer):
         self.rate = dropout
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
-        policy = self.dtype_policy
-        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
-        self.norm = LayerNormalization(epsilon=norm_epsilon, name="norm", dtype=policy)
+        options = {"dtype": self.dtype_policy, "trainable": self.trainable}
+        self.dropout = Dropout(dropout, name="dropout", **options)
+        self.norm = LayerNormalization(epsilon=norm_epsilon, name="norm", **options)
         self.supports_masking = True
 
     def build(self, inputs_shape, sublayer_output_shape=None):

@@ -12,6 +12,7 @@ from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.recompute import recomputed
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_config
+from tf_transformer.layers.frozen import set_trainable, trainable_changes
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,17 @@ class TransformerLayer(keras.layers.Layer):
     def get_config(self):
         config = vars(self.options)
         activation = activation_config(self.options.activation)
-        return super().get_config() | config | {"activation": activation}
+        changes = trainable_changes(self)
+        frozen = {"trainable_changes": changes} if changes else {}
+        return super().get_config() | config | {"activation": activation} | frozen
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        changes = config.pop("trainable_changes", {})
+        layer = super().from_config(config)
+        set_trainable(layer, changes)
+        return layer
 
 
 class Stack(TransformerLayer):

@@ -14,6 +14,7 @@ from tf_transformer.config import ModelConfig
 from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding
+from tf_transformer.layers.frozen import set_trainable, trainable_changes
 from tf_transformer.layers.stack import OPTION_NAMES, Stack
 from tf_transformer.models.token_model import TokenModel
 
@@ -93,7 +94,7 @@ class ConfiguredModel(TokenModel):
         """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
 
         A classifier's output layer stays trainable. Compile the model afterwards. Saving merges
-        the adapters into the kernels; the model is loaded without LoRA.
+        the adapters into the kernels; the model is loaded without LoRA or frozen layers.
 
         Args:
             rank: rank of the adapters.
@@ -109,14 +110,20 @@ class ConfiguredModel(TokenModel):
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         general = {"name": self.name, "trainable": self.trainable, "dtype": policy}
-        return general | self.used(self.config) | self.extra
+        changes = trainable_changes(self)
+        frozen = {"trainable_changes": changes} if changes else {}
+        return general | self.used(self.config) | self.extra | frozen
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
+        config = EARLIER_GAINS | config
         # Earlier versions wrote None for sinusoidal positions.
-        if config.get("max_length") is None:
-            config = {name: config[name] for name in config if name != "max_length"}
-        return cls(**EARLIER_GAINS | config)
+        if config.get("max_length", 0) is None:
+            del config["max_length"]
+        changes = config.pop("trainable_changes", {})
+        model = cls(**config)
+        set_trainable(model, changes)
+        return model
 
 
 def _signature(cls: type[ConfiguredModel]) -> Signature:
