@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import keras
+from keras import ops
 
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
@@ -15,6 +16,13 @@ class Dense(keras.layers.Dense):
 
     def call(self, inputs, training=None):
         return self.activation(project(inputs, self.kernel, self.bias))
+
+    def load_own_variables(self, store):
+        # Keras zeroes both sides of the adapter, which could then learn nothing.
+        a = ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables(store)
+        if a is not None:
+            self.lora_kernel_a.assign(a)
 
     def quantize(self, mode=None, type_check=True, config=None):
         refuse_quantization(self, mode)
