@@ -240,6 +240,17 @@ def test_weights_of_rows_can_be_a_column():
     assert loss(labels, logits, weights[:, None]) == loss(labels, logits, weights)
 
 
+def test_labels_can_be_a_column_but_have_no_other_rank():
+    labels, logits = random_batch()
+    loss = LabelSmoothedCrossEntropy(0.1)
+    weights = np.ones_like(labels, "float32")
+    assert loss(labels[..., None], logits) == loss(labels, logits)
+    assert loss(labels[..., None], logits, weights) == loss(labels, logits)
+    for wrong in (labels[0], np.eye(7)[labels]):
+        with pytest.raises(ValueError, match=r"labels of rank 2. Received: labels \("):
+            loss(wrong, logits)
+
+
 def test_losses_of_replicas_add_up_to_the_loss_as_keras_expects():
     labels, logits = random_batch()
     loss = LabelSmoothedCrossEntropy()

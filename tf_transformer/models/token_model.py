@@ -9,7 +9,7 @@ from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
 from tf_transformer.models.checks import check_fit, check_loss, only_loss, warn_of_padding
 from tf_transformer.models.chunked_loss import ChunkedLoss
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy, token_weights
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy, labels_of, token_weights
 from tf_transformer.models.metrics import full_precision
 from tf_transformer.models.sums import ReplicaSeeds, sum_over_parts, sum_over_replicas
 
@@ -143,7 +143,7 @@ class TokenModel(KerasModel):
     def train_step(self, data):
         if not isinstance(self.loss, LabelSmoothedCrossEntropy):
             return super().train_step(data)
-        inputs, labels, weights, count = _unpack(data)
+        inputs, labels, weights, count = self._unpack(data)
         global_count = tf.maximum(sum_over_replicas(count), 1e-9)
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
         total, gradients = sum_over_parts(
@@ -161,11 +161,18 @@ class TokenModel(KerasModel):
     def test_step(self, data):
         if not isinstance(self.loss, LabelSmoothedCrossEntropy):
             return super().test_step(data)
-        inputs, labels, weights, count = _unpack(data)
+        inputs, labels, weights, count = self._unpack(data)
         total = sum_over_parts(
             self._total, (inputs, labels, weights), tf.constant(0.0), self.max_tokens_per_device
         )
         return self._logs(total, count)
+
+    def _unpack(self, data):
+        """Returns inputs, labels [B, T] or [B], their weights, and the sum of the weights."""
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        labels = labels_of(self.output, labels)
+        weights = token_weights(labels, sample_weight)
+        return inputs, labels, weights, tf.reduce_sum(weights)
 
     def _gradients(self, inputs, labels, weights, count):
         """Returns the sum of the loss, and the gradients of that sum (scaled) over `count`."""
@@ -204,13 +211,6 @@ class TokenModel(KerasModel):
             # Here Keras takes the mean over axis 0.
             return {name: tf.reshape(value, [1]) for name, value in results.items()}
         return results
-
-
-def _unpack(data):
-    """Returns inputs, labels [B, T] or [B], the labels' weights, and the sum of the weights."""
-    inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    weights = token_weights(labels, sample_weight)
-    return inputs, labels, weights, tf.reduce_sum(weights)
 
 
 def _nan_unless_finite(total, gradients):
