@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from trained import DECODING, assert_same, with_settings
+from trained import DECODING, assert_same, small_model, with_settings
 
 from tf_transformer import load
 from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
@@ -32,6 +32,13 @@ def test_float32_finds_what_the_model_finds(translator, in_float32, texts, numbe
     lite = with_settings(translator, number, lite=in_float32, **settings)
     plain = with_settings(translator, number, **settings)
     assert_same(lite.translate(texts), plain.translate(texts))
+
+
+def test_a_model_with_frozen_layers_and_adapters_is_converted():
+    model = small_model(20)
+    plain = lite_file(model, "float32")
+    model.enable_lora(2)
+    assert len(lite_file(model, "float32")) == pytest.approx(len(plain), rel=0.1)
 
 
 def test_simultaneous_searches_use_different_interpreters(translator, in_float32, texts):
