@@ -1,14 +1,14 @@
 """Checks of the arguments of `TokenModel.compile` and `TokenModel.fit`."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from tf_transformer.fast.optimizers import follows_schedule
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import TokenMean
+from tf_transformer.models.metrics import TokenCount, TokenMean
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,19 @@ def check_loss(loss, own: Mapping[str, Any], others: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"`{name}` requires the loss LabelSmoothedCrossEntropy. "
                 f"Received: loss={loss!r}."
+            )
+
+
+def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]) -> None:
+    """Raises ValueError if a loss or metric of ours numbers labels unlike the model."""
+    for one in (loss, *metrics):
+        if not isinstance(one, LabelSmoothedCrossEntropy | TokenMean):
+            continue
+        if one.first_label != first_label and not isinstance(one, TokenCount):
+            raise ValueError(
+                f"The labels of this model begin with {first_label}: give {type(one).__name__} "
+                f"the argument first_label={first_label}. "
+                f"Received: first_label={one.first_label}."
             )
 
 

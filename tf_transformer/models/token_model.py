@@ -1,5 +1,6 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
+import logging
 from functools import partial
 
 import keras
@@ -7,11 +8,19 @@ import tensorflow as tf
 
 from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
-from tf_transformer.models.checks import check_fit, check_loss, only_loss, warn_of_padding
+from tf_transformer.models.checks import (
+    check_fit,
+    check_labels,
+    check_loss,
+    only_loss,
+    warn_of_padding,
+)
 from tf_transformer.models.chunked_loss import ChunkedLoss
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, labels_of, token_weights
 from tf_transformer.models.metrics import full_precision
 from tf_transformer.models.sums import ReplicaSeeds, sum_over_parts, sum_over_replicas
+
+logger = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -75,7 +84,8 @@ class TokenModel(KerasModel):
             RuntimeError: if Keras's backend is not TensorFlow.
             ValueError: for `chunked_loss`, if the model does not end in the projection to
                 logits; for it and `max_tokens_per_device`, if the loss is not
-                `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`.
+                `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`; for a loss or
+                metric of this package with another `first_label` than the model.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -86,6 +96,9 @@ class TokenModel(KerasModel):
         loss = only_loss(loss)
         own = {"max_tokens_per_device": max_tokens_per_device, "chunked_loss": chunked_loss}
         check_loss(loss, own, kwargs)
+        every = keras.tree.flatten([metrics or [], weighted_metrics or []])
+        objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
+        check_labels(self.first_label, loss, objects)
         chunks = ChunkedLoss(self) if chunked_loss else None  # refuses some models
         optimizer = keras.optimizers.get(optimizer)
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -100,8 +113,6 @@ class TokenModel(KerasModel):
         self.max_tokens_per_device = max_tokens_per_device
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", chunks)
-        every = keras.tree.flatten([metrics or [], weighted_metrics or []])
-        objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         object.__setattr__(self, "_metric_objects", objects)
         if max_tokens_per_device is not None or chunked_loss:
             warn_of_padding(metrics)
@@ -116,7 +127,12 @@ class TokenModel(KerasModel):
 
     def compile_from_config(self, config):
         # Keras compiles a loaded model itself only if its class does not override `compile`.
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        try:
+            self.compile(**keras.saving.deserialize_keras_object(config))
+        except ValueError as error:  # earlier versions accepted more
+            logger.warning("%s is loaded without loss and optimizer: %s", self.name, error)
+            self.compile()
+            return
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
