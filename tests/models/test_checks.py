@@ -72,6 +72,14 @@ def test_fit_refuses_class_weights_and_regularizers():
         model.fit(*BATCH, verbose=0)
 
 
+def test_fit_refuses_a_model_without_trainable_weights():
+    model = guesser()
+    model.trainable = False
+    model.compile("sgd", LOSS)
+    with pytest.raises(ValueError, match="nothing to train: all weights are frozen"):
+        model.fit(*BATCH, verbose=0)
+
+
 def test_reducing_the_learning_rate_of_a_schedule_is_refused_at_once():
     callback = keras.callbacks.ReduceLROnPlateau("loss")
     with pytest.raises(ValueError, match="compile with a number as the learning rate"):

@@ -61,6 +61,11 @@ def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
         _refuse_plateau(arguments.get("callbacks"))
     if not isinstance(model.loss, LabelSmoothedCrossEntropy):
         return
+    if not model.trainable_variables:
+        raise ValueError(
+            "There is nothing to train: all weights are frozen. Set `trainable = True` on some "
+            "layers, and on the model, before `compile`."
+        )
     if model.losses:
         raise ValueError(
             "LabelSmoothedCrossEntropy trains on the labels alone, without regularizers and "
