@@ -167,6 +167,16 @@ def test_a_clone_has_the_same_class_and_config_but_its_own_weights(kind):
         np.testing.assert_array_equal(clone.encode(IDS), model.encode(IDS))
 
 
+def test_saving_and_cloning_keep_recomputation_and_the_limits_of_positions(tmp_path):
+    model = make("untied")
+    model.encoder.recompute, model.position_limits = True, (7, 8)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for copy in (again, keras.models.clone_model(model)):
+        assert (copy.encoder.recompute, copy.decoder.recompute) == (True, False)
+        assert copy.position_limits == (7, 8) and copy.longest_target == 8
+
+
 @pytest.mark.parametrize("kind", ["untied", "classifier"])
 def test_a_clone_of_a_compiled_model_has_the_same_train_step(kind):
     model = make(kind)

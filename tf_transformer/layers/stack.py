@@ -164,9 +164,11 @@ class Stack(TransformerLayer):
     Attributes:
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. False by default.
+        trained_length: longest sequence in training, None if unknown; only kept for a model.
     """
 
     recompute = False
+    trained_length: int | None = None
 
     def __init__(
         self,
@@ -227,4 +229,15 @@ class Stack(TransformerLayer):
         return self.norm(x) if self.norm else x
 
     def get_config(self):
-        return super().get_config() | {"num_layers": self.num_layers}
+        state = {"recompute": self.recompute, "trained_length": self.trained_length}
+        state = {name: value for name, value in state.items() if value}
+        return super().get_config() | {"num_layers": self.num_layers} | state
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        recompute = config.pop("recompute", False)
+        length = config.pop("trained_length", None)
+        stack = super().from_config(config)
+        stack.recompute, stack.trained_length = recompute, length
+        return stack

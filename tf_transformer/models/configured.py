@@ -112,7 +112,10 @@ class ConfiguredModel(TokenModel):
         general = {"name": self.name, "trainable": self.trainable, "dtype": policy}
         changes = trainable_changes(self)
         frozen = {"trainable_changes": changes} if changes else {}
-        return general | self.used(self.config) | self.extra | frozen
+        stacks = [layer for layer in self.layers if isinstance(layer, Stack)]
+        names = [stack.name for stack in stacks if stack.recompute]
+        recompute = {"recompute": names} if names else {}
+        return general | self.used(self.config) | self.extra | frozen | recompute
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
@@ -120,8 +123,10 @@ class ConfiguredModel(TokenModel):
         # Earlier versions wrote None for sinusoidal positions.
         if config.get("max_length", 0) is None:
             del config["max_length"]
-        changes = config.pop("trainable_changes", {})
+        changes, recompute = config.pop("trainable_changes", {}), config.pop("recompute", ())
         model = cls(**config)
+        for name in recompute:
+            model.get_layer(name).recompute = True
         set_trainable(model, changes)
         return model
 
