@@ -57,6 +57,10 @@ def test_arguments_by_name_or_position_and_a_config_make_the_same_model():
     config = ModelConfig(**SIZES | LEARNED)
     assert Transformer(**SIZES, **LEARNED).config == Transformer(config).config == config
     assert Transformer(*SIZES.values(), **LEARNED).config == config
+    assert Transformer(config=config).config == config
+    assert Transformer(config, vocab_size=9).config == dataclasses.replace(config, vocab_size=9)
+    for model in (Classifier(config, 3), Classifier(config=config, num_classes=3)):
+        assert model.config == config and model.extra == {"num_classes": 3}
     with pytest.raises(UserError, match="`model.d_model` must be even. Received: 7."):
         Transformer(**SIZES | {"d_model": 7, "num_heads": 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):

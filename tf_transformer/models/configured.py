@@ -69,10 +69,13 @@ class ConfiguredModel(TokenModel):
     @classmethod
     def _split(cls, *args, **kwargs):
         """Splits the arguments into a `ModelConfig`, those of `graph`, and Keras's."""
+        if isinstance(kwargs.get("config"), ModelConfig):
+            args = (kwargs.pop("config"), *args)
         if args and isinstance(args[0], ModelConfig):
-            cls.warn_of_unused(args[0])
-            kwargs = cls.used(args[0]) | kwargs
-            args = args[1:]
+            config, *others = args
+            cls.warn_of_unused(config)
+            kwargs = cls.used(config) | kwargs
+            args = (kwargs.pop("vocab_size"), *others)
         arguments = cls.__signature__.bind(*args, **kwargs).arguments
         settings = {name: arguments.pop(name) for name in _NAMES if name in arguments}
         general = {name: arguments.pop(name) for name in _GENERAL if name in arguments}
