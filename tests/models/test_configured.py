@@ -102,7 +102,7 @@ OLD_CONFIG = {
 )
 def test_the_config_of_an_earlier_version_can_be_read(cls, own):
     old = OLD_CONFIG | own
-    model = cls.from_config(old)
+    model = cls.from_config(old | {"norm_first": 1})
     assert model.dtype_policy.name == "mixed_bfloat16"
     rates = {"attention_dropout": 0.0, "activation_dropout": 0.0}
     added = {"max_length": ModelConfig().max_length} | EARLIER_GAINS | rates

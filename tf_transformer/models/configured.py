@@ -126,6 +126,9 @@ class ConfiguredModel(TokenModel):
         # Earlier versions wrote None for sinusoidal positions.
         if config.get("max_length", 0) is None:
             del config["max_length"]
+        for name, setting in settings_of(ModelConfig).items():
+            if setting.type is bool and name in config:  # they also accepted 1 and the like
+                config[name] = bool(config[name])
         changes, recompute = config.pop("trainable_changes", {}), config.pop("recompute", ())
         model = cls(**config)
         for name in recompute:
