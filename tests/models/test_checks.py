@@ -57,6 +57,14 @@ def test_an_old_file_with_a_refused_loss_is_loaded_without_it(tmp_path, caplog):
         again.fit(*BATCH, verbose=0)
 
 
+def test_the_most_tokens_at_once_are_not_negative_and_0_means_all():
+    model = guesser()
+    model.compile("adam", LOSS, max_tokens_per_device=0)
+    assert model.max_tokens_per_device is None
+    with pytest.raises(ValueError, match="`max_tokens_per_device` must be .* Received: -8"):
+        model.compile("adam", LOSS, max_tokens_per_device=-8)
+
+
 def test_a_list_with_one_loss_stands_for_that_loss():
     model = guesser()
     model.compile("adam", [LOSS])

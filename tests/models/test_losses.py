@@ -229,6 +229,12 @@ def test_a_label_without_a_column_gives_nan_and_affects_no_other_row(label):
     np.testing.assert_array_equal(*(gradient[others] for gradient in gradients))
 
 
+@pytest.mark.parametrize("label_smoothing", [10, 1, -0.1])
+def test_smoothing_outside_its_range_is_refused(label_smoothing):
+    with pytest.raises(ValueError, match=rf"must be in \[0, 1\). Received: {label_smoothing}"):
+        LabelSmoothedCrossEntropy(label_smoothing)
+
+
 def test_another_reduction_is_refused():
     with pytest.raises(ValueError, match="leave out `reduction`. Received: reduction='none'"):
         LabelSmoothedCrossEntropy(reduction="none")

@@ -55,6 +55,16 @@ def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]
             )
 
 
+def most_tokens(number: int | None) -> int | None:
+    """Returns `max_tokens_per_device`, with None for 0; raises ValueError below 0."""
+    if number is not None and number < 0:
+        raise ValueError(
+            "`max_tokens_per_device` must be at least 1, or 0 or None for the whole batch. "
+            f"Received: {number}."
+        )
+    return number or None
+
+
 def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
     """Raises ValueError if `fit` would ignore, or misread, some of its arguments."""
     if follows_schedule(model.optimizer):

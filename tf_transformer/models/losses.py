@@ -58,7 +58,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     multiplies a token's loss and its contribution to the count.
 
     Args:
-        label_smoothing: 0.1 in the paper.
+        label_smoothing: in [0, 1); 0.1 in the paper.
         first_label: the label of column 0 of the logits: 0 for tokens, 1 for classes, which
             have no column for padding.
         scatter: False computes the same gradient without TensorFlow's scatter, which a GPU
@@ -67,8 +67,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     A label without a column in the logits makes the loss NaN.
 
     Raises:
-        ValueError: for a `reduction` other than "sum", the value in `get_config`: the result
-            is always the mean; in a call, if labels and logits do not match.
+        ValueError: if `label_smoothing` is out of range; for a `reduction` other than "sum",
+            the value in `get_config`: the result is always the mean; in a call, if labels and
+            logits do not match.
     """
 
     def __init__(
@@ -83,6 +84,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             raise ValueError(
                 "The loss is the mean over real tokens: leave out `reduction`. "
                 f"Received: reduction={kwargs['reduction']!r}."
+            )
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(
+                f"`label_smoothing` must be in [0, 1). Received: {label_smoothing!r}."
             )
         super().__init__(name=name, **(kwargs | {"reduction": "sum"}))
         self.label_smoothing = label_smoothing

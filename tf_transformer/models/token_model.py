@@ -12,6 +12,7 @@ from tf_transformer.models.checks import (
     check_fit,
     check_labels,
     check_loss,
+    most_tokens,
     only_loss,
     warn_of_padding,
 )
@@ -74,7 +75,7 @@ class TokenModel(KerasModel):
             weighted_metrics: as in Keras.
             max_tokens_per_device: most positions (rows x length) computed at once; a larger
                 share of a batch is computed in parts, whose gradients are summed for one
-                update.
+                update. 0 or None for the whole share at once.
             chunked_loss: computes the logits of 512 target positions at a time in training,
                 with the same result up to rounding: less memory, and a little faster. Metrics
                 that count padding then count more of it.
@@ -82,10 +83,10 @@ class TokenModel(KerasModel):
 
         Raises:
             RuntimeError: if Keras's backend is not TensorFlow.
-            ValueError: for `chunked_loss`, if the model does not end in the projection to
-                logits; for it and `max_tokens_per_device`, if the loss is not
-                `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`; for a loss or
-                metric of this package with another `first_label` than the model.
+            ValueError: for a negative `max_tokens_per_device`; for `chunked_loss`, if the model
+                does not end in the projection to logits; for it and `max_tokens_per_device`, if
+                the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`;
+                for a loss or metric of this package with another `first_label` than the model.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -94,6 +95,7 @@ class TokenModel(KerasModel):
                 f"Received: backend {keras.backend.backend()!r}."
             )
         loss = only_loss(loss)
+        max_tokens_per_device = most_tokens(max_tokens_per_device)
         own = {"max_tokens_per_device": max_tokens_per_device, "chunked_loss": chunked_loss}
         check_loss(loss, own, kwargs)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
