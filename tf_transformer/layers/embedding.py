@@ -37,7 +37,7 @@ class PositionalEmbedding(PositionalEncoding):
 
     Raises:
         ValueError: if `d_model` is odd, `positions` is unknown, or learned without
-            `max_length`, or `inputs` are not integers or exceed the learned positions.
+            `max_length`, or `inputs` are not integers [B, T] or exceed the learned positions.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ def _are_integers(inputs):
 
 def _require_ids(inputs):
     dtype = keras.backend.standardize_dtype(inputs.dtype)
-    if not _are_integers(inputs):
+    if not _are_integers(inputs) or len(inputs.shape) != 2:
         raise ValueError(
             "`inputs` must be integer ids [B, T], from an Input with dtype='int32'; for "
             "vectors [B, T, D] use PositionalEncoding. "
