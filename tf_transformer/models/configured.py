@@ -99,6 +99,9 @@ class ConfiguredModel(TokenModel):
         A classifier's output layer stays trainable. Compile the model afterwards. Saving merges
         the adapters into the kernels; the model is loaded without LoRA or frozen layers.
 
+        A `Translator` or `SentenceClassifier` that has been used before may go on without the
+        adapters, because its graphs are traced: make a new one.
+
         Args:
             rank: rank of the adapters.
             **options: lora_alpha, a_initializer and b_initializer, as in
