@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
 
 from tf_transformer.config import (
@@ -14,6 +15,7 @@ from tf_transformer.config import (
     ModelConfig,
     SamplingConfig,
 )
+from tf_transformer.config.settings import Setting
 from tf_transformer.errors import UserError
 
 
@@ -117,6 +119,31 @@ def test_a_value_of_the_wrong_type_or_out_of_range_is_refused_by_name(assignment
     name = assignment.split("=")[0]
     with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
         Config().override([assignment])
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    config = DecodingConfig(beam_size=np.int64(2), alpha=np.float32(0.5), max_length=7.0)
+    assert config == DecodingConfig(beam_size=2, alpha=0.5, max_length=7)
+    assert [type(value) for value in vars(config).values()] == [
+        type(value) for value in vars(DecodingConfig()).values()
+    ]
+    for value in (np.int32(3), np.float64(3.0), 3):
+        assert type(Setting(int).check("n_best", value)) is int
+
+
+@pytest.mark.parametrize(
+    ("section", "wrong"),
+    [
+        (ModelConfig, {"norm_first": "False"}),
+        (DecodingConfig, {"beam_size": 4.5}),
+        (DecodingConfig, {"beam_size": True}),
+        (SamplingConfig, {"temperature": "1"}),
+    ],
+)
+def test_a_section_refuses_values_of_another_type(section, wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(UserError, match=f"{name}` must be .* Received: '?{value}"):
+        section(**wrong)
 
 
 @pytest.mark.parametrize("setting", ["normalization=identity", "character_coverage=0.99"])

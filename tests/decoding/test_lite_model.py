@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
-from trained import DECODING, assert_same, with_settings
+from trained import DECODING, assert_same, small_model, with_settings
 
 from tf_transformer import load
+from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.searcher import Searcher
+from tf_transformer.decoding.shortlist import Shortlist
+from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving import translations
@@ -32,6 +35,22 @@ def test_float32_finds_what_the_model_finds(translator, in_float32, texts, numbe
     lite = with_settings(translator, number, lite=in_float32, **settings)
     plain = with_settings(translator, number, **settings)
     assert_same(lite.translate(texts), plain.translate(texts))
+
+
+def test_a_model_with_frozen_layers_and_adapters_is_converted():
+    model = small_model(20)
+    plain = lite_file(model, "float32")
+    model.enable_lora(2)
+    assert len(lite_file(model, "float32")) == pytest.approx(len(plain), rel=0.1)
+
+
+def test_a_shortlist_and_an_ensemble_are_refused(translator, in_float32):
+    with pytest.raises(UserError, match="its whole vocabulary. Received: a shortlist"):
+        shortlist = Shortlist(np.zeros([translator.model.vocab_size, 1], "int32"), np.arange(4))
+        with_settings(translator, lite=in_float32, shortlist=shortlist)
+    ensemble = Ensemble([translator.model, translator.model])
+    with pytest.raises(UserError, match="LiteRT is for one model .* Received: an ensemble"):
+        BatchTranslator(ensemble, translator.tokenizer, lite=in_float32)
 
 
 def test_simultaneous_searches_use_different_interpreters(translator, in_float32, texts):

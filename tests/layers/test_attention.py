@@ -132,6 +132,20 @@ def test_masked_keys_are_not_attended_to(argument):
     np.testing.assert_allclose(masked, seen, atol=1e-6)
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    ("value", "argument"), [(None, "value_mask"), (None, "key_mask"), (QUERY, "query_mask")]
+)
+def test_every_mask_applies_in_self_attention(value, argument, policy):
+    layer = MultiHeadAttention(num_heads=2, dtype=policy)
+    mask = np.array([[True, True, False]] * 2)
+    masked = layer(QUERY, value, **{argument: mask})
+    seen = layer(QUERY, QUERY[:, :2])
+    tolerance = 1e-6 if policy == "float32" else 0.05
+    np.testing.assert_allclose(*(np.float32(x) for x in (masked, seen)), atol=tolerance)
+    assert np.abs(np.float32(masked) - np.float32(layer(QUERY))).max() > 2 * tolerance
+
+
 def test_attention_mask_and_padding_are_combined():
     layer = MultiHeadAttention(num_heads=2)
     padded = keras.layers.Masking()(np.pad(QUERY, ((0, 0), (0, 2), (0, 0))))

@@ -114,6 +114,15 @@ def test_vectors_get_the_same_positions_as_tokens(positions):
     np.testing.assert_allclose(layer(vectors[:, :2], offset=2), expected[:, 2:], atol=1e-6)
 
 
+def test_inputs_of_another_rank_are_refused():
+    for layer in (PositionalEncoding(), PositionalEncoding(**LEARNED)):
+        with pytest.raises(ValueError, match=r"reshape .* Received: shape=\(1, 4, 4, 8\)"):
+            layer(hidden_states(1, 4, 4, 8))
+    for ids in (IDS[0], IDS[..., None]):
+        with pytest.raises(ValueError, match=r"must be integer ids \[B, T\].* Received: int32"):
+            PositionalEmbedding(7, 8)(ids)
+
+
 def test_inputs_beyond_the_learned_positions_are_refused():
     layer = PositionalEmbedding(vocab_size=7, d_model=8, **LEARNED)
     assert layer(IDS).shape == (2, 4, 8)
@@ -146,6 +155,13 @@ def test_reversed_embedding_gives_float32_logits_without_a_mask(policy):
     assert logits.dtype == "float32"
     assert getattr(logits, "_keras_mask", None) is None
     np.testing.assert_allclose(logits, expected, atol=1e-5 if policy == "float32" else 0.05)
+
+
+def test_logits_of_one_vector_per_row_have_no_mask():
+    embedding = PositionalEmbedding(7, 4)
+    embedding(IDS)
+    logits = embedding(hidden_states(2, 4), reverse=True)
+    assert getattr(logits, "_keras_mask", None) is None
 
 
 def test_symbolic_logits_have_the_size_of_the_vocabulary():

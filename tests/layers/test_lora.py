@@ -7,6 +7,7 @@ from contract import hidden_states
 
 from tf_transformer.layers import EncoderLayer, FeedForward, MultiHeadAttention
 from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
 
 X = hidden_states(2, 5, 8)
@@ -68,7 +69,19 @@ def test_a_model_is_saved_with_merged_kernels(tmp_path):
     again.save_weights(tmp_path / "merged.weights.h5")
     model.load_weights(tmp_path / "merged.weights.h5")  # resets its adapters
     np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
-    assert not keras.ops.any(model.encoder.layers[0].feed_forward.inner.lora_kernel_b)
+    inner = model.encoder.layers[0].feed_forward.inner
+    assert not keras.ops.any(inner.lora_kernel_b) and keras.ops.any(inner.lora_kernel_a)
+
+
+def test_adapters_learn_after_weights_are_loaded(tmp_path):
+    model = Transformer(20, num_layers=1, d_model=8, d_ff=16, num_heads=2)
+    model.save_weights(tmp_path / "plain.weights.h5")
+    model.enable_lora(2)
+    model.load_weights(tmp_path / "plain.weights.h5")
+    model.compile(keras.optimizers.SGD(1.0), LabelSmoothedCrossEntropy())
+    model.fit({"source": IDS, "target": IDS}, IDS, verbose=0)
+    learnt = [weight for weight in model.trainable_weights if weight.name.endswith("_b")]
+    assert len(learnt) == 16 and all(map(keras.ops.any, learnt))
 
 
 def test_a_classifier_trains_adapters_and_its_output_layer():

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from contract import hidden_states
 
-from tf_transformer.layers import Decoder, DecoderLayer, Encoder, EncoderLayer
+from tf_transformer.layers import (
+    AddAndNorm,
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+)
 
 X = hidden_states(2, 5, 8)
 LAYER = {"num_heads": 2, "d_ff": 16}
@@ -21,6 +28,30 @@ def test_every_argument_is_annotated_and_documented(cls):
         assert f"    {'**' * (parameter.name == 'kwargs')}{parameter.name}: " in cls.__doc__
         assert parameter.annotation is not parameter.empty or parameter.name == "kwargs"
     assert "{" not in cls.__doc__
+
+
+@pytest.mark.parametrize("part", ["all", "layer", "sublayer"])
+def test_frozen_layers_stay_frozen_in_a_functional_model(part, tmp_path):
+    encoder = Encoder(2, **LAYER)
+    inputs = keras.Input(X.shape[1:])
+    model = keras.Model(inputs, keras.layers.Dense(3)(encoder(inputs)))
+    frozen = {"all": encoder, "layer": encoder.layers[0]}
+    frozen.get(part, encoder.layers[0].self_attention_norm).trainable = False
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for copy in (again, keras.models.clone_model(model)):
+        assert [w.path for w in copy.trainable_weights] == [
+            w.path for w in model.trainable_weights
+        ]
+    assert len(again.trainable_weights) < len(again.weights)
+
+
+@pytest.mark.parametrize("layer", [FeedForward(16), AddAndNorm()])
+def test_a_frozen_layer_alone_stays_frozen(layer):
+    layer.trainable = False
+    again = type(layer).from_config(layer.get_config())
+    again.build(X.shape)
+    assert again.weights and not any(weight.trainable for weight in again.weights)
 
 
 @pytest.mark.parametrize(("cls", "memory"), [(Encoder, []), (Decoder, [X])])

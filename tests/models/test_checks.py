@@ -5,6 +5,8 @@ import pytest
 from replicas import LOSS, batch, guesser
 
 from tf_transformer.fast.optimizers import Adam
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import TokenAccuracy, TokenCount
 from tf_transformer.models.schedules import TransformerSchedule
 from tf_transformer.models.token_model import TokenModel
 
@@ -29,6 +31,40 @@ def test_an_argument_that_would_have_no_effect_is_refused(loss, options, reason)
         guesser().compile("adam", loss, **options)
 
 
+@pytest.mark.parametrize("first_label", [0, 1])
+def test_another_first_label_than_the_models_is_refused(first_label):
+    model = guesser()
+    model.first_label = 1 - first_label
+    wrong = {"first_label": first_label}
+    reason = f"the argument first_label={1 - first_label}. Received: first_label={first_label}"
+    with pytest.raises(ValueError, match=f"give LabelSmoothedCrossEntropy {reason}"):
+        model.compile("sgd", LabelSmoothedCrossEntropy(**wrong))
+    for option in ("metrics", "weighted_metrics"):
+        with pytest.raises(ValueError, match=f"give TokenAccuracy {reason}"):
+            model.compile("sgd", "mse", **{option: [TokenAccuracy(**wrong)]})
+    model.compile("sgd", "mse", metrics=[TokenCount(**wrong)])  # counts any labels
+
+
+def test_an_old_file_with_a_refused_loss_is_loaded_without_it(tmp_path, caplog):
+    model = guesser()
+    model.first_label = 1
+    model.compile("sgd", LabelSmoothedCrossEntropy(first_label=1))
+    model.save(tmp_path / "old.keras")
+    again = keras.saving.load_model(tmp_path / "old.keras")
+    assert "is loaded without loss and optimizer: The labels" in caplog.text
+    assert again.predict(BATCH[0], verbose=0).shape == model.predict(BATCH[0], verbose=0).shape
+    with pytest.raises(ValueError, match="No loss to compute"):
+        again.fit(*BATCH, verbose=0)
+
+
+def test_the_most_tokens_at_once_are_not_negative_and_0_means_all():
+    model = guesser()
+    model.compile("adam", LOSS, max_tokens_per_device=0)
+    assert model.max_tokens_per_device is None
+    with pytest.raises(ValueError, match="`max_tokens_per_device` must be .* Received: -8"):
+        model.compile("adam", LOSS, max_tokens_per_device=-8)
+
+
 def test_a_list_with_one_loss_stands_for_that_loss():
     model = guesser()
     model.compile("adam", [LOSS])
@@ -41,6 +77,14 @@ def test_fit_refuses_class_weights_and_regularizers():
         model.fit(*BATCH, class_weight={0: 1.0, 1: 2.0}, verbose=0)
     model.trainable_variables[0].regularizer = keras.regularizers.L2(0.1)
     with pytest.raises(ValueError, match="without regularizers.* Received: 1 such losses"):
+        model.fit(*BATCH, verbose=0)
+
+
+def test_fit_refuses_a_model_without_trainable_weights():
+    model = guesser()
+    model.trainable = False
+    model.compile("sgd", LOSS)
+    with pytest.raises(ValueError, match="nothing to train: all weights are frozen"):
         model.fit(*BATCH, verbose=0)
 
 

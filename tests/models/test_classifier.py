@@ -7,6 +7,7 @@ import pytest
 from tf_transformer.layers import MeanPooling
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import TokenAccuracy
 from tf_transformer.models.transformer import Transformer
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}
@@ -91,6 +92,21 @@ def test_fit_learns_with_our_loss_and_with_that_of_keras():
         logs = model.fit({"source": source}, labels, epochs=30, verbose=0, shuffle=False)
         assert logs.history["loss"][-1] < 0.75 * logs.history["loss"][0]
         assert (logits_of(model, source).argmax(1) == classes - 1).mean() > 0.8
+
+
+def test_labels_can_be_a_column():
+    inputs, labels, logs = {"source": SOURCE}, np.array([1, 3]), []
+    for given in (labels, labels[:, None]):
+        model = make_model()
+        loss, accuracy = LabelSmoothedCrossEntropy(first_label=1), TokenAccuracy(first_label=1)
+        model.compile("sgd", loss, metrics=[accuracy])
+        model.fit(inputs, given, verbose=0)
+        logs.append(model.evaluate(inputs, given, verbose=0))
+    assert logs[0] == logs[1]
+    model = make_model()
+    model.compile("sgd", loss)
+    with pytest.raises(ValueError, match="labels of rank 1"):
+        model.fit(inputs, np.eye(3)[labels - 1], verbose=0)
 
 
 def test_a_single_class_is_refused():

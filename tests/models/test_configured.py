@@ -57,6 +57,10 @@ def test_arguments_by_name_or_position_and_a_config_make_the_same_model():
     config = ModelConfig(**SIZES | LEARNED)
     assert Transformer(**SIZES, **LEARNED).config == Transformer(config).config == config
     assert Transformer(*SIZES.values(), **LEARNED).config == config
+    assert Transformer(config=config).config == config
+    assert Transformer(config, vocab_size=9).config == dataclasses.replace(config, vocab_size=9)
+    for model in (Classifier(config, 3), Classifier(config=config, num_classes=3)):
+        assert model.config == config and model.extra == {"num_classes": 3}
     with pytest.raises(UserError, match="`model.d_model` must be even. Received: 7."):
         Transformer(**SIZES | {"d_model": 7, "num_heads": 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
@@ -98,12 +102,55 @@ OLD_CONFIG = {
 )
 def test_the_config_of_an_earlier_version_can_be_read(cls, own):
     old = OLD_CONFIG | own
-    model = cls.from_config(old)
+    model = cls.from_config(old | {"norm_first": 1})
     assert model.dtype_policy.name == "mixed_bfloat16"
     rates = {"attention_dropout": 0.0, "activation_dropout": 0.0}
     added = {"max_length": ModelConfig().max_length} | EARLIER_GAINS | rates
     added |= {"decoder_layers": None} if cls is Transformer else {}
     assert model.get_config() == old | added
+
+
+# --- Frozen layers -----------------------------------------------------------------------
+
+
+def freeze(model: keras.Model) -> None:
+    """Freezes the embedding and all of the encoder but the feed-forward of its last layer."""
+    model.get_layer("embedding").trainable = False
+    model.encoder.trainable = False
+    model.encoder.layers[-1].feed_forward.trainable = True
+
+
+def trained_paths(model: keras.Model) -> list[str]:
+    return [weight.path for weight in model.trainable_variables]
+
+
+@pytest.mark.parametrize("kind", ["tied", "classifier"])
+@pytest.mark.filterwarnings("error:Skipping variable loading")
+def test_frozen_layers_and_the_optimizer_state_survive_saving_and_cloning(kind, tmp_path):
+    model = make(kind)
+    freeze(model)
+    model.compile(Adam(0.01), LabelSmoothedCrossEntropy(first_label=model.first_label))
+    model.fit(*data_of(model), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert not again.encoder.trainable and again.encoder.layers[-1].feed_forward.trainable
+    assert 0 < len(trained_paths(model)) < len(model.weights)
+    for copy in (again, keras.models.clone_model(model)):
+        assert trained_paths(copy) == trained_paths(model)
+    assert again.optimizer.iterations == 1
+    one, other = model.optimizer.variables, again.optimizer.variables
+    for variable, loaded in zip(one, other, strict=True):
+        np.testing.assert_array_equal(variable, loaded)
+
+
+def test_a_frozen_model_is_loaded_frozen(tmp_path):
+    model = make("tied")
+    model.trainable = False
+    model.decoder.trainable = True
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert not again.trainable_variables and again.decoder.trainable
+    assert not any(weight.trainable for weight in again.encoder.weights)
 
 
 # --- Clones ------------------------------------------------------------------------------
@@ -122,6 +169,16 @@ def test_a_clone_has_the_same_class_and_config_but_its_own_weights(kind):
     np.testing.assert_array_equal(clone(inputs), model(inputs))
     if kind != "classifier":
         np.testing.assert_array_equal(clone.encode(IDS), model.encode(IDS))
+
+
+def test_saving_and_cloning_keep_recomputation_and_the_limits_of_positions(tmp_path):
+    model = make("untied")
+    model.encoder.recompute, model.position_limits = True, (7, 8)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for copy in (again, keras.models.clone_model(model)):
+        assert (copy.encoder.recompute, copy.decoder.recompute) == (True, False)
+        assert copy.position_limits == (7, 8) and copy.longest_target == 8
 
 
 @pytest.mark.parametrize("kind", ["untied", "classifier"])

@@ -229,6 +229,12 @@ def test_a_label_without_a_column_gives_nan_and_affects_no_other_row(label):
     np.testing.assert_array_equal(*(gradient[others] for gradient in gradients))
 
 
+@pytest.mark.parametrize("label_smoothing", [10, 1, -0.1])
+def test_smoothing_outside_its_range_is_refused(label_smoothing):
+    with pytest.raises(ValueError, match=rf"must be in \[0, 1\). Received: {label_smoothing}"):
+        LabelSmoothedCrossEntropy(label_smoothing)
+
+
 def test_another_reduction_is_refused():
     with pytest.raises(ValueError, match="leave out `reduction`. Received: reduction='none'"):
         LabelSmoothedCrossEntropy(reduction="none")
@@ -238,6 +244,17 @@ def test_weights_of_rows_can_be_a_column():
     labels, logits = np.array([1, 3, 2]), random_batch()[1][:, 0]
     loss, weights = LabelSmoothedCrossEntropy(first_label=1), np.array([0.5, 3, 1], "float32")
     assert loss(labels, logits, weights[:, None]) == loss(labels, logits, weights)
+
+
+def test_labels_can_be_a_column_but_have_no_other_rank():
+    labels, logits = random_batch()
+    loss = LabelSmoothedCrossEntropy(0.1)
+    weights = np.ones_like(labels, "float32")
+    assert loss(labels[..., None], logits) == loss(labels, logits)
+    assert loss(labels[..., None], logits, weights) == loss(labels, logits)
+    for wrong in (labels[0], np.eye(7)[labels]):
+        with pytest.raises(ValueError, match=r"labels of rank 2. Received: labels \("):
+            loss(wrong, logits)
 
 
 def test_losses_of_replicas_add_up_to_the_loss_as_keras_expects():

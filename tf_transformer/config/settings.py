@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import numbers
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,18 +82,22 @@ class Setting:
     def check(self, name: str, value: Any) -> Any:
         """Returns the value in the setting's type: 2.0 as an int, 2 as a float and so on.
 
+        NumPy's numbers become Python's.
+
         Raises:
             UserError: if the value is of another type or out of range.
         """
         require(self.fits(value), name, str(self), value)
         if self.type == tuple[str, ...]:
             return tuple(value)
+        value = _plain(value)
         if type(value) in self.types:
             return value
         return int(value) if int in self.types else float(value)
 
     def fits(self, value: Any) -> bool:
         """Tells whether `check` accepts the value."""
+        value = _plain(value)
         return self._is_of_type(value) and self.allows(value)
 
     def _is_of_type(self, value: Any) -> bool:
@@ -103,6 +108,13 @@ class Setting:
         if type(value) is float and value.is_integer() and int in self.types:
             return True
         return type(value) in self.types or (type(value) is int and float in self.types)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a number as Python's int or float; bool and everything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def setting(default: Any, *, help: str, choices: Sequence[str] = (), **bounds: float) -> Any:
@@ -120,10 +132,15 @@ def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
 
 
 def require_allowed(section: Any, prefix: str = "") -> None:
-    """Raises UserError for the first field of a dataclass that is out of range."""
+    """Converts the fields of a new dataclass to their types.
+
+    Raises:
+        UserError: for the first that is of another type or out of range.
+    """
     for name, setting in settings_of(type(section), prefix).items():
-        value = getattr(section, name.removeprefix(prefix))
-        require(setting.allows(value), name, str(setting), value)
+        field = name.removeprefix(prefix)
+        value = setting.check(name, getattr(section, field))
+        object.__setattr__(section, field, value)  # the dataclass is frozen
 
 
 def require(condition: bool, name: str, expected: str, received: object) -> None:

@@ -62,7 +62,7 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
         sizes: sizes to fix in the file; none by default.
     """
     module = tf.Module()
-    module.weights = [variable.value for variable in model.trainable_variables]
+    module.weights = [variable.value for variable in model.weights]
     functions = {"encode": _encode(model, sizes), "step": _step(model, sizes)}
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures=functions)

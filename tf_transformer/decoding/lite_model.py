@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.decoding.host_search import HostRules, host_search
 from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.lite_file import LITE_PRECISIONS
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.decoding.threads import numbers_to_try
@@ -22,6 +23,17 @@ from tf_transformer.errors import UserError
 from tf_transformer.quiet import stderr_held_back
 
 _COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
+
+
+def require_lite(precision: str, ensemble: bool, shortlist: bool) -> None:
+    """Raises UserError for what a search in LiteRT does not support."""
+    unsupported = {"an ensemble": ensemble, "a shortlist": shortlist}
+    unsupported[precision] = precision not in LITE_PRECISIONS
+    if wrong := [name for name, requested in unsupported.items() if requested]:
+        raise UserError(
+            "LiteRT is for one model in float32 or int8, with its whole vocabulary. "
+            f"Received: {wrong[0]}."
+        )
 
 
 class LiteModel:

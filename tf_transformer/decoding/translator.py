@@ -13,7 +13,7 @@ from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.forced_scorer import ForcedScorer
 from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
-from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher
+from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher, require_lite
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.shortlist import Shortlist
@@ -44,6 +44,7 @@ class BatchTranslator:
 
     Raises:
         ValueError: if the vocabulary of tokenizer or shortlist is not the model's.
+        UserError: if `lite` is combined with a shortlist or an ensemble.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class BatchTranslator:
         *,
         streams: int | None = None,
     ) -> None:
+        if lite:
+            require_lite(lite.precision, isinstance(model, Ensemble), shortlist is not None)
         decoding = decoding or DecodingConfig()
         self._streams = streams or (most_streams(lite.threads) if lite else None)
         self.model, self.tokenizer, self.decoding = model, tokenizer, decoding

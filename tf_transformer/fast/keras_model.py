@@ -12,6 +12,11 @@ def share_of_replica(loss):
     return scale_loss_for_distribution(loss)
 
 
+def sublayers(layer: keras.layers.Layer, recursive: bool = False) -> list[keras.layers.Layer]:
+    """Returns the layers inside a layer or model, each once."""
+    return layer._flatten_layers(include_self=False, recursive=recursive)
+
+
 class KerasModel(keras.Model):
     """A `keras.Model` whose loss tracker and compiled metrics can be replaced."""
 

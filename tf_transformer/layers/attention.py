@@ -62,8 +62,9 @@ class MultiHeadAttention(KernelLayer):
         query: [B, T, D].
         value: [B, S, D]; the query itself (self-attention) if None.
         key: [B, S, D]; the value if None.
-        query_mask: boolean [B, T], True at real positions; used in self-attention only. Keras
-            fills in the masks attached to the tensors.
+        query_mask: boolean [B, T], True at real positions; used in self-attention only (without
+            a value, or with the query as value). Keras fills in the masks attached to the
+            tensors. Give masks by keyword.
         value_mask: boolean [B, S], True at real positions.
         key_mask: boolean [B, S], likewise.
         attention_mask: boolean [B or 1, T, S], True where attention is allowed.
@@ -148,6 +149,13 @@ class MultiHeadAttention(KernelLayer):
     value_kernel = property(lambda self: self.kernel("value_kernel"))
     output_kernel = property(lambda self: self.kernel("output_kernel"))
 
+    def __call__(self, query, value=None, *args, **kwargs):
+        # Not in `call`: Keras may convert a tensor that is given twice to two tensors.
+        if value is query and kwargs.get("query_mask") is not None:
+            kwargs["value_mask"] = join_masks(kwargs["query_mask"], kwargs.get("value_mask"))
+        given = () if value is None and not args else (value, *args)
+        return super().__call__(query, *given, **kwargs)
+
     def call(
         self, query, value=None, key=None, query_mask=None, value_mask=None, key_mask=None,
         attention_mask=None, return_attention_scores=False, training=None,
@@ -157,7 +165,8 @@ class MultiHeadAttention(KernelLayer):
             if key is not None:
                 raise ValueError("`key` needs a `value`. Received: value=None.")
             # Keras fills in `query_mask` only if the call has a second tensor.
-            keys = mask_of(query) if query_mask is None else query_mask
+            own = mask_of(query) if query_mask is None else query_mask
+            keys = join_masks(own, value_mask, key_mask)
             heads = self.project_self(query)
         else:
             keys = join_masks(value_mask, key_mask)

@@ -37,7 +37,7 @@ class PositionalEmbedding(PositionalEncoding):
 
     Raises:
         ValueError: if `d_model` is odd, `positions` is unknown, or learned without
-            `max_length`, or `inputs` are not integers or exceed the learned positions.
+            `max_length`, or `inputs` are not integers [B, T] or exceed the learned positions.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class PositionalEmbedding(PositionalEncoding):
         return ops.transpose(ops.cast(rows, self.compute_dtype))
 
     def compute_mask(self, inputs, mask=None):
-        # Keras does not pass `reverse`, but only ids have rank 2. Logits carry no mask: Keras
+        # Keras does not pass `reverse`, but only ids are integers. Logits carry no mask: Keras
         # would apply it in any loss.
-        return padding_mask(inputs) if len(inputs.shape) == 2 else None
+        return padding_mask(inputs) if _are_integers(inputs) else None
 
     def compute_output_spec(self, inputs, reverse=False, offset=0):
         if reverse:
@@ -154,9 +154,13 @@ class OutputProjection(keras.layers.Layer):
         return super().get_config() | config
 
 
+def _are_integers(inputs):
+    return "int" in keras.backend.standardize_dtype(inputs.dtype)
+
+
 def _require_ids(inputs):
     dtype = keras.backend.standardize_dtype(inputs.dtype)
-    if "int" not in dtype:
+    if not _are_integers(inputs) or len(inputs.shape) != 2:
         raise ValueError(
             "`inputs` must be integer ids [B, T], from an Input with dtype='int32'; for "
             "vectors [B, T, D] use PositionalEncoding. "

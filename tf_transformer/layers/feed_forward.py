@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import keras
+from keras import ops
 
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
@@ -15,6 +16,13 @@ class Dense(keras.layers.Dense):
 
     def call(self, inputs, training=None):
         return self.activation(project(inputs, self.kernel, self.bias))
+
+    def load_own_variables(self, store):
+        # Keras zeroes both sides of the adapter, which could then learn nothing.
+        a = ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables(store)
+        if a is not None:
+            self.lora_kernel_a.assign(a)
 
     def quantize(self, mode=None, type_check=True, config=None):
         refuse_quantization(self, mode)
@@ -52,9 +60,9 @@ class FeedForward(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape):
-        policy = self.dtype_policy
-        self.inner = Dense(self.d_ff, self.activation, name="inner", dtype=policy)
-        self.outer = Dense(inputs_shape[-1], name="outer", dtype=policy)
+        options = {"dtype": self.dtype_policy, "trainable": self.trainable}
+        self.inner = Dense(self.d_ff, self.activation, name="inner", **options)
+        self.outer = Dense(inputs_shape[-1], name="outer", **options)
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
 
@@ -107,9 +115,9 @@ class AddAndNorm(keras.layers.Layer):
         self.rate = dropout
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
-        policy = self.dtype_policy
-        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
-        self.norm = LayerNormalization(epsilon=norm_epsilon, name="norm", dtype=policy)
+        options = {"dtype": self.dtype_policy, "trainable": self.trainable}
+        self.dropout = Dropout(dropout, name="dropout", **options)
+        self.norm = LayerNormalization(epsilon=norm_epsilon, name="norm", **options)
         self.supports_masking = True
 
     def build(self, inputs_shape, sublayer_output_shape=None):

@@ -33,7 +33,7 @@ class PositionalEncoding(keras.layers.Layer):
         max_length: number of learned positions; sinusoidal ones have no limit.
 
     Call arguments:
-        inputs: floating [B, T, D], D even.
+        inputs: floating [B, T, D], D even. Reshape a grid [B, H, W, D] to [B, H * W, D].
         offset: position of the first column, for step-by-step decoding.
 
     Returns:
@@ -41,7 +41,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     Raises:
         ValueError: if D is odd, `positions` is unknown, or learned without `max_length`, or
-            `inputs` exceed the learned positions.
+            `inputs` have another rank or exceed the learned positions.
     """
 
     def __init__(self, positions: str = "sinusoidal", max_length: int | None = None, **kwargs):
@@ -58,6 +58,11 @@ class PositionalEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape):
+        if len(inputs_shape) != 3:
+            raise ValueError(
+                "`inputs` must be [B, T, D]; reshape a grid [B, H, W, D] to [B, H * W, D]. "
+                f"Received: shape={tuple(inputs_shape)}."
+            )
         self.build_positions(inputs_shape[-1])
 
     def build_positions(self, d_model: int):

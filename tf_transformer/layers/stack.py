@@ -12,6 +12,7 @@ from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.recompute import recomputed
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_config
+from tf_transformer.layers.frozen import set_trainable, trainable_changes
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,17 @@ class TransformerLayer(keras.layers.Layer):
     def get_config(self):
         config = vars(self.options)
         activation = activation_config(self.options.activation)
-        return super().get_config() | config | {"activation": activation}
+        changes = trainable_changes(self)
+        frozen = {"trainable_changes": changes} if changes else {}
+        return super().get_config() | config | {"activation": activation} | frozen
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        changes = config.pop("trainable_changes", {})
+        layer = super().from_config(config)
+        set_trainable(layer, changes)
+        return layer
 
 
 class Stack(TransformerLayer):
@@ -153,9 +164,11 @@ class Stack(TransformerLayer):
     Attributes:
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. False by default.
+        trained_length: longest sequence in training, None if unknown; only kept for a model.
     """
 
     recompute = False
+    trained_length: int | None = None
 
     def __init__(
         self,
@@ -216,4 +229,15 @@ class Stack(TransformerLayer):
         return self.norm(x) if self.norm else x
 
     def get_config(self):
-        return super().get_config() | {"num_layers": self.num_layers}
+        state = {"recompute": self.recompute, "trained_length": self.trained_length}
+        state = {name: value for name, value in state.items() if value}
+        return super().get_config() | {"num_layers": self.num_layers} | state
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        recompute = config.pop("recompute", False)
+        length = config.pop("trained_length", None)
+        stack = super().from_config(config)
+        stack.recompute, stack.trained_length = recompute, length
+        return stack

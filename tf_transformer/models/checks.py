@@ -1,14 +1,14 @@
 """Checks of the arguments of `TokenModel.compile` and `TokenModel.fit`."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from tf_transformer.fast.optimizers import follows_schedule
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import TokenMean
+from tf_transformer.models.metrics import TokenCount, TokenMean
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +42,40 @@ def check_loss(loss, own: Mapping[str, Any], others: Mapping[str, Any]) -> None:
             )
 
 
+def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]) -> None:
+    """Raises ValueError if a loss or metric of ours numbers labels unlike the model."""
+    for one in (loss, *metrics):
+        if not isinstance(one, LabelSmoothedCrossEntropy | TokenMean):
+            continue
+        if one.first_label != first_label and not isinstance(one, TokenCount):
+            raise ValueError(
+                f"The labels of this model begin with {first_label}: give {type(one).__name__} "
+                f"the argument first_label={first_label}. "
+                f"Received: first_label={one.first_label}."
+            )
+
+
+def most_tokens(number: int | None) -> int | None:
+    """Returns `max_tokens_per_device`, with None for 0; raises ValueError below 0."""
+    if number is not None and number < 0:
+        raise ValueError(
+            "`max_tokens_per_device` must be at least 1, or 0 or None for the whole batch. "
+            f"Received: {number}."
+        )
+    return number or None
+
+
 def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
     """Raises ValueError if `fit` would ignore, or misread, some of its arguments."""
     if follows_schedule(model.optimizer):
         _refuse_plateau(arguments.get("callbacks"))
     if not isinstance(model.loss, LabelSmoothedCrossEntropy):
         return
+    if not model.trainable_variables:
+        raise ValueError(
+            "There is nothing to train: all weights are frozen. Set `trainable = True` on some "
+            "layers, and on the model, before `compile`."
+        )
     if model.losses:
         raise ValueError(
             "LabelSmoothedCrossEntropy trains on the labels alone, without regularizers and "

@@ -14,6 +14,7 @@ from tf_transformer.config import ModelConfig
 from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding
+from tf_transformer.layers.frozen import set_trainable, trainable_changes
 from tf_transformer.layers.stack import OPTION_NAMES, Stack
 from tf_transformer.models.token_model import TokenModel
 
@@ -68,10 +69,13 @@ class ConfiguredModel(TokenModel):
     @classmethod
     def _split(cls, *args, **kwargs):
         """Splits the arguments into a `ModelConfig`, those of `graph`, and Keras's."""
+        if isinstance(kwargs.get("config"), ModelConfig):
+            args = (kwargs.pop("config"), *args)
         if args and isinstance(args[0], ModelConfig):
-            cls.warn_of_unused(args[0])
-            kwargs = cls.used(args[0]) | kwargs
-            args = args[1:]
+            config, *others = args
+            cls.warn_of_unused(config)
+            kwargs = cls.used(config) | kwargs
+            args = (kwargs.pop("vocab_size"), *others)
         arguments = cls.__signature__.bind(*args, **kwargs).arguments
         settings = {name: arguments.pop(name) for name in _NAMES if name in arguments}
         general = {name: arguments.pop(name) for name in _GENERAL if name in arguments}
@@ -93,7 +97,10 @@ class ConfiguredModel(TokenModel):
         """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
 
         A classifier's output layer stays trainable. Compile the model afterwards. Saving merges
-        the adapters into the kernels; the model is loaded without LoRA.
+        the adapters into the kernels; the model is loaded without LoRA or frozen layers.
+
+        A `Translator` or `SentenceClassifier` that has been used before may go on without the
+        adapters, because its graphs are traced: make a new one.
 
         Args:
             rank: rank of the adapters.
@@ -109,14 +116,28 @@ class ConfiguredModel(TokenModel):
     def get_config(self):
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         general = {"name": self.name, "trainable": self.trainable, "dtype": policy}
-        return general | self.used(self.config) | self.extra
+        changes = trainable_changes(self)
+        frozen = {"trainable_changes": changes} if changes else {}
+        stacks = [layer for layer in self.layers if isinstance(layer, Stack)]
+        names = [stack.name for stack in stacks if stack.recompute]
+        recompute = {"recompute": names} if names else {}
+        return general | self.used(self.config) | self.extra | frozen | recompute
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
+        config = EARLIER_GAINS | config
         # Earlier versions wrote None for sinusoidal positions.
-        if config.get("max_length") is None:
-            config = {name: config[name] for name in config if name != "max_length"}
-        return cls(**EARLIER_GAINS | config)
+        if config.get("max_length", 0) is None:
+            del config["max_length"]
+        for name, setting in settings_of(ModelConfig).items():
+            if setting.type is bool and name in config:  # they also accepted 1 and the like
+                config[name] = bool(config[name])
+        changes, recompute = config.pop("trainable_changes", {}), config.pop("recompute", ())
+        model = cls(**config)
+        for name in recompute:
+            model.get_layer(name).recompute = True
+        set_trainable(model, changes)
+        return model
 
 
 def _signature(cls: type[ConfiguredModel]) -> Signature:

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tf_transformer.fast.cross_entropy import softmax_statistics
-from tf_transformer.models.losses import token_weights
+from tf_transformer.models.losses import labels_of, token_weights
 
 
 def full_precision(dtype=None) -> str:
@@ -20,6 +20,9 @@ class TokenMean(keras.metrics.Metric):
 
     Args:
         first_label: the label of column 0 of the logits; see `LabelSmoothedCrossEntropy`.
+
+    Raises:
+        ValueError: in `update_state`, if labels and logits do not match.
     """
 
     default_name: str
@@ -31,6 +34,7 @@ class TokenMean(keras.metrics.Metric):
         self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = labels_of(y_pred, y_true)
         weights = token_weights(y_true, sample_weight)
         values = self.token_values(y_true, ops.cast(y_pred, "float32"))
         self.total.assign_add(ops.sum(values * weights))

@@ -1,5 +1,6 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
+import logging
 from functools import partial
 
 import keras
@@ -7,11 +8,20 @@ import tensorflow as tf
 
 from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
-from tf_transformer.models.checks import check_fit, check_loss, only_loss, warn_of_padding
+from tf_transformer.models.checks import (
+    check_fit,
+    check_labels,
+    check_loss,
+    most_tokens,
+    only_loss,
+    warn_of_padding,
+)
 from tf_transformer.models.chunked_loss import ChunkedLoss
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy, token_weights
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy, labels_of, token_weights
 from tf_transformer.models.metrics import full_precision
 from tf_transformer.models.sums import ReplicaSeeds, sum_over_parts, sum_over_replicas
+
+logger = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -65,7 +75,7 @@ class TokenModel(KerasModel):
             weighted_metrics: as in Keras.
             max_tokens_per_device: most positions (rows x length) computed at once; a larger
                 share of a batch is computed in parts, whose gradients are summed for one
-                update.
+                update. 0 or None for the whole share at once.
             chunked_loss: computes the logits of 512 target positions at a time in training,
                 with the same result up to rounding: less memory, and a little faster. Metrics
                 that count padding then count more of it.
@@ -73,9 +83,10 @@ class TokenModel(KerasModel):
 
         Raises:
             RuntimeError: if Keras's backend is not TensorFlow.
-            ValueError: for `chunked_loss`, if the model does not end in the projection to
-                logits; for it and `max_tokens_per_device`, if the loss is not
-                `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`.
+            ValueError: for a negative `max_tokens_per_device`; for `chunked_loss`, if the model
+                does not end in the projection to logits; for it and `max_tokens_per_device`, if
+                the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`;
+                for a loss or metric of this package with another `first_label` than the model.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -84,8 +95,12 @@ class TokenModel(KerasModel):
                 f"Received: backend {keras.backend.backend()!r}."
             )
         loss = only_loss(loss)
+        max_tokens_per_device = most_tokens(max_tokens_per_device)
         own = {"max_tokens_per_device": max_tokens_per_device, "chunked_loss": chunked_loss}
         check_loss(loss, own, kwargs)
+        every = keras.tree.flatten([metrics or [], weighted_metrics or []])
+        objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
+        check_labels(self.first_label, loss, objects)
         chunks = ChunkedLoss(self) if chunked_loss else None  # refuses some models
         optimizer = keras.optimizers.get(optimizer)
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -100,8 +115,6 @@ class TokenModel(KerasModel):
         self.max_tokens_per_device = max_tokens_per_device
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", chunks)
-        every = keras.tree.flatten([metrics or [], weighted_metrics or []])
-        objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         object.__setattr__(self, "_metric_objects", objects)
         if max_tokens_per_device is not None or chunked_loss:
             warn_of_padding(metrics)
@@ -116,7 +129,12 @@ class TokenModel(KerasModel):
 
     def compile_from_config(self, config):
         # Keras compiles a loaded model itself only if its class does not override `compile`.
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        try:
+            self.compile(**keras.saving.deserialize_keras_object(config))
+        except ValueError as error:  # earlier versions accepted more
+            logger.warning("%s is loaded without loss and optimizer: %s", self.name, error)
+            self.compile()
+            return
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
@@ -143,7 +161,7 @@ class TokenModel(KerasModel):
     def train_step(self, data):
         if not isinstance(self.loss, LabelSmoothedCrossEntropy):
             return super().train_step(data)
-        inputs, labels, weights, count = _unpack(data)
+        inputs, labels, weights, count = self._unpack(data)
         global_count = tf.maximum(sum_over_replicas(count), 1e-9)
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
         total, gradients = sum_over_parts(
@@ -161,11 +179,18 @@ class TokenModel(KerasModel):
     def test_step(self, data):
         if not isinstance(self.loss, LabelSmoothedCrossEntropy):
             return super().test_step(data)
-        inputs, labels, weights, count = _unpack(data)
+        inputs, labels, weights, count = self._unpack(data)
         total = sum_over_parts(
             self._total, (inputs, labels, weights), tf.constant(0.0), self.max_tokens_per_device
         )
         return self._logs(total, count)
+
+    def _unpack(self, data):
+        """Returns inputs, labels [B, T] or [B], their weights, and the sum of the weights."""
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        labels = labels_of(self.output, labels)
+        weights = token_weights(labels, sample_weight)
+        return inputs, labels, weights, tf.reduce_sum(weights)
 
     def _gradients(self, inputs, labels, weights, count):
         """Returns the sum of the loss, and the gradients of that sum (scaled) over `count`."""
@@ -204,13 +229,6 @@ class TokenModel(KerasModel):
             # Here Keras takes the mean over axis 0.
             return {name: tf.reshape(value, [1]) for name, value in results.items()}
         return results
-
-
-def _unpack(data):
-    """Returns inputs, labels [B, T] or [B], the labels' weights, and the sum of the weights."""
-    inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    weights = token_weights(labels, sample_weight)
-    return inputs, labels, weights, tf.reduce_sum(weights)
 
 
 def _nan_unless_finite(total, gradients):

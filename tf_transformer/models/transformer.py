@@ -47,8 +47,6 @@ class Transformer(ConfiguredModel):
         TensorShape([1, 4, 100])
     """
 
-    position_limits: tuple[int, int] | None = None
-
     @staticmethod
     def graph(config: ModelConfig, policy):
         """Connects the layers as in Figure 1."""
@@ -104,6 +102,16 @@ class Transformer(ConfiguredModel):
         return model
 
     @property
+    def position_limits(self) -> tuple[int, int] | None:
+        """Longest source and target in training; kept by the stacks, which clones copy."""
+        source, target = self.encoder.trained_length, self.decoder.trained_length
+        return None if source is None or target is None else (source, target)
+
+    @position_limits.setter
+    def position_limits(self, limits: tuple[int, int] | None) -> None:
+        self.encoder.trained_length, self.decoder.trained_length = limits or (None, None)
+
+    @property
     def vocab_size(self) -> int:
         """V, the number of columns of the logits."""
         return self.config.vocab_size
@@ -122,7 +130,8 @@ class Transformer(ConfiguredModel):
         if self.config.positions != "learned":
             return None
         most = self.config.max_length
-        return min(most, self.position_limits[side]) if self.position_limits else most
+        limits = self.position_limits
+        return min(most, limits[side]) if limits else most
 
     # --- Attention weights ---------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tags import require_known
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.lite_file import LITE_PRECISIONS, kept_lite_file
-from tf_transformer.decoding.lite_model import LiteModel
+from tf_transformer.decoding.lite_file import kept_lite_file
+from tf_transformer.decoding.lite_model import LiteModel, require_lite
 from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
@@ -72,7 +72,7 @@ def load_translator(
     """
     lite_precision = precision if in_litert(precision, litert) else None
     if lite_precision:
-        _check_litert(lite_precision, ensemble, shortlist)
+        require_lite(lite_precision, bool(ensemble), shortlist)
         precision = "float32"
     file = run.weights(checkpoint)
     before = _version(file)
@@ -89,17 +89,6 @@ def load_translator(
         lite = LiteModel(content, threads, lite_precision)
     decoding = decoding or run.config.decoding
     return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
-
-
-def _check_litert(precision: str, ensemble: Sequence[Run], shortlist: bool) -> None:
-    """Raises UserError for what a search in LiteRT does not support."""
-    unsupported = {"an ensemble": ensemble, "a shortlist": shortlist}
-    unsupported[precision] = precision not in LITE_PRECISIONS
-    if wrong := [name for name, requested in unsupported.items() if requested]:
-        raise UserError(
-            "LiteRT is for one model in float32 or int8, with its whole vocabulary. "
-            f"Received: {wrong[0]}."
-        )
 
 
 def card_of(
