@@ -46,7 +46,7 @@ def session(exported) -> Iterator[SavedModelSession]:
 
 @pytest.fixture(scope="session")
 def make_lanes(session, exported) -> Callable[..., Lanes]:
-    """`make_lanes(waiting=1)`: lanes of the exported model with these batch limits."""
+    """`make_lanes(deadline=1)`: lanes of the exported model with these batch limits."""
     meter = Meter(session, token_limits(exported))
     return lambda observer=None, **limits: Lanes(
         session, meter, BatchLimits(**limits), observer
@@ -75,7 +75,7 @@ def served(session, make_lanes, limits=None, access_log=None, **batch_limits) ->
 
 @pytest.fixture(scope="module")
 def start(session, make_lanes) -> Iterator[Callable[..., int]]:
-    """`start(limits, access_log, waiting=1)`: the port of a new server for this module."""
+    """`start(limits, access_log, deadline=1)`: the port of a new server for this module."""
     with ExitStack() as stack:
         yield lambda *args, **kwargs: stack.enter_context(
             served(session, make_lanes, *args, **kwargs)

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.batcher import BatchLimits
+from tf_transformer.serving.batcher import Batcher, BatchLimits, QueueFullError
 from tf_transformer.serving.client import best_answers
 from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits
 from tf_transformer.serving.loaded import LoadedVersions, load_version
@@ -68,11 +69,12 @@ def test_refusals_give_their_reason_in_json(port):
         assert message in json.loads(text)["error"]
 
 
-def test_requests_beyond_the_queue_are_asked_to_come_back(start):
-    crowded = start(Limits(), waiting=1)
-    status, headers, _ = call(crowded, "POST", PREDICT, body_of("a", "b"))
+def test_requests_beyond_the_queue_are_asked_to_come_back(port, monkeypatch):
+    monkeypatch.setattr(Batcher, "submit", Mock(side_effect=QueueFullError))
+    status, headers, _ = call(port, "POST", PREDICT, body_of("a", "b"))
     assert (status, headers["Retry-After"]) == (503, "1")
-    assert predict(crowded, "a")[0] == 200
+    monkeypatch.undo()
+    assert predict(port, "a")[0] == 200
 
 
 def test_an_answer_past_the_deadline_is_abandoned(start):
