@@ -30,13 +30,19 @@ def test_every_argument_is_annotated_and_documented(cls):
     assert "{" not in cls.__doc__
 
 
-@pytest.mark.parametrize("part", ["all", "layer", "sublayer"])
+@pytest.mark.parametrize("part", ["all", "layer", "sublayer", "kernel"])
 def test_frozen_layers_stay_frozen_in_a_functional_model(part, tmp_path):
     encoder = Encoder(2, **LAYER)
     inputs = keras.Input(X.shape[1:])
     model = keras.Model(inputs, keras.layers.Dense(3)(encoder(inputs)))
-    frozen = {"all": encoder, "layer": encoder.layers[0]}
-    frozen.get(part, encoder.layers[0].self_attention_norm).trainable = False
+    layer = encoder.layers[0]
+    frozen = {
+        "all": encoder,
+        "layer": layer,
+        "sublayer": layer.self_attention_norm,
+        "kernel": layer.feed_forward.inner,
+    }
+    frozen[part].trainable = False
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     for copy in (again, keras.models.clone_model(model)):

@@ -57,14 +57,18 @@ class FeedForward(keras.layers.Layer):
         self.activation = activation
         self.rate = dropout
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.trainable_when_built = {}  # of "inner" and "outer", where it is not this layer's
         self.supports_masking = True
 
     def build(self, inputs_shape):
-        options = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.inner = Dense(self.d_ff, self.activation, name="inner", **options)
-        self.outer = Dense(inputs_shape[-1], name="outer", **options)
+        self.inner = self._dense("inner", self.d_ff, self.activation)
+        self.outer = self._dense("outer", inputs_shape[-1])
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
+
+    def _dense(self, name, units, activation=None):
+        trainable = self.trainable_when_built.get(name, self.trainable)
+        return Dense(units, activation, name=name, dtype=self.dtype_policy, trainable=trainable)
 
     def call(self, inputs, training=None):
         inner = self.inner(inputs)

@@ -29,14 +29,19 @@ def _changes(layer):
 def set_trainable(layer: keras.layers.Layer, changes: Mapping[str, bool]) -> None:
     """Freezes the sublayers of a new layer as in the one that gave `trainable_changes`.
 
-    Sublayers that `build` will create take `trainable` from their parent.
+    A sublayer that its parent's `build` will create is frozen there: the parent finds it in its
+    dict `trainable_when_built`.
     """
     if not layer.trainable:  # set in the constructor, which does not pass it on
         for part in sublayers(layer, recursive=True):
             part.trainable = False
     for path, value in changes.items():
-        if part := _find(layer, path):
+        parents, _, name = path.rpartition("/")
+        parent = _find(layer, parents) if parents else layer
+        if part := _find(parent, name):
             part.trainable = value
+        else:
+            parent.trainable_when_built[name] = value
 
 
 def _find(layer, path):
