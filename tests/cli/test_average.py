@@ -58,3 +58,9 @@ def test_best_needs_checkpoints_with_a_score(copied, capsys, scored):
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:scored]))
     expected = f"between 1 and {scored}, .* with a score on its latest dev set. Received: 3"
     assert_refused(capsys, ["average", str(copied), "--best", "3"], expected, status=1)
+
+
+def test_a_run_without_the_weights_of_steps_is_refused(copied, capsys):
+    for file in Run.open(copied).checkpoints.path.glob("step-*"):
+        file.unlink()
+    assert_refused(capsys, ["average", str(copied)], "no checkpoints to average", status=1)

@@ -46,7 +46,7 @@ def test_the_same_command_does_not_train_a_finished_run(classification_run, clas
 
 
 def test_sentences_are_labelled_line_by_line(classifier, capfd):
-    Path("in").write_text("we saw the cat .\n \nthe very red a .\ntwo of is the .\n")
+    Path("in").write_text("we saw the cat .\n \u200b\nthe very red a .\ntwo of is the .\n")
     with stdin_of(Path("in")):
         assert main(["classify", "run"]) == 0
     assert capfd.readouterr().out == "animal\n\ncolour\nnumber\n"

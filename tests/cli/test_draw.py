@@ -28,6 +28,14 @@ def test_draw_draws_the_trees_on_a_line(capsys, line, word, differs):
     assert ("#d55e00" in text) == differs
 
 
+def test_words_are_drawn_as_they_are(capsys, recwarn):
+    """Not as mathematics, and without a warning about characters that no font has."""
+    Path("gold").write_text("(S (NN $\\foo$) (NN $$) (NN \u65e5\u672c))", encoding="utf-8")
+    assert main(["draw", "gold", "gold", "--output", "tree.svg"]) == 0
+    assert "<!-- $$ -->" in Path("tree.svg").read_text("utf-8")
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

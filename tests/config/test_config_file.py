@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 
+from tf_transformer.api.configuration import configure
 from tf_transformer.config import (
     Config,
     DataConfig,
@@ -151,3 +152,12 @@ def test_a_damaged_file_is_refused(text):
 def test_the_error_for_an_invalid_field_names_it(section, fields, named):
     with pytest.raises(UserError, match=named):
         Config.from_json(json.dumps({"preset": "", section: fields}))
+
+
+def test_set_may_complete_what_the_file_begins(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("training: {keep_last: 3}")
+    config = configure(file=file, overrides=["training.average_last=3"])
+    assert (config.training.keep_last, config.training.average_last) == (3, 3)
+    with pytest.raises(UserError, match=r"must be at least average_last \(4\)"):
+        configure(file=file)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from command_line import train_options
 
+from tf_transformer.api.configuration import configure
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.config.presets import preset, train_command
 from tf_transformer.errors import UserError
@@ -173,3 +174,10 @@ def test_a_recorded_score_lists_options_that_change_translations():
     assert _options(plain) == _options({}) == ""
     changed = {"precision": "int8", "shortlist": True, "ensemble": ["b"], "tag": "<2de>"}
     assert _options(changed) == ", int8, shortlist, ensemble of 2, tag <2de>"
+
+
+def test_the_command_of_a_run_that_began_from_another_gives_what_that_run_would_change(run):
+    settings = {"training.init_from": str(run.path)}
+    words = ["data.subword_sampling=0.1"]  # as in the preset, but not in the run
+    config = configure("classification-small", settings=settings, overrides=words)
+    assert configured(train_command(config)) == config

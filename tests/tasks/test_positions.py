@@ -1,6 +1,7 @@
 """Learned positions beyond the longest training sentence are never used."""
 
 import logging
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -47,6 +48,15 @@ def test_training_records_the_lengths_of_its_longest_sentences(run):
     longest = int(corpus.source_lengths.max()), int(corpus.target_lengths.max())
     assert position_limits(run) == longest == task.build_model().position_limits
     assert max(longest) < run.config.data.max_length
+
+
+def test_positions_that_an_earlier_run_trained_stay_usable(run, tmp_path):
+    before = Run(shutil.copytree(run.path, tmp_path / "before"), run.config)
+    before.write_trained_lengths(40, 5)
+    run = Run(run.path, run.config.replace({"training.init_from": str(before.path)}))
+    TranslationTask(run, lambda *_: None)
+    longest = int(EncodedCorpus.open(run.data / "train").target_lengths.max())
+    assert position_limits(run) == (40, longest) and longest > 5
 
 
 def test_sources_are_cut_where_the_trained_positions_end_with_a_warning(translator, caplog):

@@ -18,7 +18,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import build_model, load_translator
 from tf_transformer.tasks.sequences import SequenceTask
-from tf_transformer.tasks.tokenizers import load_tokenizer
+from tf_transformer.tasks.tokenizers import load_tokenizer, sized
 
 
 def with_settings(run: Run, settings: dict[str, object]) -> Run:
@@ -212,3 +212,9 @@ def test_a_tokenizer_is_trained_with_the_settings_of_the_run(tmp_path):
     default = Run(tmp_path / "default", Config().replace({"model.vocab_size": 270}))
     load_tokenizer(default, lambda: iter(lines))
     assert settings_of(default.tokenizer)["data.normalization"] == "identity"
+
+
+def test_a_configured_tokenizer_decides_the_size_of_the_vocabulary(trained_run):
+    config = Config().replace({"data.tokenizer": str(trained_run.path / "tokenizer.model")})
+    assert sized(config).model.vocab_size == 600 != config.model.vocab_size
+    assert sized(Config()) == Config()

@@ -47,6 +47,15 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     assert config.training.freeze == () and config.data.train == ()
 
 
+def test_without_a_preset_or_task_the_task_is_that_of_the_run(tmp_path):
+    run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
+    run.tokenizer.touch()
+    words = [f"training.init_from={run.path}"]
+    config = configure(overrides=words)
+    assert config.task == "classification" and config.training.steps == 2_000
+    assert configure("tiny", overrides=words).task == "translation"
+
+
 def test_the_tokenizer_of_the_run_replaces_that_of_a_config_json(source, tmp_path):
     """However the run is named; that of the file stays if the file names the run itself."""
     file, setting = tmp_path / "config.json", f"training.init_from={source}"

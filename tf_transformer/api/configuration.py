@@ -8,8 +8,9 @@ from typing import Any
 
 from tf_transformer.config import SETTINGS, Config, presets, recipes
 from tf_transformer.config.config import read_settings_file
-from tf_transformer.config.settings import nearest
+from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.tasks.transfer import take_over
 
@@ -33,8 +34,9 @@ def configure(
 
     Args:
         model: name of a preset; None for that of `file`, or "tiny".
-        task: name of a task; None for that of `file`, or of the preset. A preset of another
-            task gets this task's score and limits.
+        task: name of a task; None for that of `file`, of the preset or, if neither is named, of
+            the run that training begins from. A preset of another task gets this task's score
+            and limits.
         recipe: name of a recipe, which takes precedence over `file`.
         file: settings in YAML, or the config.json of a run.
         settings: values by "section.field", which take precedence over those of `file`.
@@ -44,10 +46,13 @@ def configure(
         UserError: if a name is unknown, a value is out of bounds, `file` cannot be used, or it
             is a config.json of another preset than `model`.
     """
-    settings = dict(settings or {})
+    settings = dict(settings or {}) | parse_assignments(overrides, SETTINGS)
     values = _from_file(file, model)
     preset, named = values.pop("preset", None), values.pop("task", None)
     model, task = model or preset, task or named
+    source = (values | settings).get("training.init_from")
+    if source and not (model or task):
+        task = Run.open(source).config.task
     config = presets.preset(model or "tiny")
     if task not in (None, config.task):
         config = dataclasses.replace(config, task=task).replace(task_named(task).settings)
@@ -55,15 +60,12 @@ def configure(
         chosen = recipes.recipe(recipe)
         config = chosen.apply(config)
         values = {name: value for name, value in values.items() if name not in chosen.settings}
-    configured = config.replace(values | settings).override(overrides)
-    source = configured.training.init_from
+    configured = config.replace(values | settings)
     if _is_complete(file) and source != values["training.init_from"]:
         del values["data.tokenizer"]  # that of `source` takes precedence
-    settings = values | settings
     if source:
         recipe_too = not (model or recipe)
-        config = take_over(config, source, recipe_too=recipe_too)
-        config = config.replace(settings).override(overrides)
+        config = take_over(config, source, recipe_too=recipe_too).replace(values | settings)
         rate, expected = config.data.subword_sampling, configured.data.subword_sampling
         if rate != expected and not recipe_too:
             text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"

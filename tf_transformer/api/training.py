@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.config import Config
-from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import VocabularyTooLarge
 from tf_transformer.doctor.diagnosis import quick_findings
 from tf_transformer.errors import UserError
@@ -20,6 +19,7 @@ from tf_transformer.run.resume import open_for_training
 from tf_transformer.studies.run_card import try_to_write_card
 from tf_transformer.tasks.registry import check_config, discard_foreign_files, task_named
 from tf_transformer.tasks.sequences import SequenceTask
+from tf_transformer.tasks.tokenizers import sized
 from tf_transformer.training import devices
 from tf_transformer.training.interruption import Budget, Stopper
 from tf_transformer.training.task import Result
@@ -137,9 +137,7 @@ def _prepare(
 ) -> tuple[Run, SequenceTask]:
     """Opens the run directory and prepares the task's data, which only the chief writes."""
     is_chief = devices.is_chief()
-    if config.data.tokenizer:
-        size = Tokenizer(Path(config.data.tokenizer)).vocab_size
-        config = config.replace({"model.vocab_size": size})
+    config = sized(config)
     if lower_vocabulary and (trained := _trained_vocab_size(output)):
         config = _lowered(config, trained, "this run has no more")
     run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)

@@ -57,7 +57,8 @@ class FeedForward(keras.layers.Layer):
         self.activation = activation
         self.rate = dropout
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
-        self.trainable_when_built = {}  # of "inner" and "outer", where it is not this layer's
+        # Of "inner" and "outer", where it differs from this layer's.
+        self.trainable_when_built: dict[str, bool] = {}
         self.supports_masking = True
 
     def build(self, inputs_shape):

@@ -2,7 +2,6 @@
 
 import io
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from tabulate import tabulate
 
 from tf_transformer.errors import UserError
-from tf_transformer.plots.figure import families_for, new_figure, save
+from tf_transformer.plots.figure import families_for, new_figure, save, write_picture
 
 # Side of a cell in inches and font size of labels, for one panel and for several.
 _ONE = (0.25, 10.0)
@@ -54,10 +53,7 @@ def draw_attention(maps: Heatmaps, path: Path) -> None:
         UserError: if matplotlib is missing, the picture would be too large, or the file, a
             .png, .svg or .pdf, cannot be written.
     """
-    figure = attention_figure(maps)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # `families_for` has logged it
-        save(figure, path, bbox_inches="tight")
+    save(attention_figure(maps), path, bbox_inches="tight")
 
 
 def as_png(maps: Heatmaps) -> bytes | None:
@@ -67,9 +63,7 @@ def as_png(maps: Heatmaps) -> bytes | None:
     except UserError:
         return None
     picture = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")
-        figure.savefig(picture, dpi=100, format="png", bbox_inches="tight")
+    write_picture(figure, picture, "png", dpi=100, bbox_inches="tight")
     return picture.getvalue()
 
 

@@ -1,6 +1,7 @@
 """Matplotlib figures without global state, as PNG, SVG or PDF; fonts for any script."""
 
 import logging
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -53,7 +54,14 @@ def number_plainly(axis) -> None:
 def save(figure, path: Path, dpi: int = 200, **options) -> None:
     """Writes a figure in the format of the suffix of `path`, one of `SUFFIXES`."""
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=dpi, format=path.suffix[1:], **options)
+        write_picture(figure, temporary, path.suffix[1:], dpi=dpi, **options)
+
+
+def write_picture(figure, file, kind: str, **options) -> None:
+    """Writes a figure to a path or an open file, as "png", "svg" or "pdf"."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # `families_for` has logged it
+        figure.savefig(file, format=kind, **options)
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -179,10 +179,12 @@ def check_positions(config: Config) -> None:
 
 
 def record_positions(run: Run, corpus: EncodedCorpus) -> None:
-    """Records the lengths of the longest training sentences in the run."""
+    """Records how many positions are trained, by this run or the one it began from."""
     if run.config.model.positions == "learned":
-        lengths = corpus.source_lengths, corpus.target_lengths
-        run.write_trained_lengths(*(int(side.max()) for side in lengths))
+        lengths = [int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths)]
+        if source := run.config.training.init_from:
+            lengths = list(map(max, lengths, Run.open(source).trained_lengths()))
+        run.write_trained_lengths(*lengths)
 
 
 def position_limits(run: Run) -> tuple[int, int] | None:

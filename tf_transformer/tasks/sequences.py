@@ -170,7 +170,7 @@ class SequenceTask:
     def describe(self) -> str:
         """Describes the corpora and their batches, for the console."""
         train, valid = self.train.report.summary(), self.valid.report.summary()
-        mix = [self.mixture.summary(self.data.train)] if self.mixture else []
+        mix = [self.mixture.summary(self.run.config.data.train)] if self.mixture else []
         sampling = [self.sampler.summary()] if self.sampler else []
         lines = [f"train: {train}", *mix, *sampling, f"valid: {valid}", self.plan.summary()]
         return "\n".join(lines)

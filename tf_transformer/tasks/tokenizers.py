@@ -14,6 +14,15 @@ from tf_transformer.run import Run
 logger = logging.getLogger(__name__)
 
 
+def sized(config: Config) -> Config:
+    """Returns the configuration with the vocabulary size of its `data.tokenizer`, if set."""
+    if not config.data.tokenizer:
+        return config
+    return config.replace(
+        {"model.vocab_size": Tokenizer(Path(config.data.tokenizer)).vocab_size}
+    )
+
+
 def load_tokenizer(
     run: Run,
     lines: Callable[[], Iterator[str]],

@@ -86,6 +86,14 @@ def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
     assert parser.attention([text], [parse])[0].target == attention.target
     with pytest.raises(UserError, match="trees:1:1: not a well-formed tree"):
         parser.score("a dog", "(NP (DT a")
+    assert parser.score(["", " "], ["", "(S (-NONE- *))"])[0].num_tokens == 1
+
+
+@pytest.mark.parametrize("tree", ["(NN dog) (NN dog)", "(NN cat)", "", "(S (-NONE- *))"])
+def test_a_tree_over_other_words_than_its_sentence_is_refused(parser, tree):
+    expected = "Tree 2 must be a single tree over the words of its sentence, 'dog'. Received: "
+    with pytest.raises(UserError, match=re.escape(expected + repr(tree))):
+        parser.score(["dog", "dog"], ["(S (NN dog))", tree])
 
 
 def test_the_gate_compares_f1(parsing_run, parser, exported_parser):

@@ -73,6 +73,12 @@ def test_a_damaged_tree_is_refused_before_anything_else(parsing_run, tmp_path):
         check_config(config.replace({"data.valid": (str(tmp_path / "bad.ptb"),)}))
 
 
+def test_symbols_are_in_the_vocabulary_too(parsing_run, tmp_path):
+    config = Run.open(parsing_run.path).config.replace({"data.symbols": ("alpha",)})
+    task = ParsingTask(Run.create_or_resume(tmp_path / "run", config), lambda *_: None)
+    assert len(task.tokenizer.tokenize(["alpha"])[0]) == 1
+
+
 def test_sampled_subwords_are_refused(parsing_run):
     config = Run.open(parsing_run.path).config.replace({"data.subword_sampling": 0.1})
     with pytest.raises(UserError, match="translation and classification.* Received: 0.1"):

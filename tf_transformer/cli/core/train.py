@@ -78,10 +78,10 @@ def _print_next(run: Run, result: "Result") -> None:
     """Logs the run's path and prints commands that use it, unwrapped for pasting."""
     task = task_named(run.config.task)
     logger.info("\nThe run is in %s. Next:", run.path)
-    program = _program()
-    example = shlex.quote(result.example)
-    print(f"  echo {example} | {program} {task.command} {run.path}")
-    print(f"  {program} export {run.path} --output exported/{run.path.name}")
+    program, path = _program(), str(run.path)
+    translate = shlex.join([program, task.command, path])
+    print(f"  echo {shlex.quote(result.example)} | {translate}")
+    print(f"  {shlex.join([program, 'export', path, '--output', f'exported/{run.path.name}'])}")
 
 
 def _program() -> str:

@@ -31,6 +31,11 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run, None)
     by_score = options.best is not None
     kept = _best_first(run) if by_score else run.checkpoints.steps()
+    if not run.checkpoints.steps():
+        raise UserError(
+            f"{run.path} has no checkpoints to average. Expected the weights of steps, as "
+            "training writes them."
+        )
     numbers = [number for number in (options.best, options.last) if number is not None]
     number = numbers[0] if numbers else min(5, len(kept))
     if not 1 <= number <= len(kept):

@@ -10,6 +10,7 @@ from tf_transformer.cli.lines import add_line_buffered_option, stdin_bars, stdin
 from tf_transformer.cli.options import add_run_options, open_run, picture
 from tf_transformer.cli.parser import integer
 from tf_transformer.cli.scores import print_class_scores
+from tf_transformer.data.corpus import is_visible
 from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 from tf_transformer.tasks.classification.labelled import (
@@ -92,7 +93,7 @@ def _label_stdin(classifier, chunks: Iterator[list[str]], n_best: int | None) ->
                 sentences, lambda n, done=done: bars("classified", done + n)
             )
             for sentence, prediction in zip(sentences, predictions, strict=True):
-                line = _line(prediction, n_best) if sentence.strip() else ""
+                line = _line(prediction, n_best) if is_visible(sentence) else ""
                 sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
             done += len(sentences)

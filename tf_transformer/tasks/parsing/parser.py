@@ -15,7 +15,7 @@ from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypothesis
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
 from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.publish import Comparison, Expected, Exportable, compare, publish
@@ -24,10 +24,10 @@ from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs
 from tf_transformer.tasks.models import Card
 from tf_transformer.tasks.parsing.base import BaseParser
-from tf_transformer.tasks.parsing.linearisation import Parse, delinearise, linearise
+from tf_transformer.tasks.parsing.linearisation import Parse, delinearise
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
 from tf_transformer.tasks.parsing.tree_graph import TreeGraph, split_words
-from tf_transformer.tasks.parsing.treebank import words_of
+from tf_transformer.tasks.parsing.treebank import pair_of, words_of
 from tf_transformer.tasks.parsing.trees import read_line
 
 SIGNATURE = "serving_default"
@@ -91,7 +91,7 @@ class Parser(BaseParser):
                 of sentences.
 
         Raises:
-            UserError: if a tree is not well-formed.
+            UserError: if a tree is not well-formed, or not over the words of its sentence.
         """
         one, texts, gold = pairs(sentences=sentences, trees=trees)
         scored = self.translator.score(*self._sequences(texts, gold))
@@ -116,6 +116,9 @@ class Parser(BaseParser):
             sentences: a sentence, or a list of them.
             trees: its tree in Penn brackets; a list for a list of sentences; None for the
                 model's own parse.
+
+        Raises:
+            UserError: as `score` does.
         """
         if trees is None:
             one, texts = one_or_more("sentences", sentences)
@@ -127,9 +130,17 @@ class Parser(BaseParser):
 
     def _sequences(self, texts: list[str], trees: list[str]) -> tuple[list[str], list[str]]:
         """Returns sentences and linearised trees in the model's input and output format."""
-        gold = [read_line(tree, "trees", n) for n, tree in enumerate(trees, start=1)]
-        sequences = [" ".join(linearise(tree[0])) if tree else "" for tree in gold]
-        return [" ".join(words_of(text)) for text in texts], sequences
+        sentences = [" ".join(words_of(text)) for text in texts]
+        sequences = []
+        for number, (sentence, line) in enumerate(zip(sentences, trees, strict=True), start=1):
+            gold = [pair_of(tree) for tree in read_line(line, "trees", number)] or [("", "")]
+            if len(gold) > 1 or gold[0][0] != sentence:
+                raise UserError(
+                    f"Tree {number:,} must be a single tree over the words of its sentence, "
+                    f"{quoted(sentence)}. Received: {quoted(line)}."
+                )
+            sequences.append(gold[0][1])
+        return sentences, sequences
 
     def export(
         self, output: str | Path, *, version: int | None = None, gate: Gate | None = None

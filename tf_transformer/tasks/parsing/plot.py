@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.errors import UserError
-from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.plots.figure import families_for, new_figure, save
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Line, Rules, matches
 from tf_transformer.tasks.parsing.linearisation import TRACE
 from tf_transformer.tasks.parsing.trees import Tree
@@ -68,11 +69,13 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(-(bottom + 1.6), top + 0.6))
     axes.set_axis_off()
+    families = families_for([*words, *(node.label for node in (*above, *below))])
+    font = {"fontfamily": families, "parse_math": False, "ha": "center", "va": "center"}
     for x, word in zip(centres, words, strict=True):
-        axes.text(x, 0, word, ha="center", va="center", style="italic")
+        axes.text(x, 0, word, style="italic", **font)
     for half, direction in ((above, 1), (below, -1)):
         for node in half:
-            _draw(axes, node, direction)
+            _draw(axes, node, direction, font)
     note = "above: gold; below: output; boxed, dashed: not in the other tree"
     axes.text(_MARGIN, -(bottom + 1.2), note, fontsize="small", va="center")
     save(figure, path, dpi=150)
@@ -121,7 +124,7 @@ def _width(word: str) -> float:
     return max(len(word), 6) * _CHARACTER  # as wide as most labels
 
 
-def _draw(axes, node: Node, direction: int) -> None:
+def _draw(axes, node: Node, direction: int, font: dict[str, Any]) -> None:
     color, style = ("black", "solid") if node.same else (_DIFFERENT, "dashed")
     y = direction * node.level
     line = {"color": color, "linestyle": style, "linewidth": 1, "zorder": 1}
@@ -130,8 +133,7 @@ def _draw(axes, node: Node, direction: int) -> None:
         axes.plot((x, x), (y, direction * (level or 0.35)), **line)  # down to a child
     box = {"facecolor": "white", "edgecolor": "none" if node.same else color, "pad": 2}
     weight = "normal" if node.same else "bold"
-    text = {"ha": "center", "va": "center", "color": color, "weight": weight}
-    axes.text(node.x, y, node.label, bbox=box, zorder=2, **text)
+    axes.text(node.x, y, node.label, bbox=box, zorder=2, color=color, weight=weight, **font)
 
 
 def _without_traces(tree: Tree) -> Tree:

@@ -151,9 +151,9 @@ class ParsingTask(SequenceTask):
             run.checksums.keep(run.path / LEXICON_FILE)
 
     def _symbols(self) -> Iterable[str]:
-        """Returns all tokens of the linearised training trees."""
+        """Returns the usual symbols, and all tokens of the linearised training trees."""
         tokens = {token for line in self._side_text("target") for token in line.split()}
-        return {f"{SPACE_PIECE}{token}" for token in tokens}
+        return {*super()._symbols(), *(f"{SPACE_PIECE}{token}" for token in tokens)}
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that parses the dev set with the model's current weights."""

@@ -132,8 +132,9 @@ def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
         raise UserError(
             "A parser's tokenizer must have each tag of the training trees as a single piece. "
             f"Received: {len(missing)} of {len(lexicon.tags)} tags are not, such as "
-            f"{', '.join(missing[:3]) or 'all'}. Train a new run without --set "
-            "data.tokenizer; `parse --constraint none` does not need the tags."
+            f"{', '.join(missing[:3]) or 'all'}. Train a new run without "
+            "data.tokenizer, which --init-from sets unless `--set data.tokenizer=` is given; "
+            "`parse --constraint none` does not need the tags."
         )
 
 
