@@ -28,7 +28,7 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
     ancestry = np.full([1, 1, longest + 1], -1, np.int32)
     ancestry[..., -1] = 0
     target = [BOS]
-    while len(target) < longest and target[-1] != EOS:  # the length includes EOS
+    while len(target) <= longest and target[-1] != EOS:  # the length includes EOS, not BOS
         position = len(target) - 1
         outputs = step(
             tokens=np.array([target[-1:]], np.int32),
@@ -55,9 +55,12 @@ target_model = os.path.join(folder, "tokenizer.target.model")  # if each languag
 writer = tokenizer
 if os.path.exists(target_model):
     writer = sentencepiece.SentencePieceProcessor(model_file=target_model)
-with open(f"{folder}/model_card.json", encoding="utf-8") as card:
-    longest = json.load(card)["sizes"]["max_source_tokens"]
+with open(f"{folder}/model_card.json", encoding="utf-8") as file:
+    card = json.load(file)
+sizes, decoding = card["sizes"], card["decoding"]
+most = min(sizes["max_target_tokens"], decoding["max_length"] or sizes["max_target_tokens"])
 for line in sys.stdin:
-    source = [*tokenizer.encode(line.strip())[: longest - 1], EOS]
-    target = translate(*runners, source, longest=len(source) + 50) if line.strip() else []
+    source = [*tokenizer.encode(line.strip())[: sizes["max_source_tokens"] - 1], EOS]
+    longest = min(len(source) + decoding["max_extra_length"], most)
+    target = translate(*runners, source, longest) if line.strip() else []
     print(writer.decode([token for token in target if token != EOS]))

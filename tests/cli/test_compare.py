@@ -87,7 +87,7 @@ def test_a_metric_that_cannot_be_loaded_is_refused_before_any_translation(
 
 def test_a_tag_for_an_export_gives_a_warning(texts, capsys):
     assert main(["compare", *damaged_export(texts), "--tag", "<2de>"]) == 1
-    assert "damaged is an export: --tag has no effect on it\n" in capsys.readouterr().err
+    assert "--tag has no effect on exports: damaged\n" in capsys.readouterr().err
 
 
 def damaged_export(folder: Path) -> list[str]:

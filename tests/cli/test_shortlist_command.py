@@ -60,6 +60,17 @@ def test_train_replaces_data_that_is_gone(trained_run, copied, capsys, monkeypat
     assert not (copied / "data").exists()
 
 
+def test_languages_that_are_not_recorded_are_asked_for(trained_run, copied, capsys):
+    run = Run.open(copied)
+    unknown = {"data.train": (), "data.valid": (), "data.source": "", "data.target": ""}
+    (copied / "config.json").write_text(run.config.replace(unknown).to_json())
+    run.metrics.unlink()
+    text = str(trained_run.corpus / "train")
+    expected = "no record of its languages.*PREFIX:SOURCE-TARGET"
+    assert_refused(capsys, ["shortlist", str(copied), "--train", text], expected, status=1)
+    assert main(["shortlist", str(copied), "--train", f"{text}:en-de", "--pairs", "50"]) == 0
+
+
 def test_the_export_gives_the_same_translations(listed, trained_run, tmp_path, capsys):
     source = trained_run.corpus / "dev.en"
     expected = translated(capsys, listed, source, "--shortlist", "--beam", "3")

@@ -75,6 +75,12 @@ def test_forced_scores_are_the_same(translator, trained_run, tmp_path, variant):
     assert found == pytest.approx(expected, abs=1e-3)
 
 
+def test_the_end_of_the_trained_positions_is_named(translator, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(translator.model, "position_limits", (20, 30))
+    to_ctranslate2(translator.model, translator.tokenizer, tmp_path / "ct2")
+    assert "trained up to 20 source and 30 target tokens" in caplog.text
+
+
 def test_most_translations_are_the_same(translator, trained_run, tmp_path):
     """CTranslate2 has another stopping rule, which sometimes ends the search too early."""
     to_ctranslate2(translator.model, translator.tokenizer, tmp_path / "ct2")

@@ -15,6 +15,7 @@ from tf_transformer.data.tags import (
     require_whole,
     symbol_pieces,
     symbols_of,
+    usable_tag,
 )
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import train_tokenizer
@@ -130,3 +131,11 @@ def test_a_tag_must_be_known_from_the_training_or_the_tokenizer(tokenizer):
     ):
         with pytest.raises(UserError, match=f"with: {re.escape(known)}. Received: '<2it>'"):
             require_known(tag, data, tokenizer)
+
+
+def test_a_run_without_tags_uses_none_and_says_so(tokenizer, trained_run, caplog):
+    assert usable_tag("<2de>", DATA, tokenizer) == "<2de>"
+    assert usable_tag(None, DATA, tokenizer) == "" and not caplog.messages
+    plain = trained_run.path / "tokenizer.model"
+    assert usable_tag("<2de>", DataConfig(), plain) == ""
+    assert "was trained without tags: --tag has no effect on it" in caplog.text

@@ -6,7 +6,7 @@ import pytest
 import sacrebleu
 from shared_data import scored_outputs, shared_data
 
-from tf_transformer.evaluation.bleu import Score, bleu, chrf
+from tf_transformer.evaluation.bleu import Score, bleu, chrf, interval_in_percent
 
 HYPOTHESES = [
     "A man in a blue shirt is standing on a ladder .",
@@ -84,3 +84,8 @@ def test_published_scores_with_two_references_are_reproduced():
         score = bleu(output.hypotheses, *output.references)
         assert "nrefs:2|" in score.signature
         assert round(score.value, 4) == float(output.scores["published_bleu_all_refs"])
+
+
+def test_an_interval_stays_within_0_and_100():
+    assert interval_in_percent(100.00000000000004, 0.0) == (100.0, 100.0)
+    assert interval_in_percent(1.0, 2.0) == (0.0, 3.0)

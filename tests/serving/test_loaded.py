@@ -1,5 +1,6 @@
 """Version folders come and go: which one answers, and what becomes of the others."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -95,6 +96,20 @@ def test_deleting_the_newest_version_rolls_back_but_the_last_one_stays(loaded, f
         loaded.update()
         assert newest(loaded) == max(numbers, default=1)
     assert loaded.numbers() == [1]
+
+
+def test_other_files_under_the_same_number_replace_the_version(loaded, folders, tmp_path):
+    folders(1)
+    announced = []
+    loaded.update(announced.append)
+    with loaded.use() as before:
+        pass
+    loaded.update(announced.append)
+    assert announced == [1]
+    os.utime(tmp_path / "1" / "saved_model.pb", (1, 1))
+    loaded.update(announced.append)
+    assert announced == [1, 1] and loaded.numbers() == [1]
+    assert newest(loaded) == 1 and not before.lanes.alive
 
 
 def test_a_version_that_fails_is_skipped_until_its_files_change(

@@ -9,8 +9,9 @@ import tensorflow as tf
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.serving.comparisons import comparisons
+from tf_transformer.serving.comparisons import _Best, _Signatures, comparisons
 from tf_transformer.serving.publish import BFLOAT16, FLOAT32, agree, self_test
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.translations import exportable
@@ -87,6 +88,36 @@ def test_exports_with_other_limits_pass(translator):
     traced = Traced(limited.functions)
     replay(traced, limited.requests)
     self_test(limited.compare(traced), FLOAT32)
+
+
+def test_targets_may_be_cut_where_sources_are_not(translator):
+    sizes = {"num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "max_length": 99}
+    model = Transformer(translator.tokenizer.vocab_size, positions="learned", **sizes)
+    model.position_limits = (60, 12)
+    limited = exportable(BatchTranslator(model, translator.tokenizer))
+    compared = list(limited.compare(Traced(limited.functions)))
+    assert all(agree(*each[2:]) for each in compared)
+    assert {each[2] for each in compared if each[0] == "score: target_cut"} == {False, True}
+
+
+def test_a_translation_that_differs_by_rounding_alone_is_left_out(session, translator):
+    signatures = _Signatures(session, translator)
+    best, texts = signatures.best_of_each(), len(signatures._texts)
+
+    def changed(rows: list[int], score: float = 0.0) -> _Best:
+        """What the translator would have found instead in these rows, better by `score`."""
+        target, scores = best.target.copy(), list(best.scores)
+        for row in rows:
+            target[row, 0] += 1
+            scores[row] += score
+        return best._replace(target=target, scores=scores)
+
+    real = [row for row, size in enumerate(best.sizes) if size]
+    assert signatures.leave_out_ties(best) == 0
+    assert signatures.leave_out_ties(changed(real)) == 0
+    assert signatures.leave_out_ties(changed(real[:1], score=5.0)) == 0
+    assert signatures.leave_out_ties(changed(real[:1])) == 1
+    assert len(signatures._texts) == texts - 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 https://opennmt.net/CTranslate2
 """
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from tf_transformer.models.transformer import Transformer
 
 LONGEST = 2048  # positions in the table of a model with sinusoids, which itself has no limit
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
+logger = logging.getLogger(__name__)
 _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 
 try:
@@ -43,6 +45,11 @@ def to_ctranslate2(
     """
     if folder.exists():
         raise UserError(f"{folder} exists already. Choose another folder.")
+    if limits := model.position_limits:
+        logger.warning(
+            "positions are trained up to %d source and %d target tokens, which CTranslate2 "
+            "does not know: cut longer text before you translate it", *limits,
+        )  # fmt: skip
     spec = _spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)

@@ -88,15 +88,29 @@ def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
     """
     if tag is None:
         return ""
-    tags = dict.fromkeys([*split_tags(data.tag).values(), *data.symbols])
-    known = list(tags) or sorted(_symbols_in(tokenizer))
+    known = _known_tags(data, tokenizer)
     words = {word for each in known for word in each.split()}
     if unknown := [word for word in tag.split() if word not in words]:
         raise UserError(
-            f"--tag must consist of tags that the run was trained with: "
+            f"--tag must consist of tags that {tokenizer.parent} was trained with: "
             f"{', '.join(known) or 'it has none'}. Received: {quoted(unknown[0])}."
         )
     return " ".join(tag.split())
+
+
+def usable_tag(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
+    """Returns what `require_known` does; "", with a warning, if the run has no tags at all."""
+    if tag and not _known_tags(data, tokenizer):
+        logger.warning(
+            "%s was trained without tags: --tag has no effect on it", tokenizer.parent
+        )
+        return ""
+    return require_known(tag, data, tokenizer)
+
+
+def _known_tags(data: DataConfig, tokenizer: Path) -> list[str]:
+    tags = dict.fromkeys([*split_tags(data.tag).values(), *data.symbols])
+    return list(tags) or sorted(_symbols_in(tokenizer))
 
 
 def _symbols_in(tokenizer: Path) -> set[str]:

@@ -1,7 +1,7 @@
 """Word alignments and attention of translations, as records that notebooks display."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
@@ -64,6 +64,16 @@ def word_pairs(
     return sorted({(source_words[index], word) for index, word in pairs})
 
 
+def words(text: str, pieces: Sequence[str]) -> list[str]:
+    """Returns the words that `word_numbers` counts: those between the text's spaces.
+
+    If the tokenizer's normalisation splits or joins some, they are as its pieces spell them.
+    """
+    spelt = "".join(pieces).replace(SPACE_PIECE, " ").split(" ")
+    pair = [[word for word in each if word] for each in (text.split(" "), spelt)]
+    return pair[len(pair[0]) != len(pair[1])]
+
+
 def word_numbers(pieces: Sequence[str]) -> list[int]:
     """Returns the index of the word each piece belongs to; a lone space joins the next word."""
     numbers, current, begun = [], 0, False
@@ -80,11 +90,20 @@ class Alignment:
     """Aligned words of a sentence and its translation, as (source, target) indices from 0.
 
     `str(alignment)` is in the Pharaoh format: "0-0 1-2 2-1".
+
+    Attributes:
+        source: the sentence.
+        target: its translation.
+        pairs: indices of aligned words.
+        source_words: the words that the indices count; see `words`.
+        target_words: likewise.
     """
 
     source: str
     target: str
     pairs: list[tuple[int, int]]
+    source_words: list[str] = field(repr=False)
+    target_words: list[str] = field(repr=False)
 
     def __str__(self) -> str:
         return " ".join(f"{source}-{target}" for source, target in self.pairs)
@@ -92,7 +111,7 @@ class Alignment:
     def _repr_png_(self) -> bytes | None:
         if not self.pairs:
             return None
-        rows, columns = self.target.split(), self.source.split()
+        rows, columns = self.target_words, self.source_words
         aligned = np.zeros((len(rows), len(columns)))
         for source, target in self.pairs:
             aligned[target, source] = 1

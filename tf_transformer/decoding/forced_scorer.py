@@ -18,6 +18,7 @@ from tf_transformer.decoding.alignment import (
     default_layer,
     nearest_pieces,
     word_pairs,
+    words,
 )
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble, only_model
@@ -92,13 +93,13 @@ class ForcedScorer:
         alignments = []
         texts = zip(sources, targets, strict=True)
         for pair, (source, target, nearest) in zip(texts, forced, strict=True):
-            aligned = word_pairs(
+            pieces = (
                 self._codec.pieces(source[:-1], "source"),
                 self._codec.pieces(target[:-1], "target"),
-                nearest[: len(target) - 1],
             )
+            aligned = word_pairs(*pieces, nearest[: len(target) - 1])
             links = [(word - tag, other) for word, other in aligned if word >= tag]
-            alignments.append(Alignment(*pair, links))
+            alignments.append(Alignment(*pair, links, *map(words, pair, pieces)))
         return alignments
 
     def attention(self, sources: Sequence[str], targets: Sequence[str]) -> list[Attention]:

@@ -97,7 +97,9 @@ def bleu_interval(
 
 def interval_in_percent(mean: float, half_width: float) -> tuple[float, float]:
     """Returns both ends of an interval, clipped to the range of BLEU and chrF, 0 to 100."""
-    return max(0.0, mean - half_width), min(100.0, mean + half_width)
+    # sacreBLEU's best score is a rounding error above 100.
+    low, high = (min(100.0, max(0.0, mean + change)) for change in (-half_width, half_width))
+    return low, high
 
 
 def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:

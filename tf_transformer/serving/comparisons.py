@@ -1,6 +1,7 @@
 """Comparisons of an exported translator with the translator it was made from."""
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -24,6 +25,8 @@ from tf_transformer.serving.publish import (
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.warmup import TEXTS, Text
 
+logger = logging.getLogger(__name__)
+
 
 def source_ids(translator: BatchTranslator, texts: Sequence[Text]) -> np.ndarray:
     """Returns the texts as int32 [B, S], with EOS and padding."""
@@ -42,6 +45,8 @@ def comparisons(
     """
     signatures = _Signatures(session, translator)
     best = signatures.best_of_each()
+    if signatures.leave_out_ties(best):
+        best = signatures.best_of_each()
     yield from signatures.tokens(best)
     if text:
         if len(models_of(translator.model)) == 1:
@@ -78,6 +83,36 @@ class _Signatures:
         sizes = np.where(real, hypotheses.lengths[:, 0], 0).tolist()
         target = np.where(real[:, None], hypotheses.tokens[:, 0, : max(sizes)], EOS_ID)
         return _Best(ids, target, sizes, np.where(real, hypotheses.scores[:, 0], 0.0).tolist())
+
+    def leave_out_ties(self, best: _Best) -> int:
+        """Leaves out texts for which rounding decides the search; returns how many.
+
+        The beam may keep either of two hypotheses that are equal up to rounding, which happens
+        with models that have learnt little. The export's other translation is right if the
+        translator gives it the export's score, and if it is hardly worse than the translator's.
+        Where that is so for many texts, something else is wrong, and none is left out.
+        """
+        answer = self._session.run("tokens", {"tokens": best.source})
+        ids = np.clip(answer["tokens"], 0, self._translator.tokenizer.vocab_size - 1)
+        sums = _compiled(self._translator.scorer.log_probs, best.source, ids)
+        penalties = length_penalty(answer["num_tokens"], self._translator.decoding.alpha)
+        scores = (sums / penalties).numpy()
+        tolerance = tolerance_of(models_of(self._translator.model)[0])
+        tied = [
+            not agree(target[:size].tolist(), received)
+            and agree(float(score), claimed, tolerance)
+            and claimed > expected - 0.01 * abs(expected)
+            for target, size, received, score, claimed, expected in zip(
+                best.target, best.sizes, ids, scores, answer["score"], best.scores, strict=True
+            )
+        ]
+        if not 0 < sum(tied) <= len(tied) / 4:
+            return 0
+        text = "self-test: left out %d of %d texts, for which rounding decides the search"
+        logger.info(text, sum(tied), len(tied))
+        self._texts = [text for text, out in zip(self._texts, tied, strict=True) if not out]
+        self._uncut = [False] * len(self._texts)
+        return sum(tied)
 
     def tokens(self, best: _Best) -> Iterator[Comparison]:
         """Compares the signature `tokens`."""
@@ -159,7 +194,9 @@ class _Signatures:
         texts, long = self._texts, "word " * codec.source_limit
         sources, targets = [*texts, long], [*texts[1:], texts[0], texts[0]]
         source, _ = codec.encode(tf.constant([long]))
-        target, _ = codec.encode(tf.constant([texts[0]]), target=True)
+        limit = codec.target_limit
+        target, _ = codec.encode(tf.constant([texts[0]]), limit, target=True)
+        _, target_cut = codec.encode(tf.constant(targets), limit, target=True)
         cut = self._translator.scorer.log_probs(source.to_tensor(), target.to_tensor())
         scored = self._translator.score(texts, targets[:-1])
         sizes = [*(hypothesis.num_tokens for hypothesis in scored), len(target[0])]
@@ -170,7 +207,7 @@ class _Signatures:
             "score": (np.array(log_probs) / penalties).tolist(),
             "num_tokens": sizes,
             "source_cut": [*self._uncut, True],
-            "target_cut": [False] * len(sources),
+            "target_cut": target_cut.numpy().tolist(),
         }
         inputs = {"source": np.array(sources, object), "target": np.array(targets, object)}
         answer = self._session.run("score", inputs)

@@ -40,6 +40,7 @@ class LoadedVersion:
     session: SavedModelSession
     lanes: Lanes
     users: int = 0
+    stamp: object = None  # of the files it was loaded from
 
     def close(self, seconds: float | None = None) -> None:
         """Ends running computations, and frees the model."""
@@ -86,8 +87,9 @@ def load_version(
 class LoadedVersions:
     """Follows the version folders of a model: loads the newest, keeps the previous one.
 
-    If the newest folder disappears, the previous version answers again. A version that cannot
-    be loaded is reported once, and retried when its files change; the others still answer.
+    If the files of the newest change, they are loaded in its place. If the newest folder
+    disappears, the previous version answers again. A version that cannot be loaded is reported
+    once, and retried when its files change; the others still answer.
 
     Args:
         find: returns the folders by number.
@@ -204,13 +206,17 @@ class LoadedVersions:
             if number in folders and _stamp(folders[number]) == stamp
         }
         untried = sorted(folders.keys() - self._failed.keys())
-        while untried and untried[-1] not in self._loaded:
+        while untried and not self._is_loaded(untried[-1], folders[untried[-1]]):
             number = untried.pop()
             if self._add(number, folders[number], announce, is_last=not untried):
                 break
         if present := sorted(self._loaded.keys() & folders.keys()):
             for number in self._loaded.keys() - set(present[-KEPT:]):
                 self._free(number)
+
+    def _is_loaded(self, number: int, path: Path) -> bool:
+        version = self._loaded.get(number)
+        return version is not None and _stamp(path) in (version.stamp, None)
 
     def _add(
         self, number: int, path: Path, announce: Callable[[int], None], is_last: bool
@@ -228,18 +234,25 @@ class LoadedVersions:
             return False
         finally:
             self._loading = None
+        version.stamp = stamp
         with self._lock:
+            replaced = self._loaded.get(number)
             self._loaded[number] = version
         announce(number)
+        if replaced:
+            self._end(replaced)
         return True
 
     def _free(self, number: int) -> None:
         with self._lock:
             version = self._loaded.pop(number)
+        self._end(version)
+
+    def _end(self, version: LoadedVersion) -> None:
         while version.users and not self._stopped.is_set():  # it gets no new users
             time.sleep(0.05)
         version.close(1.0)
-        logger.info("version %d of %s is freed", number, self._name)
+        logger.info("version %d of %s is freed", version.number, self._name)
 
     def refuse(self) -> None:
         """Stops accepting requests and new versions; queued requests are still computed."""

@@ -91,9 +91,10 @@ def buckets_of(
 ) -> list[Bucket]:
     """Groups sentences by pieces of the first run's tokenizer; warns if tokenizers differ.
 
-    As in training, the pieces of `tag` before each sentence count.
+    As in training, the pieces of the first run's `tag` before each sentence count.
     """
-    first, *others = [Tokenizer(run.require_tokenizer(), tag) for run in runs]
+    paths = [run.require_tokenizer() for run in runs]
+    first, *others = [Tokenizer(paths[0], tag), *map(Tokenizer, paths[1:])]
     if any(other.models != first.models for other in others):
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
     pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # EOS

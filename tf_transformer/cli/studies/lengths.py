@@ -16,6 +16,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.terminal import print_report
+from tf_transformer.data.tags import usable_tag
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.plots.figure import save
@@ -65,10 +66,11 @@ def command(options: argparse.Namespace) -> None:
     )
     from tf_transformer.tasks.models import load_translator
 
-    groups = buckets_of(runs, sources, options.width, options.least, options.tag or "")
+    tags = [usable_tag(options.tag, run.config.data, run.require_tokenizer()) for run in runs]
+    groups = buckets_of(runs, sources, options.width, options.least, tags[0])
     curves, tokenize = [], runs[0].config.data.bleu_tokenizer
-    for run, decoding in zip(runs, decodings, strict=True):
-        translator = load_translator(run, options.checkpoint, decoding, tag=options.tag)
+    for run, decoding, tag in zip(runs, decodings, tags, strict=True):
+        translator = load_translator(run, options.checkpoint, decoding, tag=tag or None)
         curves.append(measure_run(run, translator, sources, references, groups, tokenize))
     if options.data:
         text = to_json(options.source, options.reference, groups, curves)

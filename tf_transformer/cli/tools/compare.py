@@ -15,6 +15,7 @@ from tf_transformer.cli.scores import seen_before
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.tags import usable_tag
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.metrics import find_metric, make_metric
 from tf_transformer.progress import ProgressBars
@@ -85,9 +86,16 @@ def command(options: argparse.Namespace) -> None:
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
     tokenize = options.tokenize or _tokenizer(runs)
+    tags = {
+        run.path: usable_tag(options.tag, run.config.data, run.require_tokenizer())
+        for seeds in runs.values()
+        for run in seeds
+    }
     made = {name: make_metric(name, sources, references, tokenize) for name in metrics}
+    if options.tag and (exports := [path for path, seeds in runs.items() if not seeds]):
+        logger.warning("--tag has no effect on exports: %s", ", ".join(exports))
     systems = [
-        _system(path, name, runs[path], sources, options.tag)
+        _system(path, name, runs[path], sources, tags)
         if path in runs
         else System(name, [finished[path]])
         for path, name in zip(paths, _names(paths), strict=True)
@@ -96,14 +104,14 @@ def command(options: argparse.Namespace) -> None:
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
     compared = compare(systems, made, sources, references, options.sentences, tokenize)
-    if output:
-        draw_comparison(compared, output)
-        logger.info("%s", output)
     text = render(sections(compared), options.format)
     if options.format == "text":
         print_report(text)
     else:  # for pasting
         sys.stdout.write(text)
+    if output:
+        draw_comparison(compared, output)
+        logger.info("%s", output)
 
 
 def _lines(path: str) -> list[str]:
@@ -143,22 +151,24 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 
 def _system(
-    path: str, name: str, runs: Sequence[Run], sources: Sequence[str], tag: str | None
+    path: str,
+    name: str,
+    runs: Sequence[Run],
+    sources: Sequence[str],
+    tags: Mapping[Path, str],
 ) -> System:
-    """Translates with each of the runs or, without runs, with the export at `path`."""
+    """Translates with each of the runs and its tag or, without runs, with an export."""
     if runs:
-        outputs = [_translated(run.path, sources, tag) for run in runs]
+        outputs = [_translated(run.path, sources, tags[run.path]) for run in runs]
         return System(name, outputs, settings_of(runs), cost_of(runs))
-    if tag:
-        logger.warning("%s is an export: --tag has no effect on it", path)
     export = find_export(Path(path))
     config = read_config(export) if export else None
     settings = config.flat() if config else {}
-    return System(name, [_translated(Path(path), sources, None)], settings)
+    return System(name, [_translated(Path(path), sources)], settings)
 
 
-def _translated(path: Path, sources: Sequence[str], tag: str | None) -> list[str]:
-    translator = load(path, task="translation", tag=tag)
+def _translated(path: Path, sources: Sequence[str], tag: str = "") -> list[str]:
+    translator = load(path, task="translation", tag=tag or None)
     with ProgressBars(len(sources)) as bars:
         outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))
     return [one_line(each.text) for each in outputs]

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
     add("run", metavar="RUN", help=RUN_HELP)
-    text = "text to learn from, PREFIX.LANG or PREFIX.LANG.gz (default: the run's)"
+    text = "text to learn from, PREFIX or PREFIX:SOURCE-TARGET (default: the run's)"
     add("--train", nargs="+", action="extend", metavar="PREFIX", help=text)
     default = SHORTLIST_PAIRS
     text = f"learn from at most N pairs, evenly spaced (default: {default:,})"

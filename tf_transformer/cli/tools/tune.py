@@ -107,8 +107,8 @@ def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], li
 
     if not options.source and run.has_no_text:
         raise UserError(
-            f"{run.path} was not trained on text, such as a converted run: give --source and "
-            "--reference. Received: neither."
+            f"{run.path} has no record of its text, like every converted or pruned run: give "
+            "--source and --reference. Received: neither."
         )
     if options.source:
         name = options.source

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data import builtin
-from tf_transformer.data.corpora import all_pairs, corpora
+from tf_transformer.data.corpora import all_pairs, corpora, is_table, split_name
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
@@ -113,7 +113,15 @@ def pairs_of_files(
             pairs.
     """
     data = run.config.data
-    if not data.source:
+    if not data.source and run.has_no_text:
+        for name in prefixes:
+            path, languages = split_name(name, data)
+            if not (any(languages) or is_table(path)):
+                raise UserError(
+                    f"{run.path} has no record of its languages: give them as "
+                    f"PREFIX:SOURCE-TARGET, such as --train {name}:en-de. Received: {name}."
+                )
+    elif not data.source:
         source, target = builtin.LANGUAGES
         data = dataclasses.replace(data, source=source, target=target)
     texts = corpora(prefixes, data)
