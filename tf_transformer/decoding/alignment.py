@@ -69,9 +69,9 @@ def words(text: str, pieces: Sequence[str]) -> list[str]:
 
     If the tokenizer's normalisation splits or joins some, they are as its pieces spell them.
     """
-    spelt = "".join(pieces).replace(SPACE_PIECE, " ").split(" ")
-    pair = [[word for word in each if word] for each in (text.split(" "), spelt)]
-    return pair[len(pair[0]) != len(pair[1])]
+    separate = [word for word in text.split(" ") if word]
+    spelt = [word for word in "".join(pieces).split(SPACE_PIECE) if word]
+    return separate if len(separate) == len(spelt) else spelt
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
