@@ -129,6 +129,8 @@ def test_translations_are_scored_and_evaluated(trained_run, translator, texts, c
         translator.evaluate("a", ["b"])
     with pytest.raises(ValueError, match=r"the same number of sentences.* Received: \[1, 2\]"):
         translator.evaluate(["a"], ["b", "c"])
+    with pytest.raises(ValueError, match="omit `n_best`"):
+        translator.evaluate(["a"], ["b"], n_best=2)
 
 
 # --- In a notebook -----------------------------------------------------------------------

@@ -139,8 +139,10 @@ class BaseTranslator(ABC):
             **options: search settings; see `translate`.
 
         Raises:
-            ValueError: if `source` and `references` differ in length, or are empty.
+            ValueError: if `source` and `references` differ in length or are empty, or with `n_best`.
         """
+        if "n_best" in options:
+            raise ValueError("`evaluate` scores the best translation of each: omit `n_best`.")
         sources = strings("source", source)
         sets = [strings("references", each) for each in references]
         counts = [len(each) for each in (sources, *sets)]
