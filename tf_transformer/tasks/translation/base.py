@@ -139,7 +139,8 @@ class BaseTranslator(ABC):
             **options: search settings; see `translate`.
 
         Raises:
-            ValueError: if `source` and `references` differ in length or are empty, or with `n_best`.
+            ValueError: if `source` and `references` differ in length or are empty, or if
+                `n_best` is given.
         """
         if "n_best" in options:
             raise ValueError("`evaluate` scores the best translation of each: omit `n_best`.")
