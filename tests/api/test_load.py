@@ -143,6 +143,8 @@ def test_attention_and_alignment_are_pictures(translator, texts):
         assert picture._repr_png_().startswith(b"\x89PNG")
     assert alignment.target == str(translator.translate(texts[0]))
     assert translator.align([texts[0]], [alignment.target], layer=1) == [alignment]
+    assert alignment.source_words == texts[0].split(" ")
+    assert alignment.target_words == alignment.target.split(" ")
     assert str(alignment).split()[0].startswith("0-") or alignment.pairs[0][0] > 0
     assert translator.align("")._repr_png_() is None
 

@@ -85,9 +85,12 @@ def test_a_metric_that_cannot_be_loaded_is_refused_before_any_translation(
     assert_refused(capsys, words, "no_such_module:scores, cannot be used", status=1)
 
 
-def test_a_tag_for_an_export_gives_a_warning(texts, capsys):
-    assert main(["compare", *damaged_export(texts), "--tag", "<2de>"]) == 1
-    assert "--tag has no effect on exports: damaged\n" in capsys.readouterr().err
+def test_a_tag_for_exports_and_runs_without_tags_gives_a_warning(trained_run, texts, capsys):
+    words = ["compare", *damaged_export(texts), "--tag", "<2de>"]
+    assert main([*words[:3], str(trained_run.path), *words[3:]]) == 1
+    printed = capsys.readouterr().err
+    assert "--tag has no effect on exports: damaged\n" in printed
+    assert f"{trained_run.path} was trained without tags: --tag has no effect on it" in printed
 
 
 def damaged_export(folder: Path) -> list[str]:

@@ -56,6 +56,7 @@ def test_the_last_override_of_a_field_wins_and_nothing_else_changes():
 def test_overrides_that_only_make_sense_together_are_checked_together():
     config = Config().override(["training.average_last=20", "training.keep_last=20"])
     assert config.training.average_last == 20
+    assert Config().override(["training.average_last=20"], {"training.keep_last": 20}) == config
     with pytest.raises(UserError, match="keep_last"):
         Config().override(["training.average_last=20"])
 

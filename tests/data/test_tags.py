@@ -135,7 +135,7 @@ def test_a_tag_must_be_known_from_the_training_or_the_tokenizer(tokenizer):
 
 def test_a_run_without_tags_uses_none_and_says_so(tokenizer, trained_run, caplog):
     assert usable_tag("<2de>", DATA, tokenizer) == "<2de>"
-    assert usable_tag(None, DATA, tokenizer) == "" and not caplog.messages
+    assert usable_tag(None, DATA, tokenizer) is None and not caplog.messages
     plain = trained_run.path / "tokenizer.model"
-    assert usable_tag("<2de>", DataConfig(), plain) == ""
+    assert usable_tag("<2de>", DataConfig(), plain) is None
     assert "was trained without tags: --tag has no effect on it" in caplog.text

@@ -80,9 +80,15 @@ class Config:
         }
         return dataclasses.replace(self, **sections)
 
-    def override(self, assignments: Sequence[str]) -> Self:
-        """Returns a copy with the `section.field=value` arguments of --set applied."""
-        return self.replace(parse_assignments(assignments, SETTINGS))
+    def override(
+        self, assignments: Sequence[str], values: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Returns a copy with the `section.field=value` arguments of --set applied.
+
+        `values`, which they take precedence over, are applied with them: only the combination
+        must be valid.
+        """
+        return self.replace(dict(values or {}) | parse_assignments(assignments, SETTINGS))
 
 
 def flattened(record: Mapping[Any, Any]) -> dict[str, Any]:

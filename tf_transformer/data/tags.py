@@ -98,14 +98,14 @@ def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
     return " ".join(tag.split())
 
 
-def usable_tag(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
-    """Returns what `require_known` does; "", with a warning, if the run has no tags at all."""
+def usable_tag(tag: str | None, data: DataConfig, tokenizer: Path) -> str | None:
+    """Returns the tag, as `require_known`; None, with a warning, for a run without tags."""
     if tag and not _known_tags(data, tokenizer):
         logger.warning(
             "%s was trained without tags: --tag has no effect on it", tokenizer.parent
         )
-        return ""
-    return require_known(tag, data, tokenizer)
+        return None
+    return require_known(tag, data, tokenizer) or None
 
 
 def _known_tags(data: DataConfig, tokenizer: Path) -> list[str]:

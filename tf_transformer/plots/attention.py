@@ -10,7 +10,7 @@ import numpy as np
 from tabulate import tabulate
 
 from tf_transformer.errors import UserError
-from tf_transformer.plots.figure import families_for, new_figure, save, write_picture
+from tf_transformer.plots.figure import families_for, missing_glyphs_logged, new_figure, save
 
 # Side of a cell in inches and font size of labels, for one panel and for several.
 _ONE = (0.25, 10.0)
@@ -53,7 +53,9 @@ def draw_attention(maps: Heatmaps, path: Path) -> None:
         UserError: if matplotlib is missing, the picture would be too large, or the file, a
             .png, .svg or .pdf, cannot be written.
     """
-    save(attention_figure(maps), path, bbox_inches="tight")
+    figure = attention_figure(maps)
+    with missing_glyphs_logged():
+        save(figure, path, bbox_inches="tight")
 
 
 def as_png(maps: Heatmaps) -> bytes | None:
@@ -63,7 +65,8 @@ def as_png(maps: Heatmaps) -> bytes | None:
     except UserError:
         return None
     picture = io.BytesIO()
-    write_picture(figure, picture, "png", dpi=100, bbox_inches="tight")
+    with missing_glyphs_logged():
+        figure.savefig(picture, dpi=100, format="png", bbox_inches="tight")
     return picture.getvalue()
 
 

@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -54,14 +55,15 @@ def number_plainly(axis) -> None:
 def save(figure, path: Path, dpi: int = 200, **options) -> None:
     """Writes a figure in the format of the suffix of `path`, one of `SUFFIXES`."""
     with replacing(path) as temporary:
-        write_picture(figure, temporary, path.suffix[1:], dpi=dpi, **options)
+        figure.savefig(temporary, dpi=dpi, format=path.suffix[1:], **options)
 
 
-def write_picture(figure, file, kind: str, **options) -> None:
-    """Writes a figure to a path or an open file, as "png", "svg" or "pdf"."""
+@contextmanager
+def missing_glyphs_logged() -> Iterator[None]:
+    """Silences matplotlib about characters without a font: `families_for` has logged them."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # `families_for` has logged it
-        figure.savefig(file, format=kind, **options)
+        warnings.filterwarnings("ignore", "Glyph")
+        yield
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -93,8 +93,7 @@ def buckets_of(
 
     As in training, the pieces of the first run's `tag` before each sentence count.
     """
-    paths = [run.require_tokenizer() for run in runs]
-    first, *others = [Tokenizer(paths[0], tag), *map(Tokenizer, paths[1:])]
+    first, *others = [Tokenizer(run.require_tokenizer(), tag) for run in runs]
     if any(other.models != first.models for other in others):
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
     pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # EOS

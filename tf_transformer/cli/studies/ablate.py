@@ -85,7 +85,10 @@ def command(options: argparse.Namespace) -> int:
     seconds = seconds_of(options.stop_after, "ablate")
     import_tensorflow_quietly()
     options.seeds = options.seeds or [1]
-    configs = _sized(configs)
+
+    from tf_transformer.tasks.tokenizers import sized
+
+    configs |= {BASE: sized(configs[BASE])}  # the other rows get it from `_prepare`
     _check(output, configs, options.seeds)
     with locked(output):
         configs = _prepare(output, configs)
@@ -96,13 +99,6 @@ def command(options: argparse.Namespace) -> int:
         return DONE if status == STOPPED else status
     _print_table(output)
     return status
-
-
-def _sized(configs: dict[str, Config]) -> dict[str, Config]:
-    """Returns the configurations with the vocabulary size of `data.tokenizer`, if it is set."""
-    from tf_transformer.tasks.tokenizers import sized
-
-    return {row: sized(config) for row, config in configs.items()}
 
 
 def _check(output: Path, configs: dict[str, Config], seeds: list[int]) -> None:

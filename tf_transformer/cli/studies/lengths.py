@@ -67,10 +67,10 @@ def command(options: argparse.Namespace) -> None:
     from tf_transformer.tasks.models import load_translator
 
     tags = [usable_tag(options.tag, run.config.data, run.require_tokenizer()) for run in runs]
-    groups = buckets_of(runs, sources, options.width, options.least, tags[0])
+    groups = buckets_of(runs, sources, options.width, options.least, tags[0] or "")
     curves, tokenize = [], runs[0].config.data.bleu_tokenizer
     for run, decoding, tag in zip(runs, decodings, tags, strict=True):
-        translator = load_translator(run, options.checkpoint, decoding, tag=tag or None)
+        translator = load_translator(run, options.checkpoint, decoding, tag=tag)
         curves.append(measure_run(run, translator, sources, references, groups, tokenize))
     if options.data:
         text = to_json(options.source, options.reference, groups, curves)

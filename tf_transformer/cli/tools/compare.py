@@ -155,7 +155,7 @@ def _system(
     name: str,
     runs: Sequence[Run],
     sources: Sequence[str],
-    tags: Mapping[Path, str],
+    tags: Mapping[Path, str | None],
 ) -> System:
     """Translates with each of the runs and its tag or, without runs, with an export."""
     if runs:
@@ -167,8 +167,8 @@ def _system(
     return System(name, [_translated(Path(path), sources)], settings)
 
 
-def _translated(path: Path, sources: Sequence[str], tag: str = "") -> list[str]:
-    translator = load(path, task="translation", tag=tag or None)
+def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
+    translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:
         outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))
     return [one_line(each.text) for each in outputs]

@@ -88,8 +88,8 @@ def plan_rows(
     base = _scaled(BASE, scale)
     names = [*values, *(override.partition("=")[0].strip() for override in overrides)]
     _check_overrides(plain, base, names)
-    configs = {row: config.replace(values).override(overrides) for row, config in plain.items()}
-    configured_base = base.replace(values).override(overrides)
+    configs = {row: config.override(overrides, values) for row, config in plain.items()}
+    configured_base = base.override(overrides, values)
     before = {row: _differences(config, base) for row, config in plain.items()}
     undone = [row for row in rows if _differences(configs[row], configured_base) != before[row]]
     if undone:  # indirectly: rows A change d_k only through h, as long as key_dim is not set

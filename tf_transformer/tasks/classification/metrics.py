@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.plots.figure import families_for, new_figure, save
+from tf_transformer.plots.figure import families_for, missing_glyphs_logged, new_figure, save
 from tf_transformer.strings import strings
 
 MOST_IN_MATRIX = 20  # classes whose names and counts are still legible
@@ -159,7 +159,9 @@ def draw_confusion(scores: ClassScores, path: Path) -> None:
         UserError: if matplotlib is missing or the file cannot be written.
     """
     draw = _draw_matrix if len(scores.labels) <= MOST_IN_MATRIX else _draw_pairs
-    save(draw(scores), path)
+    figure = draw(scores)
+    with missing_glyphs_logged():
+        save(figure, path)
 
 
 def _draw_matrix(scores: ClassScores):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.errors import UserError
-from tf_transformer.plots.figure import families_for, new_figure, save
+from tf_transformer.plots.figure import families_for, missing_glyphs_logged, new_figure, save
 from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Line, Rules, matches
 from tf_transformer.tasks.parsing.linearisation import TRACE
 from tf_transformer.tasks.parsing.trees import Tree
@@ -78,7 +78,8 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
             _draw(axes, node, direction, font)
     note = "above: gold; below: output; boxed, dashed: not in the other tree"
     axes.text(_MARGIN, -(bottom + 1.2), note, fontsize="small", va="center")
-    save(figure, path, dpi=150)
+    with missing_glyphs_logged():
+        save(figure, path, dpi=150)
 
 
 def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node]]:
