@@ -39,7 +39,7 @@ def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
 def test_text_is_checked_without_a_run_and_nothing_is_written(texts, capsys):
     before = tree(texts)
     found = doctor(capsys, OPTIONS)
-    assert [check for _, check, _ in found] == [*TEXT, "vocabulary", "memory"]
+    assert [check for _, check, _ in found] == [*TEXT, "vocabulary"]
     assert {verdict for verdict, _, _ in found} == {"ok"}
     assert tree(texts) == before
 
@@ -101,7 +101,6 @@ def test_a_run_is_checked_with_its_tokenizer_and_corpora(workplace, capsys):
     found = doctor(capsys, "run")
     checks = [
         *TEXT, "vocabulary", "unknown characters", "round trip", "unused pieces", "filters",
-        "memory",
     ]  # fmt: skip
     assert [check for _, check, _ in found] == checks
     assert [check for verdict, check, _ in found if verdict == "warning"] == ["overlap"]
@@ -125,11 +124,10 @@ def test_test_text_is_compared_with_train(texts, capsys):
 
 
 def test_settings_on_the_command_line_are_used(texts, capsys):
-    options = f"{OPTIONS} --model base --batch-tokens 1000000000 --devices 2"
-    (*_, memory) = doctor(capsys, options)
-    assert memory[0] == "ok" and memory[2].startswith("in parts of ")
-    (*_, memory) = doctor(capsys, f"{options} --max-tokens-per-device 0")
-    assert memory[0] == "warning" and "--max-tokens-per-device 0" in memory[2]
+    found = doctor(capsys, f"{OPTIONS} --model small --set data.max_length=8")
+    assert [check for verdict, check, _ in found if verdict == "warning"] == [
+        "length", "length", "length", "length", "vocabulary",
+    ]  # fmt: skip
 
 
 def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
@@ -143,6 +141,7 @@ def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
         ("run --model base --set model.dropout=0", "Received: run and --model, --set", 1),
         ("run --recipe paper --lora 4", "Received: run and --recipe, --lora", 1),
         ("run --accept-new-data", "Received: run and --accept-new-data", 1),
+        ("run --devices 1", "Received: run and --devices", 1),
         ("--train uneven --valid dev --source en --target de", "300 and uneven.de with 299", 1),
         (f"{OPTIONS} --test nowhere", "There is no nowhere.en", 1),
         (f"{OPTIONS} --devices 0", "--devices must be an int from 1 to 128", 2),

@@ -1,16 +1,12 @@
 """Quick and full diagnosis, on a run and on the built-in corpus."""
 
-import re
 import shutil
 from collections.abc import Callable, Mapping
 
 import pytest
 
-from tf_transformer.config import Config
-from tf_transformer.config.presets import PRESETS, preset
+from tf_transformer.config.presets import preset
 from tf_transformer.doctor.diagnosis import (
-    longest_shape,
-    memory_finding,
     quick_findings,
     survey_text,
     task_findings,
@@ -18,7 +14,6 @@ from tf_transformer.doctor.diagnosis import (
 )
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.task import TranslationTask
-from tf_transformer.training.memory import PROCESS_BYTES, estimate_memory
 
 
 def ignore(text: str, done: int) -> None:
@@ -85,7 +80,6 @@ def test_quick_findings_examine_a_sample_of_a_large_corpus(copied_task, monkeypa
     [
         ({"model.vocab_size": 700}, "vocabulary: the tokenizer has 600"),
         ({"data.max_length": 16}, "filters: "),
-        ({"training.batch_tokens": 10**9, "training.max_tokens_per_device": 0}, "memory: "),
     ],
 )
 def test_wrong_settings_are_a_quick_warning(copied_task, settings, check):
@@ -98,64 +92,3 @@ def test_progress_names_the_split_that_is_read(builtin):
     surveys = survey_text(builtin.data, progress=lambda *call: calls.append(call))
     assert [survey.name for survey in surveys] == ["train", "dev"]
     assert calls == [("reading train", 10_000), ("reading train", 20_000)]
-
-
-# --- Memory ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ram(monkeypatch):
-    """`ram(4e9)`: the machine has 4 GB of RAM and no GPU."""
-
-    def give(count: float, device: str = "RAM") -> None:
-        monkeypatch.setattr(
-            "tf_transformer.doctor.diagnosis.device_memory", lambda: (device, int(count))
-        )
-
-    return give
-
-
-def test_the_papers_batch_does_not_fit_a_small_machine_but_parts_of_it_do(ram):
-    """Parts are the default: only disabling or enlarging them causes a warning."""
-    ram(8e9)
-    config = PRESETS["base"]
-    finding = memory_finding(config, [longest_shape(config)])
-    assert not finding.warning
-    parts = int(re.match(r"in parts of ([\d,]+) about", finding.text)[1].replace(",", ""))
-    for wrong in (0, 8 * parts):
-        forced = config.replace({"training.max_tokens_per_device": wrong})
-        finding = memory_finding(forced, [longest_shape(config)])
-        assert finding.warning and "the RAM has 8 GB" in finding.text
-        assert f"Omit --max-tokens-per-device {wrong}: parts of {parts:,}" in finding.text
-
-
-def test_a_model_that_is_too_large_even_in_parts_is_a_warning(ram):
-    ram(1e9)
-    finding = memory_finding(PRESETS["big"], [(97, 256)])
-    assert finding.warning and "take a smaller model" in finding.text
-
-
-def test_the_largest_shape_counts(ram):
-    ram(1e12)
-    config = PRESETS["base"]
-    shapes = [(3125, 8), (781, 32), (97, 256)]
-    totals = [estimate_memory(config, *shape).total for shape in shapes]
-    assert totals.index(max(totals)) == 2
-    assert "for a batch of 97 x 256" in memory_finding(config, shapes).text
-
-
-def test_replicas_share_the_memory_of_a_cpu_but_not_that_of_gpus(ram):
-    config = PRESETS["base"].replace(
-        {"training.batch_tokens": 2_048, "training.max_tokens_per_device": 0}
-    )
-    total = estimate_memory(config, 4, 256).total
-    ram(1.2 * total, "GPU")
-    assert not memory_finding(config, [(8, 256)], replicas=2).warning
-    ram(1.2 * total + PROCESS_BYTES, "RAM")
-    assert not memory_finding(config, [(4, 256)]).warning
-    assert memory_finding(config, [(8, 256)], replicas=2).warning
-
-
-def test_the_longest_shape_is_within_the_batch():
-    assert longest_shape(Config()) == (25_000 // 256, 256)
-    assert longest_shape(Config().replace({"training.batch_tokens": 9})) == (1, 256)

@@ -4,8 +4,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import tensorflow as tf
-
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor import diagnosis
 from tf_transformer.doctor.findings import Finding
@@ -17,18 +15,15 @@ from tf_transformer.doctor.vocabulary_checks import (
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.strings import strings
-from tf_transformer.tasks.registry import encoder_outputs, task_named
+from tf_transformer.tasks.registry import task_named
 
 
-def examine(
-    run: Run, test: Sequence[str] = (), num_devices: int | None = None
-) -> list[Finding]:
+def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
     """Returns all findings; those on the tokenizer and encoded data only if these exist.
 
     Args:
         run: a run, whose folder may be empty.
         test: prefixes of test text, which is compared with the training text.
-        num_devices: number of devices for training; None for all GPUs, or the CPU.
     """
     config, task, named = run.config, None, tuple(strings("test", test))
     record = task_named(config.task).record()
@@ -52,7 +47,4 @@ def examine(
         findings += check_round_trip(tokenizer, surveys, record.text_sides)
     elif config.data.train:  # for the built-in corpus `train` lowers an excessive size
         findings += check_trainable(config, surveys[0], record.text_sides, prose=record.prose)
-    shapes = task.plan.shapes if task else [diagnosis.longest_shape(config)]
-    replicas = num_devices or max(1, len(tf.config.list_physical_devices("GPU")))
-    outputs = encoder_outputs(run)
-    return [*findings, diagnosis.memory_finding(config, shapes, replicas, outputs)]
+    return findings

@@ -126,7 +126,7 @@ def train_run(
     with workers.chief_first():
         run, task = _prepare(config, output, accept_new_data, lower_vocabulary, bars)
         if workers.is_chief:
-            _warn(task, strategy.num_replicas_in_sync, config)
+            _warn(task, config)
     logger.info("device: %s", devices.describe(strategy))
     trainer = Trainer(run, task, workers, stopper, verbose=int(bars))
     return run, trainer.train()
@@ -179,7 +179,7 @@ def _lowered(config: Config, size: int, why: str) -> Config:
     return config.replace({"model.vocab_size": size})
 
 
-def _warn(task: SequenceTask, replicas: int, config: Config) -> None:
+def _warn(task: SequenceTask, config: Config) -> None:
     prose = task_named(config.task).record().prose
-    for finding in quick_findings(task, replicas, prose=prose):
+    for finding in quick_findings(task, prose=prose):
         logger.warning("warning  %s", finding)

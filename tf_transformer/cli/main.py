@@ -24,7 +24,7 @@ GROUPS = {
         "serve": "serve a run or a SavedModel over HTTP",
     },
     "tools": {
-        "doctor": "check text, vocabulary and memory before training",
+        "doctor": "check text and vocabulary before training",
         "tokenizer": "train a vocabulary for several runs to share",
         "compare": "compare systems on a test set, with significance tests",
         "curves": "print or draw the learning curves of runs",

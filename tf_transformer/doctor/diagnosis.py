@@ -1,6 +1,5 @@
 """All checks combined, for `tf-transformer doctor` and for the start of training."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
@@ -11,15 +10,13 @@ from tf_transformer.doctor import line_checks, pair_checks, vocabulary_checks
 from tf_transformer.doctor.findings import Finding
 from tf_transformer.doctor.survey import Survey, take_survey
 from tf_transformer.tasks.sequences import SequenceTask
-from tf_transformer.training.memory import PROCESS_BYTES, gigabytes
-from tf_transformer.training.parts import Workload, choose_size, device_memory
 
 QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 
 Progress = Callable[[str, int], None]
 
 
-def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True) -> list[str]:
+def quick_findings(task: SequenceTask, *, prose: bool = True) -> list[str]:
     """Returns the warnings for the start of training, one line each.
 
     Examines the whole dev set and `QUICK_PAIRS` evenly spaced training pairs, which takes 1 s
@@ -27,18 +24,13 @@ def quick_findings(task: SequenceTask, replicas: int = 1, *, prose: bool = True)
 
     Args:
         task: data, tokenizer and batches of the run.
-        replicas: number of devices that share a batch.
         prose: see `text_findings`.
     """
     every = -(-task.train.report.read // QUICK_PAIRS)
     surveys = survey_text(task.data, every=every)
     if not prose:
         name_files(surveys, task.run.config.data)
-    findings = [
-        *text_findings(surveys, task.data, prose=prose),
-        *task_findings(task, surveys),
-        memory_finding(task.run.config, task.shapes, replicas, task.encoder_outputs),
-    ]
+    findings = text_findings(surveys, task.data, prose=prose) + task_findings(task, surveys)
     return [f"{finding.check}: {finding.text}" for finding in findings if finding.warning]
 
 
@@ -143,36 +135,3 @@ def longest_shape(config: Config) -> tuple[int, int]:
     """Returns the shape (rows, length) of a batch of the longest sentences allowed."""
     length = bucket_boundaries(config.data.max_length)[-1]
     return max(1, config.training.batch_tokens // length), length
-
-
-def memory_finding(
-    config: Config,
-    shapes: Sequence[tuple[int, int]],
-    replicas: int = 1,
-    encoder_outputs: int = 0,
-) -> Finding:
-    """Compares the memory that the largest batch needs with the memory of the device.
-
-    `shapes` are (rows, length) of the batches, which `replicas` devices share; for
-    `encoder_outputs` see `training.task.Task`.
-    """
-    device, available = memory = device_memory()
-    work = Workload(config, shapes, replicas, encoder_outputs=encoder_outputs)
-    size = choose_size(work, memory)
-    parts = f"in parts of {size:,} " if work.has_parts(size) else ""
-    process = (
-        f" and {gigabytes(PROCESS_BYTES)} for the process itself" if device == "RAM" else ""
-    )
-    needed = f"{parts}about {work.estimate(size)}{process}"
-    text = f"{needed}; the {device} has {gigabytes(available)}"
-    if work.needed(size, device) <= available:
-        return Finding("memory", text)
-    chosen = config.replace({"training.max_tokens_per_device": None})
-    other = choose_size(dataclasses.replace(work, config=chosen), memory)
-    advice = "Not even the smallest part fits: take a smaller model or data.max_length."
-    if work.needed(other, device) <= available:
-        advice = (
-            f"Omit --max-tokens-per-device {size}: parts of {other:,} are then chosen, with "
-            "the same result."
-        )
-    return Finding("memory", f"{text}. {advice}", warning=True)

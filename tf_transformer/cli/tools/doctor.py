@@ -26,13 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Checks text, vocabulary and memory before training.
+    """Checks text and vocabulary before training.
 
     Prints a line for each check, ok or warning; the exit status is 0 even with warnings. Takes
-    a run directory or the options of `train`, of which --output, --stop-after and
-    --accept-new-data have no effect here.
+    a run directory or the options of `train`, of which --output, --devices, --stop-after
+    and --accept-new-data have no effect here.
     """
-    if options.run and (others := given_except(options, "test", "devices")):
+    if options.run and (others := given_except(options, "test")):
         raise UserError(
             "doctor takes a run directory or the options of a training. Received: "
             f"{options.run} and {others}."
@@ -49,7 +49,7 @@ def command(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         if run:
             _link(run.path, Path(folder))
-        findings = examine(Run(Path(folder), config), options.test, options.devices)
+        findings = examine(Run(Path(folder), config), options.test)
     for finding in findings:
         print_line(str(finding), 9 * " ", finding.warning)
     warnings = sum(finding.warning for finding in findings)
