@@ -15,11 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from script import run, sentences
+from script import Client, ServerError, patiently, run, sentences
 
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import STYLES, new_figure, number_plainly, save
-from tf_transformer.serving.client import RestClient, ServerError, best_answers, patiently
 
 PATIENCE = 60.0  # seconds to wait for a server that is still loading its model
 
@@ -38,9 +37,7 @@ class Point:
     sentences_a_second: float
 
 
-def measure(
-    client: RestClient, texts: list[str], clients: int, size: int, seconds: float
-) -> Point:
+def measure(client: Client, texts: list[str], clients: int, size: int, seconds: float) -> Point:
     """Runs `clients` threads for some seconds, and waits for requests in flight at the end."""
     times: list[float] = []
     errors: list[str] = []
@@ -53,7 +50,7 @@ def measure(
             if before > end:
                 return
             try:
-                best_answers(client, batch)
+                client.predict({"text": batch})
             except ServerError as error:
                 errors.append(error.code)
             else:
@@ -110,9 +107,9 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     texts = sentences(options.text)
-    client = RestClient(options.url, options.name, deadline=60.0)
+    client = Client(options.url, options.name)
     try:
-        patiently(lambda: best_answers(client, texts[:8]), PATIENCE)  # warm-up
+        patiently(lambda: client.predict({"text": texts[:8]}), PATIENCE)  # warm-up
     except ServerError as error:
         raise UserError(f"{options.url} does not answer: {error}") from None
     points = []

@@ -2,9 +2,8 @@
 
     python serving/proof.py exported/mine in.en --report serving-proof.md
 
-Starts the image with docker-run.sh, sends every warm-up request over REST and gRPC, compares
-the answers with TensorFlow's, sends the text over both, runs a short load test and writes a
-report.
+Starts the image with docker-run.sh, sends the warm-up requests and the text over REST, compares
+the answers with TensorFlow's, runs a short load test and writes a report.
 """
 
 import argparse
@@ -17,29 +16,24 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from load_test import Point, measure
-from script import run
+from script import Client, patiently, run
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
-from tf_transformer.serving.client import (
-    Client,
-    GrpcClient,
-    RestClient,
-    best_answers,
-    patiently,
-)
 from tf_transformer.serving.versions import find_export
 
 HERE = Path(__file__).resolve().parent
-REST, GRPC = "http://127.0.0.1:8501", "127.0.0.1:8500"
+REST = "http://127.0.0.1:8501"
 SECONDS_TO_START = 300
 ROWS = 8  # per request
+
+Request = tuple[str, Mapping[str, np.ndarray]]  # a signature and its inputs
 
 
 @contextlib.contextmanager
@@ -70,27 +64,45 @@ def _wait(server: subprocess.Popen, name: str, log: Path) -> None:
     raise UserError(f"TF Serving did not make {name} available. Its last line: {last}")
 
 
-def differences(client: Client, folder: Path) -> tuple[int, list[str]]:
-    """Sends the warm-up requests; returns their number, and the outputs that differ."""
+def warm_up_requests(folder: Path) -> list[Request]:
+    """Returns the requests of an export's warm-up file."""
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-    from tf_transformer.serving.session import SavedModelSession, plain_lists
     from tf_transformer.serving.warmup import FILE
 
-    wrong, number = [], 0
+    records = tf.data.TFRecordDataset(str(folder / FILE))
+    requests = [
+        PredictionLog.FromString(record.numpy()).predict_log.request for record in records
+    ]
+    return [
+        (
+            request.model_spec.signature_name,
+            {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()},
+        )
+        for request in requests
+    ]
+
+
+def text_requests(lines: list[str]) -> list[Request]:
+    """Returns the requests for a text, in batches of `ROWS` lines."""
+    batches = [lines[start : start + ROWS] for start in range(0, len(lines), ROWS)]
+    return [("serving_default", {"text": np.array(batch, object)}) for batch in batches]
+
+
+def differences(client: Client, folder: Path, requests: list[Request]) -> list[str]:
+    """Returns the outputs that differ from TensorFlow's."""
+    from tf_transformer.serving.session import SavedModelSession, plain_lists
+
+    wrong = []
     with SavedModelSession(folder) as session:
-        for record in tf.data.TFRecordDataset(str(folder / FILE)):
-            request = PredictionLog.FromString(record.numpy()).predict_log.request
-            signature = request.model_spec.signature_name
-            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+        for signature, inputs in requests:
             columns = {name: plain_lists(array.tolist()) for name, array in inputs.items()}
-            received = client.predict(signature, columns)
+            received = patiently(lambda c=columns, s=signature: client.predict(c, s), 60.0)
             for name, values in session.run(signature, inputs).items():
                 if not _same(plain_lists(values.tolist()), received.get(name)):
                     wrong.append(f"{signature}: {name}")
-            number += 1
-    return number, wrong
+    return wrong
 
 
 def _same(expected: list, received: list | None) -> bool:
@@ -101,23 +113,8 @@ def _same(expected: list, received: list | None) -> bool:
     return bool(np.allclose(expected, received, rtol=1e-4, atol=1e-3))
 
 
-def answers(client: Client, lines: list[str]) -> list[str]:
-    """Returns the answers to all lines."""
-    batches = [lines[start : start + ROWS] for start in range(0, len(lines), ROWS)]
-    return [
-        text
-        for batch in batches
-        for text in patiently(lambda b=batch: best_answers(client, b), 60.0)
-    ]
-
-
 def report(
-    name: str,
-    version: str,
-    checks: dict[str, tuple[int, list[str]]],
-    lines: int,
-    equal: bool,
-    points: list[Point],
+    name: str, version: str, checks: dict[str, tuple[int, list[str]]], points: list[Point]
 ) -> str:
     """Returns the report as Markdown."""
     rows = [
@@ -127,33 +124,33 @@ def report(
         if p.p50 is not None and p.p99 is not None
     ]
     compared = [
-        f"- {kind}: {number} warm-up requests; outputs that differ from TensorFlow here: "
+        f"- {number:,} requests {kind}; outputs that differ from TensorFlow here: "
         f"{', '.join(wrong) or 'none'}"
         for kind, (number, wrong) in checks.items()
     ]
     return "\n".join([
         f"# TF Serving with {name}", "",
-        f"{version}; {platform.machine()}, {time.strftime('%Y-%m-%d')}.", "", *compared,
-        f"- {lines:,} lines of text: REST and gRPC {'agree' if equal else 'DIFFER'}", "",
+        f"{version}; {platform.machine()}, {time.strftime('%Y-%m-%d')}.", "", *compared, "",
         "| clients | sentences a request | requests | errors | p50 | p99 | sentences/s |",
         "|---|---|---|---|---|---|---|", *rows, "",
     ])  # fmt: skip
 
 
 def prove(base: Path, lines: list[str], version: str, seconds: float) -> tuple[str, bool]:
-    """Runs all checks at `REST` and `GRPC`; returns the report, and whether all passed."""
+    """Runs all checks at `REST`; returns the report, and whether all passed."""
     folder = find_export(base)
     if folder is None:
         raise UserError(f"{base} must be an export. Received: a run. Export it first.")
-    clients = {
-        "REST": RestClient(REST, base.name, 60.0), "gRPC": GrpcClient(GRPC, base.name, 60.0)
-    }  # fmt: skip
-    checks = {kind: differences(client, folder) for kind, client in clients.items()}
-    first, second = (answers(client, lines) for client in clients.values())
-    points = [measure(clients["REST"], lines, n, ROWS, seconds) for n in (1, 4, 16)]
-    passed = first == second and not any(wrong for _, wrong in checks.values())
-    text = report(base.name, version, checks, len(lines), first == second, points)
-    return text, passed and not any(point.errors for point in points)
+    client = Client(REST, base.name)
+    requests = {"of the warm-up": warm_up_requests(folder), "of the text": text_requests(lines)}
+    checks = {
+        kind: (len(group), differences(client, folder, group))
+        for kind, group in requests.items()
+    }
+    points = [measure(client, lines, n, ROWS, seconds) for n in (1, 4, 16)]
+    passed = not any(wrong for _, wrong in checks.values())
+    passed = passed and not any(point.errors for point in points)
+    return report(base.name, version, checks, points), passed
 
 
 def main() -> None:

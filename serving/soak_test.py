@@ -22,9 +22,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from dashboard import Recorder, draw
-from script import run, sentences
-
-from tf_transformer.serving.client import RestClient, ServerError, best_answers, patiently
+from script import Client, Columns, ServerError, patiently, run, sentences
 
 PATIENCE = 120.0  # seconds for which a client retries a busy server
 
@@ -40,7 +38,7 @@ def request_texts(lines: list[str], number: int) -> list[str]:
 class Load:
     """Clients that send their next request when they have the answer to the last one."""
 
-    def __init__(self, client: RestClient, lines: list[str], requests: int) -> None:
+    def __init__(self, client: Client, lines: list[str], requests: int) -> None:
         self._client, self._lines = client, lines
         self._numbers = iter(range(requests))
         self._lock = threading.Lock()
@@ -61,11 +59,11 @@ class Load:
                 if outcome == "answered":
                     self.seconds.append(time.monotonic() - before)
 
-    def _ask(self, texts: list[str]) -> list[str]:
+    def _ask(self, texts: list[str]) -> Columns:
         try:
-            return best_answers(self._client, texts)
+            return self._client.predict({"text": texts})
         except ServerError as error:
-            if error.retry_after is not None:
+            if error.busy:
                 with self._lock:
                     self.outcomes["asked again"] += 1
             raise
@@ -159,7 +157,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     lines = sentences(options.text)
-    client = RestClient(options.url, options.name, deadline=PATIENCE)
+    client = Client(options.url, options.name, deadline=PATIENCE)
     load = Load(client, lines, options.requests)
     hostile = Hostile(options.url, options.name, lines)
     with Recorder(options.url, options.every) as recorder:

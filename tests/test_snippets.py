@@ -9,7 +9,7 @@ EXACT_TRAINING = "docs/explanation/exact-training.md"
 LAYERS, TREES = "docs/guides/layers.md", "docs/explanation/trees.md"
 ELSEWHERE = {
     "README.md", "docs/guides/decoding.md", "docs/guides/evaluation.md",
-    "docs/guides/exporting.md",
+    "docs/guides/exporting.md", "docs/guides/serving.md",
 }  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.evaluation.bleu import bleu, bleu_interval, chrf, score_translations
 from tf_transformer.evaluation.report import moses_tokenize, report
 from tf_transformer.run import Run
-from tf_transformer.serving.client import best_answers
 from tf_transformer.strings import one_or_more, pairs, strings
 from tf_transformer.tasks.classification.metrics import score_classes
 from tf_transformer.tasks.models import load_translator
@@ -45,7 +44,6 @@ CALLS = {
     "brackets": lambda run: score_lines("ab", ["a", "b"], COLLINS),
     "trees": lambda run: next(read_trees("(S (NN a))")),
     "tokens": lambda run: delinearise("XX", ["a"]),
-    "client": lambda run: best_answers(None, "ab"),
     "tokenizer": lambda run: train_tokenizer("ab", run.path / "x", vocab_size=300, kind="bpe"),
     "overrides": lambda run: configure("tiny", overrides="model.dropout=0"),
     "doctor": lambda run: examine(run, test="ab"),

@@ -73,10 +73,6 @@ HOSTILE = [
         "--stop-after must be a time such as 2h, 90m or 45s, or '500 steps'",
     ),
     (
-        ["client", "--rest", "localhost:8511", "--name", "a"],
-        "Received: localhost:8511: give http://localhost:8511$",
-    ),
-    (
         ["export", "translation-begun", "--output", "new", "--average", "last" + "9" * 5_000],
         "--average must be lastN, such as last5. Received: 'last999",
     ),
@@ -98,7 +94,6 @@ UNREADABLE = [
     (["translate", "run\udcff"], r"must be UTF-8. Received: b'run\\xff'"),
     (["train", "--set", "\udcff"], "arguments must be UTF-8"),
     (["attention", "r", "--sentence", "\udcff"], "must be UTF-8"),
-    (["client", "--grpc", "", "--name", "a"], "--grpc must not be empty"),
     (["score", "", "--source=a", "--target=b"], "RUN must not be empty"),
     (["tokenizer", "a", "--output="], "--output must not be empty"),
     (
@@ -118,7 +113,7 @@ UNREADABLE = [
     (["translate", "r", "--min-length", "2147483648"], "from 0 to 1000000"),
     (["translate", "r", "--n-best", f"{2**63}"], "from 1 to 1000"),
     (
-        ["client", "--rest", "u", "--name", "a", "--deadline", "inf"],
+        ["serve", "m", "--deadline", "inf"],
         "--deadline must be from 0.001 to 86400.0. Received: inf",
     ),
 ]

@@ -87,14 +87,3 @@ def port(session, make_lanes) -> Iterator[int]:
     """The port of a server with the default limits."""
     with served(session, make_lanes) as port:
         yield port
-
-
-@pytest.fixture(scope="session")
-def grpc_server(exported, session):
-    """The exported model over gRPC: the service and its address."""
-    pytest.importorskip("tensorflow_serving.apis")
-    import prediction_service
-
-    server, service, port = prediction_service.start(exported, session)
-    yield service, f"127.0.0.1:{port}"
-    server.stop(0)

@@ -20,7 +20,6 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("tensorflow_serving.apis")
 
-from tf_transformer.serving.client import RestClient
 from tf_transformer.serving.server import Limits
 
 sys.path.insert(0, str(ROOT / "serving"))
@@ -28,6 +27,7 @@ import dashboard
 import load_test
 import proof
 import run_savedmodel
+import script
 import soak_test
 
 SERVING = ROOT / "serving"
@@ -37,7 +37,7 @@ SERVING = ROOT / "serving"
 
 
 def test_latencies_are_null_if_nothing_was_answered(tmp_path):
-    client = RestClient("http://127.0.0.1:1", "small", 5.0)
+    client = script.Client("http://127.0.0.1:1", "small")
     point = load_test.measure(client, ["a"], clients=2, size=1, seconds=0.05)
     assert point.errors > 0
     record = json.loads(json.dumps(dataclasses.asdict(point), allow_nan=False))
@@ -106,6 +106,51 @@ def test_run_savedmodel_needs_tensorflow_text(exported, monkeypatch):
         run_savedmodel.main()
 
 
+# --- The client of script.py -------------------------------------------------------------
+
+
+OK, BUSY = (200, {"outputs": {"translation": ["ein Text"], "score": [-1.0]}}), (503, {})
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([BUSY, OK], OK[1]["outputs"]),
+        ([BUSY], "503"),
+        ([(404, {})], "404"),
+        ([(200, {"outputs": {"translation": []}})], "ValueError"),
+        ([(200, {"error": ""})], "KeyError"),
+    ],
+)
+def test_only_a_busy_server_is_asked_again(answers, expected, monkeypatch):
+    """The last answer is repeated."""
+    monkeypatch.setattr(script.time, "sleep", lambda seconds: None)
+    sent = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, answer = answers[min(len(sent), len(answers) - 1)]
+            sent.append(status)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        client = script.Client(f"http://127.0.0.1:{server.server_address[1]}", "small")
+        try:
+            found = script.patiently(lambda: client.predict({"text": ["a text"]}), 0.05)
+        except script.ServerError as error:
+            found = error.code
+        server.shutdown()
+    assert found == expected
+    assert (len(sent) > 1) == (BUSY in answers)
+
+
 # --- A user's mistakes -------------------------------------------------------------------
 
 
@@ -172,7 +217,7 @@ def test_a_recording_counts_the_requests(port, tmp_path):
 
 
 def test_a_load_counts_every_request_once(port):
-    client = RestClient(f"http://127.0.0.1:{port}", "small", 60.0)
+    client = script.Client(f"http://127.0.0.1:{port}", "small")
     load = soak_test.Load(client, ["a dog", "two cats"], requests=12)
     hostile = soak_test.Hostile(f"http://127.0.0.1:{port}", "small", ["a dog"])
     others = hostile.start()
@@ -191,7 +236,7 @@ def test_a_load_counts_every_request_once(port):
 
 def test_watching_ends_when_no_client_is_alive(port, capsys):
     url = f"http://127.0.0.1:{port}"
-    load = soak_test.Load(RestClient(url, "small", 60.0), ["a dog"], requests=10)
+    load = soak_test.Load(script.Client(url, "small"), ["a dog"], requests=10)
     with dashboard.Recorder(url, every=60.0) as recorder:
         soak_test.watch(load, recorder, 10, [threading.Thread()])  # not alive: never started
     reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -201,29 +246,30 @@ def test_watching_ends_when_no_client_is_alive(port, capsys):
 # --- proof.py ----------------------------------------------------------------------------
 
 
-def test_a_proof_that_passes_is_reported(port, grpc_server, exported, trained_run, monkeypatch):
+def test_a_proof_that_passes_is_reported(port, exported, trained_run, monkeypatch):
     monkeypatch.setattr(proof, "REST", f"http://127.0.0.1:{port}")
-    monkeypatch.setattr(proof, "GRPC", grpc_server[1])
     lines = trained_run.lines("dev.en")[:10]
     text, passed = proof.prove(exported.parent, lines, "an image", seconds=0.2)
     assert passed
     assert text.startswith("# TF Serving with small\n\nan image; ")
-    assert text.count("12 warm-up requests; outputs that differ from TensorFlow here: ") == 2
-    assert "10 lines of text: REST and gRPC agree" in text
+    assert (
+        "- 12 requests of the warm-up; outputs that differ from TensorFlow here: none" in text
+    )
+    assert "- 2 requests of the text; outputs that differ from TensorFlow here: none" in text
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == 1 + 3
 
 
 def test_outputs_that_differ_are_named(port, exported):
-    class Tampered(proof.RestClient):
-        def predict(self, signature, inputs):
-            outputs = super().predict(signature, inputs)
+    class Tampered(script.Client):
+        def predict(self, inputs, signature):
+            outputs = super().predict(inputs, signature)
             if signature == "score":
                 outputs["log_prob"] = [value + 0.1 for value in outputs["log_prob"]]
             return outputs
 
-    client = Tampered(f"http://127.0.0.1:{port}", "small", 60.0)
-    number, wrong = proof.differences(client, exported)
-    assert number == 12 and set(wrong) == {"score: log_prob"}
+    client = Tampered(f"http://127.0.0.1:{port}", "small")
+    wrong = proof.differences(client, exported, proof.warm_up_requests(exported))
+    assert set(wrong) == {"score: log_prob"}
 
 
 def test_without_docker_one_line_says_so(tmp_path):

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,7 +18,6 @@ pytest.importorskip("waitress")
 
 from tf_transformer.errors import UserError
 from tf_transformer.serving.batcher import Batcher, BatchLimits, QueueFullError
-from tf_transformer.serving.client import best_answers
 from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits
 from tf_transformer.serving.loaded import LoadedVersions, load_version
 from tf_transformer.serving.server import Limits, make_app, make_server
@@ -54,6 +54,15 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
     found, _, text = call(port, method, path)
     assert found == status
     assert ("error" in json.loads(text)) == (status != 200)
+
+
+def test_concurrent_requests_get_their_own_answers(port, translator, trained_run):
+    lines = trained_run.lines("train.en")[:40]
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda line: predict(port, line, ""), lines))
+    expected = [[found[0].text, ""] for found in translator.translate(lines)]
+    translations = [[row["translation"] for row in rows["predictions"]] for _, rows in answers]
+    assert translations == expected
 
 
 def test_refusals_give_their_reason_in_json(port):
@@ -190,17 +199,11 @@ def test_hostile_clients_are_disconnected_and_others_served(port, attack):
     ("export", "output"), [("exported_parser", "tree"), ("exported_classifier", "label")]
 )
 def test_exports_of_other_tasks_are_served(request, export, output):
-    """Over the REST paths, with the answers read as by `client`."""
     version = load_version(1, request.getfixturevalue(export), BatchLimits())
     texts = ["the dog sees a cat .", "", "we saw the cat . " * 40]
-    rest = client_of(version.session, version.lanes, name="other")
-
-    class Client:
-        def predict(self, signature, inputs):
-            body = {"signature_name": signature, "inputs": inputs}
-            return rest.post("/v1/models/other:predict", json=body).json["outputs"]
-
+    client = client_of(version.session, version.lanes, name="other")
+    answer = client.post("/v1/models/other:predict", json={"inputs": {"text": texts}})
     expected = version.session.run("serving_default", {"text": np.array(texts, object)})
-    answers = [text.encode() for text in best_answers(Client(), texts)]
+    answers = [text.encode() for text in answer.json["outputs"][output]]
     assert answers == expected[output].tolist()
     version.close()

@@ -45,14 +45,14 @@ def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def stdin_chunks(line_buffered: bool, sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """Returns the lines of stdin in chunks of `sizes`, or as they arrive if `line_buffered`.
+def stdin_chunks(line_buffered: bool) -> Iterator[list[str]]:
+    """Returns the lines of stdin in chunks of `SIZES`, or as they arrive if `line_buffered`.
 
     On a terminal, the user is prompted for a line at a time.
     """
     if is_conversation():
         return _typed_lines()
-    return arriving_lines(0) if line_buffered else in_chunks(read_lines(0), sizes)
+    return arriving_lines(0) if line_buffered else in_chunks(read_lines(0))
 
 
 def stdin_bars() -> ProgressBars:

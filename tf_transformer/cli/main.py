@@ -34,7 +34,6 @@ GROUPS = {
         "attention": "draw the attention weights of a run",
         "generate": "translate text to create training pairs",
         "shortlist": "learn the likely target tokens of each source token",
-        "client": "send stdin to a served model and print its answers",
         "convert": "convert to CTranslate2, or from Marian",
         "parse": "parse stdin to stdout, one tree per line",
         "draw": "draw a parse below the correct tree",

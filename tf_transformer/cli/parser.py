@@ -12,9 +12,6 @@ from tf_transformer.errors import one_line, quoted
 
 Reader = Callable[[str], Any]
 
-# Seconds to wait for an answer: more than a day is a mistake.
-DEADLINES = (0.001, 86_400.0)
-
 
 class _HelpFormatter(argparse.HelpFormatter):
     """Formats help with a usage line that names only the required arguments."""

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shared_options, open_run
-from tf_transformer.cli.parser import DEADLINES, float_from, int_from
+from tf_transformer.cli.parser import float_from, int_from
 from tf_transformer.config.decoding import in_litert
 from tf_transformer.decoding.threads import ONE, use_threads
 from tf_transformer.errors import UserError
@@ -24,6 +24,7 @@ from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
+_DAY = 86_400.0  # seconds; waiting for longer is a mistake
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 
@@ -37,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", help=text)
     port = "port to listen on, 0 for any free one (default: 8501)"
     add("--port", type=int_from(0, 65_535), default=8501, help=port)
-    seconds = float_from(*DEADLINES)
+    seconds = float_from(0.001, _DAY)
     text = "time limit per request (default: 30)"
     add("--deadline", type=seconds, default=30.0, metavar="SECONDS", help=text)
     text = "size limit of a request (default: 1 MiB)"
     add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
     text = "maximum rows waiting in each queue, of short and of long requests (default: 256)"
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
-    seconds = float_from(0.0, DEADLINES[1])
+    seconds = float_from(0.0, _DAY)
     text = "time for answering accepted requests at shutdown (default: 10)"
     add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=text)
     text = "responses to log, each as a line of JSON (default: errors)"
