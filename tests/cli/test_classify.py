@@ -1,4 +1,4 @@
-"""A classifier from end to end: train, classify, score, compare with a bag of words."""
+"""A classifier from end to end: train, classify, score."""
 
 import json
 import re
@@ -65,21 +65,11 @@ def test_sentences_are_labelled_line_by_line(classifier, capfd):
 def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
     records = map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
     best = max(record["valid_accuracy"] for record in records)
-    arguments = ["classify", "run", "--labelled", "dev.tsv", "--output", "c.svg"]
+    arguments = ["classify", "run", "--labelled", "dev.tsv"]
     assert main(arguments) == 0
-    captured = capsys.readouterr()
-    *table, last = captured.out.splitlines()
+    *table, last = capsys.readouterr().out.splitlines()
     assert last.startswith(f"accuracy {100 * best:.2f} (")
     assert [line.split()[0] for line in table[1:]] == ["animal", "colour", "number"]
-    assert captured.err == "c.svg\n" and Path("c.svg").stat().st_size > 0
-
-
-def test_baseline_prints_the_same_kind_of_scores(classifier, capsys):
-    files = ["--train", "train.tsv", "--test", "dev.tsv", "--output", "c.png"]
-    assert main(["baseline", *files]) == 0
-    out = capsys.readouterr().out
-    assert re.match(r"\d+ features, \d+ iterations\n +precision  recall", out)
-    assert "accuracy 100.00 (40 of 40)  macro F1 100.00\nc.png\n" in out
 
 
 @pytest.mark.parametrize(
@@ -99,13 +89,7 @@ def test_baseline_prints_the_same_kind_of_scores(classifier, capsys):
         ("classify run --labelled other", "other:1: .*label 'plant'. They have", 1),
         ("classify run --n-best 4", "between 1 and 3, the labels of run", 1),
         ("classify run --checkpoint 7", "no checkpoint '7'", 1),
-        ("classify run --output c.png", "--output draws .* --labelled", 1),
-        ("classify run --labelled dev.tsv --output c.gif", "in .png, .svg or .pdf", 1),
         ("classify run --labelled dev.tsv --n-best 1", "leave out one", 1),
-        ("baseline --train in --test dev.tsv", "in:1: .*no TAB", 1),
-        ("baseline --train one --test dev.tsv", "one: .*at least two labels", 1),
-        ("baseline --train dev.tsv --test other", "other:1: .*'plant'", 1),
-        ("baseline --train dev.tsv --test dev.tsv --l2 0", "--l2 must be ", 2),
     ],
 )
 def test_unsupported_commands_and_bad_input_are_refused(
@@ -113,7 +97,6 @@ def test_unsupported_commands_and_bad_input_are_refused(
 ):
     Path("in").write_text("a cat .\n")
     Path("other").write_text("plant\ta tree .\n")
-    Path("one").write_text("animal\ta cat .\nanimal\ta dog .\n")
     assert_refused(capsys, line.split(), expected, status=status)
 
 

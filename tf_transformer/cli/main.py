@@ -38,7 +38,6 @@ GROUPS = {
         "parse": "parse stdin to stdout, one tree per line",
         "draw": "draw a parse below the correct tree",
         "classify": "label stdin to stdout, one sentence per line",
-        "baseline": "train and score a logistic regression on labelled sentences",
     },
     "studies": {
         "recipe": "list how a run departs from the paper",

@@ -97,13 +97,3 @@ def _bracket_table(scores: Sequence[SentenceScore], cutoff: int) -> str:
     return tabulate(
         rows, header, "plain", disable_numparse=True, colalign=("left", "right", "right")
     )
-
-
-def print_class_scores(scores, picture: Path | None) -> None:
-    """Prints `ClassScores` and, if `picture` is given, draws the confusions."""
-    from tf_transformer.tasks.classification.metrics import draw_confusion, format_scores
-
-    print_report(format_scores(scores))
-    if picture:
-        draw_confusion(scores, picture)
-        logger.info("%s", picture)

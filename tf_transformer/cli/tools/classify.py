@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.lines import add_line_buffered_option, stdin_bars, stdin_chunks
-from tf_transformer.cli.options import add_run_options, open_run, picture
+from tf_transformer.cli.options import add_run_options, open_run
 from tf_transformer.cli.parser import integer
-from tf_transformer.cli.scores import print_class_scores
+from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.corpus import is_visible
 from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
@@ -32,15 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--n-best", type=integer, metavar="N", help=text)
     text = "score FILE, lines of a label, a TAB and a sentence, instead of labelling stdin"
     add("--labelled", metavar="FILE", help=text)
-    text = "with --labelled: draw the confusions, as .png, .svg or .pdf"
-    add("--output", metavar="PICTURE", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
     """Labels stdin to stdout, one sentence per line; empty lines stay empty.
 
-    With --labelled FILE it prints accuracy, macro F1 and a table of the classes instead, and
-    --output draws the confusions.
+    With --labelled FILE it prints accuracy, macro F1 and a table of the classes instead.
     """
     _check(options)
     run = open_run(options.run, "classification")
@@ -50,21 +47,22 @@ def command(options: argparse.Namespace) -> None:
             f"--n-best must be between 1 and {most}, the labels of {run.path}. "
             f"Received: {options.n_best}."
         )
-    path = picture(options.output) if options.output else None
     if options.labelled:
         examples = list(read_examples(Path(options.labelled), read_labels(run)))
-        _score(_load(run, options.checkpoint), examples, path)
+        _score(_load(run, options.checkpoint), examples)
     else:
         chunks = stdin_chunks(options.line_buffered)
         _label_stdin(_load(run, options.checkpoint), chunks, options.n_best)
 
 
-def _score(classifier, examples: Sequence[Example], path: Path | None) -> None:
+def _score(classifier, examples: Sequence[Example]) -> None:
+    from tf_transformer.tasks.classification.metrics import format_scores
+
     sentences = [example.sentence for example in examples]
     labels = [example.label for example in examples]
     with ProgressBars(len(examples)) as bars:
         scores = classifier.evaluate(sentences, labels, lambda done: bars("classified", done))
-    print_class_scores(scores, path)
+    print_report(format_scores(scores))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -72,8 +70,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--labelled prints scores, and --n-best labels: leave out one of them.")
     if options.labelled and options.line_buffered:
         raise UserError("--line-buffered is for stdin. Received: --labelled as well.")
-    if options.output and not options.labelled:
-        raise UserError("--output draws the confusions of --labelled FILE: give both.")
 
 
 def _load(run, checkpoint: str | None):
